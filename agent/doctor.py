@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from agent.host.capability import answer_of, probe_torch
+from agent.host.capability import probe_torch
 from agent.host.data_check import check_data
 from agent.host.gpu import check_gpu
 from agent.host.usage import sources
@@ -30,6 +30,7 @@ from broker.client.options import add_options
 from broker.doctor.checks import check_clock, check_lock, check_memory, check_python, check_state
 from broker.doctor.findings import Finding, Level, fail, ok, show, skip, skipped, warn
 from broker.doctor.reach import NO_SETTINGS, check_broker, denied, refused
+from broker.system.children import answer_of
 from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
@@ -65,7 +66,7 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         lock, running = check_lock(settings.state, "agent")
         yield lock
         beside = None if arguments.data is not None else find(settings.state, settings.host)
-        yield check_data(settings.data) if beside is None else check_its_data(beside, settings.data)
+        yield check_data(settings.data) if beside is None else check_its_data(beside)
         yield check_owner(settings, sources())
     else:
         yield from skipped(("host", "state", "disk", "lock", "data", "owner"), *NO_SETTINGS)
@@ -91,16 +92,16 @@ def _named(
     return settings if host is None else agent_settings(arguments, host)
 
 
-def check_its_data(beside: Beside, named: Path | None) -> Finding:
-    """Tell how the data is of the agent that runs here, rather than what was `named`."""
+def check_its_data(beside: Beside) -> Finding:
+    """Tell how the data is of the agent that runs here."""
     who = f"the agent that runs here (process {beside.process})"
-    folder = beside.data or (None if beside.seen else named)
-    if folder is None:
-        if beside.seen:
-            remedy = "start it with --data, or set `data` in [agent]"
-            return warn("data", f"{who} was told of no prepared data: it can take no job", remedy)
+    if beside.word is None:
         text = f"this user may not see what data {who} has"
         return skip("data", text, "run this as the user that runs the agent")
+    if not beside.word.data:
+        remedy = "start it with --data, or set `data` in [agent]"
+        return warn("data", f"{who} was told of no prepared data: it can take no job", remedy)
+    folder = Path(beside.word.data)
     found = check_data(folder)
     hidden = not beside.ours and not os.access(folder / SCHEMA_FILE, os.R_OK)
     if hidden and found.level is Level.FAIL:
@@ -205,11 +206,10 @@ def _fault(command: Sequence[str], *, own: bool) -> str:
         return f"did not answer --help in {timeout_s:.0f} s"
     except OSError as error:
         return f"{command[0]}: {error.strerror}"
-    code = done.returncode
+    code = done.code
     if code == 0 or (own and code > 0 and code not in _CANNOT_START):
         return ""
-    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:300]
-    return f"ends with exit code {code}: {last}"
+    return f"ends with exit code {code}: {done.complaint('it said nothing')[:300]}"
 
 
 def _parser() -> argparse.ArgumentParser:

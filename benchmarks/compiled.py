@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from agent.trainer.common.config import TRAINERS, TorchHyper
 from agent.trainer.training.fit import start_torch
-from agent.trainer.training.networks import build
+from agent.trainer.training.networks import build, size_of
 from benchmarks.common import machine, table
 
 STEPS, CHANNELS, FEATURES = 60, 38, 300
@@ -53,7 +53,7 @@ def row(model: str, arguments: argparse.Namespace) -> list[str]:
     assert isinstance(hyper, TorchHyper)  # noqa: S101 - only networks are compiled
     shape = (FEATURES,) if model == "mlp" else (STEPS, CHANNELS)
     batch = torch.randn(hyper.batch_size, *shape, device=device)
-    network = build(model, hyper, shape[-1], 2, STEPS).network.to(device).train()
+    network = build(model, size_of(model, hyper, shape[-1], 2, STEPS)).to(device).train()
     compiled = torch.compile(network, dynamic=False)
     ways = (lambda: learning(network, network, batch), lambda: learning(network, compiled, batch))
     ways[0]()

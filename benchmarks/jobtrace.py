@@ -110,6 +110,7 @@ def main() -> None:
     tracer.around(os, "fsync", "fsync", lambda *_: [("fsync", b"")])
     if module.startswith("coordinator"):
         from coordinator.ledger.ledger import Ledger
+        from coordinator.service.performer import Performer
         from coordinator.service.shell import Shell
         from coordinator.store.store import Store
 
@@ -121,13 +122,14 @@ def main() -> None:
     else:
         from agent.process.supervisor import Trainer
         from agent.service.shell import Shell  # type: ignore[assignment]
+        from agent.service.shell import Shell as Performer  # type: ignore[assignment]
         from agent.spool.spool import Spool
 
         tracer.around(Spool, "make_bundle", "step", lambda *_: [("bundle", b"")])
         tracer.around(Trainer, "__init__", "step", lambda *_: [("spawn", b"")])
     tracer.around(Shell, "turn", "step", lambda *_: [("turn", b"")])
     tracer.around(
-        Shell, "_perform", "step", lambda _, effect, *__: [(f"do {type(effect).__name__}", b"")]
+        Performer, "_perform", "step", lambda _, effect, *__: [(f"do {type(effect).__name__}", b"")]
     )
     atexit.register(tracer.save, path)
     sys.argv = [module, *sys.argv[3:]]

@@ -37,7 +37,6 @@ from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.manifest_file import load_manifest
-from coordinator.manifest.rereading import PlanReader
 
 GIB: Final = 2**30
 MODELS: Final = ("gbt", "mlp", "cnn", "lstm")
@@ -250,10 +249,10 @@ def manifest(jobs: int, changed: int, round_number: int) -> str:
 
 def reloads(folder: Path, jobs: int, rounds: int) -> dict[str, list[float]]:
     """Measure, in ms, a reload from the file to the commit, by how many jobs have changed."""
-    fleet, reader, path = Fleet(folder / "reload.db", 10), PlanReader(), folder / "plan.toml"
+    fleet, path = Fleet(folder / "reload.db", 10), folder / "plan.toml"
 
     def reload() -> None:
-        plan = reader.load(path, fleet.core.known_trainers())
+        plan = load_manifest(path, fleet.core.known_trainers())
         fleet.take(ManifestRead(plan))
 
     found: dict[str, list[float]] = {}
@@ -269,9 +268,6 @@ def reloads(folder: Path, jobs: int, rounds: int) -> dict[str, list[float]]:
         for number in range(rounds):
             path.write_text(manifest(jobs, changed, number))
             both(f"{changed:,} changed", reload)
-    for number in range(rounds):
-        path.write_text(manifest(jobs, 10, number))
-        both("the file read plainly", lambda: load_manifest(path, fleet.core.known_trainers()))
     fleet.close()
     return found
 

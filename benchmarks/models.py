@@ -106,17 +106,12 @@ def floors(arguments: argparse.Namespace, seed: int) -> Iterator[Found]:
     for mode in MODES:
         loaded = loaded_for(arguments, mode, seed)
         job = loaded.job
-        features = load_features(job.summary, loaded.schema, mode, len(loaded.index)).astype(float)
+        features = load_features(job.summary, loaded.schema, mode).astype(float)
         for name, floor in (("threshold", threshold_floor), ("logistic", logistic_floor)):
             begun_s = time.perf_counter()
             score, probable = floor(loaded, features)
-            parts = [
-                loaded.scored(windows, score(windows), probable=probable)
-                for windows in (loaded.validation, loaded.test)
-            ]
-            if loaded.schema.task == "binary" and probable:
-                parts = [part.of_positive() for part in parts]
-            found = evaluate(loaded.index, parts[0], parts[1], loaded.protocol)
+            parts = loaded.scored(score, probable=probable)
+            found = evaluate(loaded.index, *parts, loaded.protocol)
             yield name, mode, found.metrics, time.perf_counter() - begun_s
 
 

@@ -41,7 +41,7 @@ from broker.protocol.topics import Topics
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient
-from coordinator.client.errors import NotDone, Unreachable
+from coordinator.client.contact import NotDone, Unreachable
 from tests.harness import secured
 from tests.harness.fleet import Fleet, Program
 

@@ -26,7 +26,7 @@ from coordinator.client.client import OperatorClient
 from coordinator.core.receipts import receipt
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.manifest_file import load_manifest
-from coordinator.service.receipt_key import load_key
+from coordinator.service.state_files import load_key
 from tests.harness.fleet import Fleet, Program
 
 MIB: Final = 1 << 20

@@ -70,8 +70,7 @@ def ours(task: Task) -> Callable[[], None]:
     if task.loaded.job.model == "gbt":
         return _our_trees(task)
     from agent.trainer.common.checkpoint import Keeper
-    from agent.trainer.common.progress import Progress
-    from agent.trainer.common.signals import Interruption
+    from agent.trainer.common.progress import Interruption, Progress
     from agent.trainer.data.dataset import load_features, open_series
     from agent.trainer.training.batches import FeatureBatches, WindowBatches
     from agent.trainer.training.fit import fit
@@ -83,7 +82,7 @@ def ours(task: Task) -> Callable[[], None]:
     device = start()
     batches: Any
     if job.model == "mlp":
-        features = load_features(job.summary, schema, job.mode, len(index))
+        features = load_features(job.summary, schema, job.mode)
         batches = FeatureBatches(features, device)
     else:
         batches = WindowBatches(open_series(job.tensors, schema, job.mode), index, device)
@@ -113,7 +112,7 @@ def _our_trees(task: Task) -> Callable[[], None]:
 
     job, index = task.loaded.job, task.loaded.index
     hyper: Any = job.hyper.model_copy(update={"epochs": ROUNDS, "patience": ROUNDS})
-    features = load_features(job.summary, task.loaded.schema, job.mode, len(index))[task.windows]
+    features = load_features(job.summary, task.loaded.schema, job.mode)[task.windows]
     part = Part(features, index.label[task.windows], np.ones(len(task.windows)))
     few = Part(features[:64], part.label[:64], part.weight[:64])
     classes = len(task.loaded.schema.classes)
@@ -193,7 +192,7 @@ def _stored(task: Task) -> Floats:
 
     job, schema, index = task.loaded.job, task.loaded.schema, task.loaded.index
     if job.model in {"gbt", "mlp"}:
-        return load_features(job.summary, schema, job.mode, len(index))[task.windows]
+        return load_features(job.summary, schema, job.mode)[task.windows]
     series = open_series(job.tensors, schema, job.mode)
     starts = index.offset[task.windows]
     return np.stack([
@@ -204,17 +203,12 @@ def _stored(task: Task) -> Floats:
 
 def network_of(task: Task, statistics: tuple[Floats, Floats]) -> Any:
     """Return the task's network, untrained, with statistics (inputs,) to standardise by."""
-    from agent.trainer.models.transformer import MaskedAutoencoder
-    from agent.trainer.training.networks import build, encoder_size
+    from agent.trainer.training.networks import build, size_of
 
     job, schema = task.loaded.job, task.loaded.schema
     hyper: Any = job.hyper
     inputs, classes = len(statistics[0]), len(schema.classes)
-    network: Any
-    if job.model == "transformer_ssl":
-        network = MaskedAutoencoder(encoder_size(hyper, inputs, schema.window))
-    else:
-        network = build(job.model, hyper, inputs, classes, schema.window).network
+    network = build(job.model, size_of(job.model, hyper, inputs, classes, schema.window))
     network.standardise.fit(*statistics)
     return network
 

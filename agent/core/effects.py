@@ -14,19 +14,35 @@ from broker.protocol.messages import Assign, Capability, Failed, Finished, Gpu
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Task:
+    """What the core asks of its shell."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOfAttempt(Task):
+    """It concerns one attempt."""
+
+    job_id: str
+    attempt: int
+
+
+Effect = Outgoing | Task
+
+
+@dataclass(frozen=True, slots=True)
+class Measure(Task):
     """Measure free memory, load and GPUs; answer with `Vitals`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Look(Task):
     """Look whose the machine is now, and with `idle` whether somebody uses it: `Looked`."""
 
     idle: bool
 
 
 @dataclass(frozen=True, slots=True)
-class StartTrainer:
+class StartTrainer(Task):
     """Start the trainer of an assignment in its own process group and work folder.
 
     `gpu` is the CUDA device of its slot, none for a run on the CPU.
@@ -38,20 +54,15 @@ class StartTrainer:
 
 
 @dataclass(frozen=True, slots=True)
-class SignalTrainer:
+class SignalTrainer(TaskOfAttempt):
     """Ask the trainer's process group to end (SIGTERM), or end it (SIGKILL)."""
 
-    job_id: str
-    attempt: int
     kill: bool
 
 
 @dataclass(frozen=True, slots=True)
-class MakeBundle:
+class MakeBundle(TaskOfAttempt):
     """Bundle what the trainer wrote into the spool; answer `BundleMade` or `BundleFailed`."""
-
-    job_id: str
-    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,75 +75,61 @@ class Unbundled:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepUnbundled:
+class KeepUnbundled(Task):
     """Keep what the trainer wrote for the agent's next process, which is to bundle it."""
 
     left: Unbundled
 
 
 @dataclass(frozen=True, slots=True)
-class FindCheckpoint:
+class FindCheckpoint(TaskOfAttempt):
     """Look for a checkpoint at least as new as the one of attempt `made_by`: `CheckpointFound`."""
 
-    job_id: str
-    attempt: int
     made_by: int
 
 
 @dataclass(frozen=True, slots=True)
-class WriteFetched:
+class WriteFetched(TaskOfAttempt):
     """Put a piece of a checkpoint in its place; `CheckpointInstalled` says so if it cannot be."""
 
-    job_id: str
-    attempt: int
     offset: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class InstallCheckpoint:
+class InstallCheckpoint(TaskOfAttempt):
     """Hash and unpack a checkpoint that is all here; answer with `CheckpointInstalled`."""
 
-    job_id: str
-    attempt: int
     artifact_id: str
     made_by: int
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUpFetch:
+class GiveUpFetch(TaskOfAttempt):
     """Forget the checkpoint that an attempt was fetching."""
 
-    job_id: str
-    attempt: int
-
 
 @dataclass(frozen=True, slots=True)
-class BundleCheckpoint:
+class BundleCheckpoint(TaskOfAttempt):
     """Bundle what the trainer left off at, if anything, into the spool: `CheckpointBundled`."""
 
-    job_id: str
-    attempt: int
-
 
 @dataclass(frozen=True, slots=True)
-class DropCheckpoint:
+class DropCheckpoint(Task):
     """The job is over: delete its checkpoint."""
 
     job_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class CheckBundle:
+class CheckBundle(TaskOfAttempt):
     """Hash a spooled bundle again; answer with `BundleChecked`."""
 
-    job_id: str
-    attempt: int
     artifact_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class SpoolReport:
+class SpoolReport(Task):
     """Keep a report on disk until the coordinator has noted it (and stored its artifact).
 
     `data` is the bundle that goes with it, if it is small.
@@ -143,20 +140,18 @@ class SpoolReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ClearJob:
+class ClearJob(TaskOfAttempt):
     """Delete the work folder of an attempt and what the spool holds of it, with its bundle.
 
     `in_vain`: that what the coordinator was told of it was not taken, and why.
     """
 
-    job_id: str
-    attempt: int
     artifact_id: str | None = None
     in_vain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class SendChunk:
+class SendChunk(Task):
     """Read a piece of a spooled bundle and publish it."""
 
     artifact_id: str
@@ -166,44 +161,35 @@ class SendChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Task):
     """Everything is put away: publish the goodbye and end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Warn:
+class Warn(Task):
     """Log a warning; the core says each thing once."""
 
     text: str
 
 
-Effect = (
-    Outgoing
-    | Measure
-    | Look
-    | StartTrainer
-    | SignalTrainer
-    | MakeBundle
-    | KeepUnbundled
-    | FindCheckpoint
-    | WriteFetched
-    | InstallCheckpoint
-    | GiveUpFetch
-    | BundleCheckpoint
-    | DropCheckpoint
-    | CheckBundle
-    | SpoolReport
-    | ClearJob
-    | SendChunk
-    | Leave
-    | Warn
-)
-
 # Events: shell to core
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
+class ShellEvent:
+    """What the shell tells the core."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEvent(ShellEvent):
+    """It concerns one attempt."""
+
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals(ShellEvent):
     """What the machine can spare now; GPUs' figures count everybody's processes.
 
     `data_id` is the fingerprint of the prepared data that is there now, none where there is none.
@@ -229,7 +215,7 @@ class Snooze:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(ShellEvent):
     """What was seen of the machine; `local` is the time on its clock, without a time zone.
 
     `input_idle_s`: since when nobody has touched keyboard or mouse; `gpu_users`: other programs
@@ -247,41 +233,35 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class Probed(ShellEvent):
     """The capability probe has ended; session and instance are the core's to fill in."""
 
     capability: Capability
 
 
 @dataclass(frozen=True, slots=True)
-class TrainerStarted:
+class TrainerStarted(AttemptEvent):
     """The trainer's process runs."""
 
-    job_id: str
-    attempt: int
     pid: int
     resumes: bool = False  # from a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
-class TrainerLine:
+class TrainerLine(AttemptEvent):
     """A line of the trainer's output, without its line end."""
 
-    job_id: str
-    attempt: int
     line: str
 
 
 @dataclass(frozen=True, slots=True)
-class TrainerExited:
+class TrainerExited(AttemptEvent):
     """The trainer's process has ended. A negative code is minus the signal that ended it.
 
     `error` is why it could not be started, if so; `transient` whether that may pass. `data_gone`:
     it failed, and the prepared data was not there then.
     """
 
-    job_id: str
-    attempt: int
     code: int | None
     error: str = ""
     transient: bool = True
@@ -289,94 +269,63 @@ class TrainerExited:
 
 
 @dataclass(frozen=True, slots=True)
-class BundleMade:
+class BundleMade(AttemptEvent):
     """The bundle is in the spool, fsynced; if it is small, `data` has it, and is to be kept."""
 
-    job_id: str
-    attempt: int
     artifact_id: str
     size_bytes: int
     data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
-class BundleFailed:
+class BundleFailed(AttemptEvent):
     """The bundle could not be made. `passing`: the disk refused, and may take it later."""
 
-    job_id: str
-    attempt: int
     reason: str
     passing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointFound:
+class CheckpointFound(AttemptEvent):
     """Whether a checkpoint that is new enough lies on this host."""
 
-    job_id: str
-    attempt: int
     here: bool
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointInstalled:
+class CheckpointInstalled(AttemptEvent):
     """A fetched checkpoint is in the trainer's folder, or `error` says why it is not."""
 
-    job_id: str
-    attempt: int
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointBundled:
+class CheckpointBundled(AttemptEvent):
     """A checkpoint is in the spool; without an artifact there is none."""
 
-    job_id: str
-    attempt: int
     artifact_id: str | None = None
     size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class BundleChecked:
+class BundleChecked(AttemptEvent):
     """The spooled bundle was hashed again; `whole` if it is still what it was."""
 
-    job_id: str
-    attempt: int
     whole: bool
 
 
 @dataclass(frozen=True, slots=True)
-class BundleUnread:
+class BundleUnread(ShellEvent):
     """A piece of a spooled bundle that was to be sent could not be read."""
 
     artifact_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Shutdown:
+class Shutdown(ShellEvent):
     """Someone on this machine asked the agent to end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(ShellEvent):
     """Time has passed."""
-
-
-ShellEvent = (
-    Vitals
-    | Looked
-    | Probed
-    | TrainerStarted
-    | TrainerLine
-    | TrainerExited
-    | BundleMade
-    | BundleFailed
-    | CheckpointFound
-    | CheckpointInstalled
-    | CheckpointBundled
-    | BundleChecked
-    | BundleUnread
-    | Shutdown
-    | Tick
-)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core import resuming, runs
-from agent.core.state import Run, State
+from agent.core import checkpoints, runs
+from agent.core.state import Run, State, Stop
 from broker.clock import Now
 from broker.protocol.messages import Lease
 
@@ -30,7 +30,7 @@ def on_lease(state: State, lease: Lease, now: Now) -> None:
             run.lease_s = lease.lease_s
             run.lease_until_s = max(run.lease_until_s, sent_s + lease.lease_s)
             _watch(state, run)
-            resuming.start_if_leased(state, run)
+            checkpoints.start_if_leased(state, run)
             if run.lease_until_s <= now.mono_s:
                 on_timer(state, run.job_id, now)
 
@@ -43,7 +43,7 @@ def on_timer(state: State, job_id: str, now: Now) -> None:
     if now.mono_s < _stop_at_s(state, run):
         _watch(state, run)
         return
-    runs.stop(state, run, run.stopping or "released", run.why or WHY, now)
+    runs.stop(state, run, run.stopping or Stop.RELEASED, run.why or WHY, now)
     end_s = max(now.mono_s, run.lease_until_s)
     kill_s = state.timers.when_s(("kill", job_id))
     if kill_s is not None:

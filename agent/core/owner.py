@@ -55,8 +55,7 @@ def give_back(state: State, now: Now) -> None:
     if not why:
         return
     for run in list(state.runs.values()):
-        if not run.stopping and run.phase != "bundling":
-            runs.stop(state, run, "released", why[0], now)
+        runs.give_back(state, run, why[0], now)
 
 
 def on_rules(state: State, rules: Rules, now: Now) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
-from agent.core import leases, output, owner, reports, resuming, runs, unbundled
+from agent.core import checkpoints, endings, leases, output, owner, reports, runs
 from agent.core.effects import (
     BundleChecked,
     BundleFailed,
@@ -33,7 +33,7 @@ from agent.core.effects import (
     Unbundled,
     Vitals,
 )
-from agent.core.state import CoreSettings, State
+from agent.core.state import CoreSettings, State, Stop
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.protocol.events import Connected, Disconnected, Incoming
@@ -62,7 +62,6 @@ from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic, Topics
 
 BIRTH_JITTER_S = 0.5
-_OF_THE_JOB = "the job is "  # how the coordinator says why an attempt is none of its own any more
 
 
 class Core:
@@ -87,8 +86,7 @@ class Core:
         """Start with nothing running."""
         self.state = State(settings, topics, rng, new_id)
         reports.reload(self.state, list(spooled))
-        unbundled.reload(self.state, left)
-        runs.reload(self.state, interrupted)
+        endings.reload(self.state, left, interrupted)
 
     def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
@@ -114,14 +112,11 @@ class Core:
         return len(self.state.slots)
 
     def why_ending(self, job_id: str, attempt: int) -> str:
-        """Return in words why an attempt was told to end; empty when it was not."""
+        """Return what becomes of an attempt that was told to end, and why; empty of any other."""
         run = self.state.runs.get(job_id)
-        if run is None or run.attempt != attempt or not run.stopping:
+        if run is None or run.attempt != attempt or run.stopping is None:
             return ""
-        how = {"cancelled": "cancelled", "released": "given back"}.get(run.stopping, "ended")
-        if run.why.startswith(_OF_THE_JOB):  # how it is says more than what its host was told
-            return run.why.removeprefix(_OF_THE_JOB)
-        return how if run.why in {"", how} else f"{how}: {run.why}"
+        return run.stopping if run.why in {"", run.stopping} else f"{run.stopping}: {run.why}"
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Return the CUDA devices that the probe has found."""
@@ -183,17 +178,17 @@ class Core:
             case TrainerExited():
                 if event.data_gone:
                     self._has_data(None)  # first, so that the job does not come here again
-                runs.on_exited(self.state, event, now)
+                endings.on_exited(self.state, event, now)
             case BundleMade():
-                runs.on_bundle_made(self.state, event, now)
+                endings.on_bundle_made(self.state, event, now)
             case BundleFailed():
-                runs.on_bundle_failed(self.state, event, now)
+                endings.on_bundle_failed(self.state, event, now)
             case CheckpointFound():
-                resuming.on_found(self.state, event, now)
+                checkpoints.on_found(self.state, event, now)
             case CheckpointInstalled():
-                resuming.on_installed(self.state, event, now)
+                checkpoints.on_installed(self.state, event, now)
             case CheckpointBundled():
-                runs.on_checkpoint_bundled(self.state, event, now)
+                endings.on_checkpoint_bundled(self.state, event, now)
             case BundleChecked():
                 reports.on_checked(self.state, event, now)
             case BundleUnread():
@@ -206,8 +201,8 @@ class Core:
         state.leaving = True
         self._beat(now)  # so that what is released now is not given back to this host
         for run in list(state.runs.values()):
-            unbundled.keep(state, run)
-            runs.stop(state, run, run.stopping or "released", "the agent was shut down", now)
+            endings.keep(state, run)
+            runs.stop(state, run, run.stopping or Stop.RELEASED, "the agent was shut down", now)
         # Trainers get their grace; then what is noted is noted, the rest is found by its lease.
         patience_s = state.settings.stop_grace_s if state.runs else 0.0
         state.timers.set(("leave",), now.mono_s + patience_s + state.settings.leave_grace_s)
@@ -314,9 +309,9 @@ class Core:
             case "stall":
                 runs.on_stall(state, job_id, now)
             case "bundle":
-                runs.on_bundle_timer(state, job_id)
+                endings.on_bundle_timer(state, job_id)
             case "fetch":
-                resuming.on_timer(state, job_id, now)
+                checkpoints.on_timer(state, job_id, now)
             case "kill":
                 runs.on_kill_timer(state, job_id)
             case "lease":
@@ -352,7 +347,7 @@ class Core:
         elif topic.kind is Kind.REQUEST:
             self._on_request(decode(AGENT_REQUEST, message.payload), now)
         elif topic.kind is Kind.CHECKPOINT_CHUNK:
-            resuming.on_chunk(state, topic.artifact_id, topic.index, message.payload, now)
+            checkpoints.on_chunk(state, topic.artifact_id, topic.index, message.payload, now)
         elif topic.kind is Kind.IDENTITY_RESPONSE:
             decode(CERTIFICATE_RESPONSE, message.payload)  # taken beside the core: it needs the key
         elif topic.kind is Kind.GRANT:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Final
 
-from agent.core import unbundled
 from agent.core.effects import (
     BundleChecked,
     BundleMade,
@@ -18,7 +17,7 @@ from agent.core.effects import (
     SendChunk,
     SpoolReport,
 )
-from agent.core.state import Owed, Run, State
+from agent.core.state import Owed, Run, State, Stop
 from broker.clock import Now, backoff_s
 from broker.protocol.messages import (
     MAX_LISTED,
@@ -88,7 +87,11 @@ def results(state: State) -> tuple[OwedResult, ...]:
     reports = (one.report for one in state.owed.values() if isinstance(one.report, Finished))
     found = chain(
         ((report.job_id, report.attempt) for report in reports),
-        ((run.job_id, run.attempt) for run in unbundled.kept(state)),
+        (
+            (run.job_id, run.attempt)
+            for run in state.runs.values()
+            if run.is_kept and run.stopping is not Stop.CANCELLED
+        ),
     )
     return tuple(
         OwedResult(job_id=job_id, attempt=attempt) for job_id, attempt in islice(found, MAX_LISTED)

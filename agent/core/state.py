@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final
 
 from agent.core.effects import Effect, Vitals, Warn
@@ -19,11 +20,11 @@ from broker.protocol.messages import (
     Finished,
     HeldJob,
     HostRules,
-    Phase,
     Released,
     Wire,
     encode,
 )
+from broker.protocol.messages import Phase as HeldPhase
 from broker.protocol.topics import Topics
 from broker.stream.stream import Receiver, Sender
 
@@ -58,6 +59,47 @@ class Hold:
     at_once: bool = True
 
 
+class Phase(StrEnum):
+    """Where a run stands."""
+
+    FETCHING = "fetching"  # it looks for the checkpoint that it goes on from, or fetches that
+    READY = "ready"  # all that its trainer needs is here, but for a lease
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    BUNDLING = "bundling"  # its result
+    GIVING_BACK = "giving back"  # its checkpoint is bundled
+
+
+ENDING: Final = frozenset({Phase.BUNDLING, Phase.GIVING_BACK})  # its trainer has ended
+NEXT_PHASES: Final = {
+    Phase.FETCHING: frozenset({Phase.READY}),
+    Phase.READY: frozenset({Phase.STARTING}),
+    Phase.STARTING: frozenset({Phase.RUNNING, Phase.STOPPING}) | ENDING,
+    Phase.RUNNING: frozenset({Phase.STOPPING}) | ENDING,
+    Phase.STOPPING: ENDING,
+    Phase.BUNDLING: frozenset[Phase](),
+    Phase.GIVING_BACK: frozenset[Phase](),
+}  # of a run that is not over: it may be over from each
+_TOLD: Final[Mapping[Phase, HeldPhase]] = {
+    Phase.FETCHING: "fetching",
+    Phase.READY: "starting",
+    Phase.STARTING: "starting",
+    Phase.RUNNING: "running",
+    Phase.STOPPING: "stopping",
+    Phase.BUNDLING: "bundling",
+    Phase.GIVING_BACK: "bundling",
+}
+
+
+class Stop(StrEnum):
+    """Why a run was told to end; the value is for the log."""
+
+    CANCELLED = "cancelled"
+    RELEASED = "given back"
+    OVER_LIMIT = "ended"
+
+
 LOOK_S: Final = 5.0  # between looks at what the owner wants
 
 
@@ -85,14 +127,13 @@ class Run:
     assign: Assign
     slot: int
     gpu: int | None
-    phase: Phase = "starting"
-    is_ready: bool = False  # all that its trainer needs is here, and it is not started yet
+    phase: Phase = Phase.FETCHING
     lease_s: float = 0.0  # how long the newest lease is; 0: the coordinator has yet to grant one
     lease_until_s: float = 0.0  # its end (monotonic)
     pid: int = 0
     began_s: float | None = None  # when its trainer began (monotonic)
     ran_s: float | None = None  # how long that ran, once it has ended
-    stopping: str = ""  # "", "cancelled", "released", "over-limit"
+    stopping: Stop | None = None
     why: str = ""
     stop_requests: list[str] = field(default_factory=list)
     progress: dict[str, Any] = field(default_factory=dict)
@@ -100,8 +141,7 @@ class Run:
     error: str = ""
     tail: list[str] = field(default_factory=list)
     bundlings: int = 0
-    is_done: bool = False  # its trainer, and well: what it wrote is the result
-    is_kept: bool = False  # that, for another process of this agent
+    is_kept: bool = False  # its result, for another process of this agent
     heard_s: float = 0.0
     lines_at_s: float = 0.0
     lines: int = 0
@@ -119,6 +159,12 @@ class Run:
     def attempt(self) -> int:
         """The attempt."""
         return self.assign.attempt
+
+    def move(self, phase: Phase) -> None:
+        """Go on to the next phase."""
+        if phase not in NEXT_PHASES[self.phase]:
+            raise AssertionError(f"{self.job_id}: from {self.phase} to {phase}")
+        self.phase = phase
 
     def share(self) -> float | None:
         """Return how much of the epochs is done."""
@@ -144,7 +190,7 @@ class Owed:
         return None if isinstance(self.report, Failed) else self.report.artifact_id
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> HeldPhase:
         """What a heartbeat says of it."""
         return "uploading" if self.wanted else "reporting"
 
@@ -206,6 +252,11 @@ class State:
         """Send a report to the coordinator."""
         self.publish(self.topics.response(self.settings.host), report)
 
+    def run(self, job_id: str, attempt: int) -> Run | None:
+        """Return the run of an attempt; none when it does not occupy a slot."""
+        run = self.runs.get(job_id)
+        return run if run is not None and run.attempt == attempt else None
+
     def about(self, job_id: str, attempt: int, receipt: str = "") -> dict[str, Any]:
         """Return the fields that every report bears; `receipt` is that of the assignment."""
         return {
@@ -233,11 +284,14 @@ class State:
         """Return all that this host holds, runs first."""
         runs = [
             HeldJob(
-                job_id=run.job_id, attempt=run.attempt, phase=run.phase, progress=run.share(),
+                job_id=run.job_id,
+                attempt=run.attempt,
+                phase=_TOLD[run.phase],
+                progress=run.share(),
                 receipt=run.assign.receipt,
             )
             for run in self.runs.values()
-        ]  # fmt: skip
+        ]
         owed = [
             HeldJob(
                 job_id=owed.report.job_id,
@@ -247,7 +301,7 @@ class State:
                 receipt=owed.report.receipt,
             )
             for owed in self.owed.values()
-        ]  # fmt: skip
+        ]
         interrupted = [
             HeldJob(job_id=job_id, attempt=attempt, phase="bundling")
             for job_id, attempt in self.interrupted.items()

@@ -5,27 +5,32 @@ So the daemon stays small, and a broken CUDA driver can crash or hang the child,
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import platform
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
+
+import psutil
 
 from agent import __version__
 from agent.core.effects import Vitals
 from agent.core.output import clean
-from agent.host import figures
 from agent.host.data_folder import DataFolder
 from agent.process.command import PACKAGE_ROOT
 from broker.protocol.messages import Capability, Gpu, TrainerInfo
+from broker.system.children import answer_of
 from broker.system.trainer_settings import OwnTrainer
+
+log = logging.getLogger("fleet.agent")
 
 PROBE_TIMEOUT_S: Final = 120.0
 SMI_TIMEOUT_S: Final = 10.0
 GIT_TIMEOUT_S: Final = 5.0
-KILL_S: Final = 1.0
-_stuck: Final[dict[tuple[str, ...], subprocess.Popen[str]]] = {}  # by command
 
 # Importing torch costs seconds (on a Pi, many) and hundreds of megabytes. Where neither NVIDIA's
 # driver is nor a torch for AMD, it could see no GPU; then that its libraries load is enough.
@@ -95,7 +100,7 @@ def probe_capability(
     """
     found = probe_torch()
     gpus = tuple(Gpu.model_validate(gpu) for gpu in found["gpus"]) if cuda else ()
-    total_bytes, available_bytes = figures.memory()
+    memory = psutil.virtual_memory()
     return Capability(
         session="-",
         instance="-",
@@ -104,9 +109,9 @@ def probe_capability(
         arch=platform.machine()[:80] or "unknown",
         python=platform.python_version(),
         cpu=platform.processor()[:200],
-        physical_cores=figures.physical_cores(),
-        ram_total_bytes=total_bytes,
-        ram_available_bytes=available_bytes,
+        physical_cores=physical_cores(),
+        ram_total_bytes=memory.total,
+        ram_available_bytes=memory.available,
         gpus=gpus,
         gpu_problem=found["problem"] if cuda else "",
         torch=found["torch"],
@@ -114,24 +119,77 @@ def probe_capability(
         trainers=_trainers(found) | _of(own),
         trainers_commit=_commit(),
         slots=slots or max(1, len(gpus)),
-        battery=figures.has_battery(),
+        battery=_has_battery(),
         agent_version=__version__,
     )
 
 
-def measure(busy: figures.Busy, data: DataFolder, known: tuple[Gpu, ...]) -> Vitals:
-    """Return what the machine can spare now; waits for `nvidia-smi`, and for the data's disk.
+def measure(data: DataFolder, known: tuple[Gpu, ...]) -> Vitals:
+    """Return what the machine can spare now; waits 10 s each for `nvidia-smi` and the data's disk.
 
-    For 10 s each at most.
+    The share of busy processors is since the last call on this thread.
     """
     return Vitals(
-        ram_available_bytes=figures.memory()[1],
+        ram_available_bytes=psutil.virtual_memory().available,
         data_id=data.look(),
-        cpu_percent=busy.percent(),
-        load_1m=figures.load_1m(),
+        cpu_percent=psutil.cpu_percent(),
+        load_1m=psutil.getloadavg()[0],
         gpus=_measure_gpus(known) if known else (),
-        suspended_s=figures.suspended_s(),
+        suspended_s=suspended_s(),
     )
+
+
+class Measurer:
+    """Measures on a thread of its own, one at a time; of the questions that wait one is answered.
+
+    So a driver that takes ten seconds is not asked once for each assignment.
+    """
+
+    def __init__(self, data: DataFolder, put: Callable[[Vitals], object]) -> None:
+        """Start nothing yet; answers go to `put`."""
+        self._data = data
+        self._put = put
+        self._known: tuple[Gpu, ...] = ()
+        self._is_asked = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fleet-measure")
+
+    def ask(self, known: tuple[Gpu, ...]) -> None:
+        """Have the machine, with its `known` GPUs, measured after now."""
+        self._known = known
+        if not self._is_asked:
+            self._is_asked = True
+            self._thread.submit(self._measure)
+
+    def close(self) -> None:
+        """Begin nothing any more; what is under way is not waited for."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _measure(self) -> None:
+        self._is_asked = False
+        try:
+            self._put(measure(self._data, self._known))
+        except Exception:  # the next heartbeat asks for it again
+            log.exception("the machine could not be measured")
+
+
+@functools.cache  # psutil reads a file for each of them
+def physical_cores() -> int:
+    """Return the physical cores, or what can be known of them."""
+    return psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+
+
+def suspended_s() -> float | None:
+    """Return for how long the machine has slept since it booted, where the system tells."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic())
+
+
+def _has_battery() -> bool:
+    try:
+        return getattr(psutil, "sensors_battery", lambda: None)() is not None
+    except (OSError, RuntimeError):
+        return False
 
 
 def probe_torch() -> dict[str, Any]:
@@ -146,58 +204,12 @@ def probe_torch() -> dict[str, Any]:
     }  # fmt: skip
     try:
         done = answer_of([sys.executable, "-c", _PROBE, str(PACKAGE_ROOT)], PROBE_TIMEOUT_S)
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        found: dict[str, Any] = json.loads(done.output.splitlines()[-1])
     except TimeoutError:
         return nothing | {"problem": f"torch did not answer in {PROBE_TIMEOUT_S:.0f} s"}
     except (OSError, ValueError, IndexError):
         return nothing | {"problem": "torch could not be asked: its process crashed"}
     return found
-
-
-def answer_of(
-    command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a program that answers and ends.
-
-    Raises OSError when it cannot be started, `TimeoutError` when it has not ended by then. One that
-    not even SIGKILL ends, as at a driver that hangs, is left, and not started again meanwhile.
-    """
-    key = tuple(command)
-    stuck = _stuck.get(key)
-    if stuck is not None and stuck.poll() is None:
-        raise TimeoutError(f"process {stuck.pid} hangs, and cannot be ended")
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        env=environment,
-    )
-    try:
-        said, complained = process.communicate(timeout=timeout_s)
-    except BaseException as error:
-        if not _is_ended(process):
-            _stuck[key] = process
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
-        raise TimeoutError(f"no answer in {timeout_s:.0f} s") from None
-    return subprocess.CompletedProcess(command, process.returncode, said, complained)
-
-
-def _is_ended(process: subprocess.Popen[str]) -> bool:
-    """End a program at once; tell whether it has."""
-    process.kill()
-    if sys.platform != "win32":  # there a thread reads each, and closes it
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
-    try:
-        process.wait(KILL_S)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
 
 
 def _trainers(found: Mapping[str, Any]) -> dict[str, TrainerInfo]:
@@ -231,8 +243,8 @@ def _commit() -> str | None:
         )
     except OSError:
         return None
-    text = done.stdout.strip()
-    return text if done.returncode == 0 and text.isalnum() else None
+    text = done.output.strip()
+    return text if done.code == 0 and text.isalnum() else None
 
 
 def _measure_gpus(known: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
@@ -242,7 +254,7 @@ def _measure_gpus(known: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
             ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"],
             SMI_TIMEOUT_S,
         )
-        rows = done.stdout.splitlines() if done.returncode == 0 else []
+        rows = done.output.splitlines() if done.code == 0 else []
     except OSError:
         rows = []
     measured = {gpu.index: gpu for gpu in map(_smi_row, rows) if gpu is not None}

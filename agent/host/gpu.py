@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.host.capability import SMI_TIMEOUT_S, answer_of
+from agent.host.capability import SMI_TIMEOUT_S
 from broker.doctor.findings import Finding, fail, ok, warn
+from broker.system.children import answer_of
 
 _PCI: Final = Path("/sys/bus/pci/devices")
 _NVIDIA: Final = "0x10de"
@@ -59,8 +60,8 @@ def _driver(pci: Path) -> tuple[str, str]:
         return "", f"the driver does not answer: nvidia-smi took more than {SMI_TIMEOUT_S:.0f} s"
     except OSError as error:
         return "", f"{program} cannot be started: {error.strerror}"
-    said = (done.stdout + done.stderr).strip().splitlines()
-    if done.returncode == 0 and said:
+    said = (done.output + done.errors).strip().splitlines()
+    if done.code == 0 and said:
         return ", ".join(said)[:200], ""
     if not _on_the_bus(pci) and not said:
         return "", ""

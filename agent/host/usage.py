@@ -6,28 +6,32 @@ seconds at most. What cannot be known is none, and `sources` says so.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from agent.core.effects import Looked
-from agent.host import figures, snooze_file
-from agent.host.capability import answer_of
+import psutil
 
-if TYPE_CHECKING:  # see `agent.host.figures`
-    import psutil
+from agent.core.effects import Looked, Snooze
+from agent.host.capability import suspended_s
+from broker.system.children import answer_of
+from broker.system.files import RealDisk, write_atomically
 
 ASK_EVERY_S: Final = 10.0
 ANSWER_S: Final = 4.0
 GPU_PERCENT: Final = 10.0  # a desktop that is looked at needs less of its GPU
 _PROPERTIES: Final = ("Type", "Class", "State", "IdleHint", "IdleSinceHint", "LockedHint")
+SNOOZE_FILE: Final = "snooze"
+_SNOOZE_BYTES: Final = 200
+_AT_ONCE: Final = "now"
 _GRAPHICAL: Final = frozenset({"x11", "wayland", "mir"})
 
 
@@ -46,8 +50,8 @@ class Eyes:
     def look(self, *, idle: bool) -> Looked:
         """Return what is to be seen; with `idle` whether somebody uses the machine as well."""
         now = datetime.now().astimezone()
-        snooze = snooze_file.read(self._state, now)
-        seen = Looked(now.replace(tzinfo=None), snooze, suspended_s=figures.suspended_s())
+        snooze = read_snooze(self._state, now)
+        seen = Looked(now.replace(tzinfo=None), snooze, suspended_s=suspended_s())
         if not idle:
             return seen
         self._ask()
@@ -152,11 +156,10 @@ def _by_x() -> Iterator[tuple[str, float]]:
 
 def _by_terminals(now_s: float) -> Iterator[tuple[str, float]]:
     """What is typed into a terminal changes the access time of its device."""
-    for device in figures.terminals():
-        try:
+    for user in psutil.users():
+        with contextlib.suppress(OSError):
+            device = Path("/dev", user.terminal or "-")
             yield "terminals", max(0.0, now_s - device.stat().st_atime)
-        except OSError:
-            continue
 
 
 # Others
@@ -225,35 +228,24 @@ class Load:
 
     def __init__(self) -> None:
         """Begin."""
-        self._before: tuple[float, float, float] | None = None
+        self._before: tuple[float, float] | None = None
 
     def others_percent(self, now_s: float) -> float | None:
         """Return the share of all cores, in percent; none at the first time.
 
-        `now_s` is the monotonic clock's.
+        `now_s` is the monotonic clock's. To be called by one thread.
         """
-        import psutil
-
-        times = psutil.cpu_times()
-        busy_s = sum(times[:-1]) if not hasattr(times, "idle") else _busy_s(times._asdict())
-        before, self._before = self._before, (now_s, busy_s, _own_s())
+        busy_percent, own_s, before = psutil.cpu_percent(), _own_s(), self._before
+        self._before = (now_s, own_s)
         if before is None or now_s <= before[0]:
             return None
-        others_s = busy_s - before[1] - max(0.0, self._before[2] - before[2])
-        span_s = (now_s - before[0]) * (psutil.cpu_count() or 1)
-        return min(100.0, max(0.0, 100.0 * others_s / span_s))
-
-
-def _busy_s(times: Mapping[str, float]) -> float:
-    # On Linux the time of guests is counted in `user` as well.
-    rest = {"idle", "iowait", "guest", "guest_nice", "steal"}
-    return sum(seconds for name, seconds in times.items() if name not in rest)
+        cores_s = (now_s - before[0]) * (psutil.cpu_count() or 1)
+        own_percent = 100.0 * max(0.0, own_s - before[1]) / cores_s
+        return max(0.0, busy_percent - own_percent)
 
 
 def _own_s() -> float:
     """Return the processor time of this agent's family, those that have ended included."""
-    import psutil
-
     total_s = 0.0
     for process in _family():
         try:
@@ -266,8 +258,6 @@ def _own_s() -> float:
 
 
 def _family() -> list[psutil.Process]:
-    import psutil
-
     me = psutil.Process()
     try:
         return [me, *me.children(recursive=True)]
@@ -286,4 +276,56 @@ def _answer(command: list[str]) -> str | None:
         done = answer_of(command, ANSWER_S)
     except OSError:  # a TimeoutError is one
         return None
-    return done.stdout if done.returncode == 0 else None
+    return done.output if done.code == 0 else None
+
+
+# The owner's own snooze: a file in the agent's state folder, which nobody else can lift. It holds a
+# time with its zone, or nothing for as long as it is there, and perhaps the word `now`: what runs
+# is given back. `touch STATE/snooze` is as good as `fleet snooze --here`.
+
+
+def read_snooze(folder: Path, now: datetime) -> Snooze | None:
+    """Return the snooze that holds `now` (with its time zone), or none.
+
+    What cannot be read or understood holds until it is deleted: whoever wrote it wanted the
+    machine. One that is over is deleted.
+    """
+    path = folder / SNOOZE_FILE
+    try:
+        with path.open("rb") as file:
+            words = file.read(_SNOOZE_BYTES).decode("utf-8", "replace").split()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return Snooze()
+    at_once = _AT_ONCE in words
+    try:
+        times = [datetime.fromisoformat(word) for word in words if word != _AT_ONCE]
+        until = times[0].astimezone(now.tzinfo) if times else None
+    except (ValueError, OverflowError):  # such as the end of 9999 elsewhere, which is 10000 here
+        return Snooze(now=at_once)
+    if until is None:
+        return Snooze(now=at_once)
+    if until > now:
+        return Snooze(until.replace(tzinfo=None), at_once)
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+    return None
+
+
+def write_snooze(folder: Path, until: datetime | None, *, at_once: bool) -> None:
+    """Begin a snooze, until then or until it is ended. Raises OSError.
+
+    `at_once`: what runs is given back now, rather than finished.
+    """
+    words = [until.isoformat(timespec="seconds")] if until else []
+    text = " ".join([*words, *([_AT_ONCE] if at_once else [])])
+    write_atomically(RealDisk(), folder / SNOOZE_FILE, f"{text}\n".encode())
+    (folder / SNOOZE_FILE).chmod(0o644)  # the agent may be another user
+
+
+def end_snooze(folder: Path) -> bool:
+    """End the snooze; return whether there was one. Raises OSError."""
+    there = (folder / SNOOZE_FILE).exists()
+    (folder / SNOOZE_FILE).unlink(missing_ok=True)
+    return there

@@ -1,228 +1,101 @@
-"""Starts trainers quickly: by programs that stand ready, see `agent/process/keeper.py`. For Linux.
+"""Starts trainers by a fork server that stands ready (`agent/process/keeper.py`). For POSIX.
 
-One forks the keepers; a keeper whose trainer has left nothing behind waits for another. Should the
-first of them end, every keeper and trainer is ended as well, and the next start makes a new one.
+Should the fork server end, the trainers that run go on, and the next start makes another.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import queue
-import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from agent.process import keeper as launch
+from agent.process import keeper
+from broker.system import children
 
-LAUNCH: Final = Path(__file__).with_name("keeper.py")
+PROGRAM: Final = Path(__file__).with_name("keeper.py")
 KILLED: Final = -9
-MOST_IDLE: Final = 8
-_PATIENCE_S: Final = 30.0
-_END_S: Final = 2 * launch.END_S  # of a keeper that was told to end
+_PATIENCE_S: Final = 20.0
+_END_S: Final = 2 * keeper.END_S  # of a keeper that was told to end
+_POLL_S: Final = 0.05
 _PRIVATE: Final = "FLEET_"
 
 
-class Keeper:
-    """A process that keeps one trainer at a time: `pid` is that of their group.
+class Kept:
+    """A trainer under a keeper: `pid` is that of its group and keeper, `trainer_pid` its own.
 
-    `trainer_pid` is the trainer's own.
+    `output` is what it prints. All of it ends when nobody has the socket `ours`.
     """
 
-    def __init__(self, process: _Process, pid: int, ours: socket.socket) -> None:
-        """Made by `Nursery.start`. It ends, and its group with it, when nobody has `ours`."""
-        self.process = process
+    def __init__(self, pid: int, ours: socket.socket, output: IO[bytes]) -> None:
+        """Wait until the trainer runs. Raises OSError when it cannot be started."""
         self.pid = pid
-        self.trainer_pid = pid
-        self.is_lost = False  # whether its id may be somebody else's by now
+        self.output = output
+        self.has_left_nothing = False  # whether it is known that all of the trainer has ended
         self._socket = ours
+        started = self._read(keeper.NUMBER.size, _PATIENCE_S)
+        if started is None:
+            raise ChildProcessError("the keeper has ended before it had started the trainer")
+        (self.trainer_pid,) = keeper.NUMBER.unpack(started)
 
-    def start(self, body: bytes, printed: int) -> bool:
-        """Have it start a trainer; tell whether there was still somebody to do so.
+    def await_end(self) -> int:
+        """Wait for its end; return its exit code, negative for a signal."""
+        end = self._read(keeper.END.size, None)
+        if end is None:
+            self._await_keeper()
+            return KILLED
+        code, self.has_left_nothing = keeper.END.unpack(end)
+        return int(code)
 
-        Raises OSError when the system refused.
-        """
-        self._socket.settimeout(_PATIENCE_S)
-        try:
-            header = launch.HEADER.pack(launch.START, len(body))
-            socket.send_fds(self._socket, [header], [printed])
-            self._socket.sendall(body)
-        except OSError:
-            return False
-        said = self.word()
-        if said is not None and said[0] == launch.REFUSED:
-            raise OSError(said[1], os.strerror(said[1]))
-        self._socket.settimeout(None)
-        if said is not None:
-            self.trainer_pid = said[1]
-        return said is not None
-
-    def word(self) -> tuple[bytes, int] | None:
-        """Wait for its next word; none when it has ended, or is too slow to start."""
-        try:
-            word = self._socket.recv(launch.WORD.size, socket.MSG_WAITALL)
-        except OSError:
-            return None
-        if len(word) < launch.WORD.size:
-            return None
-        what, number = launch.WORD.unpack(word)
-        return what, number
-
-    def await_end(self) -> None:
-        """Wait for its end, which is that of its trainer's processes; end it where it hangs."""
-        with contextlib.suppress(OSError):  # it has ended, and nobody has its id
-            ended = os.pidfd_open(self.pid)
-            try:
-                if not _is_readable(ended, _END_S) and not self.is_lost:
-                    os.killpg(self.pid, signal.SIGKILL)
-            finally:
-                os.close(ended)
-
-    def lose(self) -> None:
-        """Nobody reaps it any more: it is to end."""
-        self.is_lost = True
-        self.end()
-
-    def end(self) -> None:
-        """Have it end all that it keeps, and itself; whoever waits for a word waits no more."""
+    def let_go(self) -> None:
+        """Have its keeper end all of it, and itself; `await_end` waits for that."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
-        """Let go of it; it is to end, if it has not yet."""
+    def signal(self, number: int) -> None:
+        """Send a signal to its group."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, number)
+
+    def end_rest(self) -> None:
+        """After its end: end what is left of its group, and let its id be used again."""
+        if not self.has_left_nothing:  # its keeper was killed, or cannot adopt
+            self.signal(signal.SIGKILL)
         self._socket.close()
 
+    def _read(self, size: int, timeout_s: float | None) -> bytes | None:
+        """Wait for the keeper's next word; none when there is none."""
+        try:
+            self._socket.settimeout(timeout_s)
+            word = self._socket.recv(size, socket.MSG_WAITALL)
+        except OSError:
+            return None
+        return word if len(word) == size else None
 
-class Kept:
-    """A trainer that is kept: `pid` is that of its group, `output` what it prints.
-
-    `trainer_pid` is its own.
-    """
-
-    def __init__(self, nursery: Nursery, keeper: Keeper, output: IO[bytes]) -> None:
-        """Made by `Nursery.start`."""
-        self.pid, self.trainer_pid = keeper.pid, keeper.trainer_pid
-        self.output = output
-        self.is_clean = False  # whether it is known that nothing of the trainer is left
-        self._nursery = nursery
-        self._keeper = keeper
-        self._code = KILLED
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether its id may be somebody else's by now."""
-        return self._keeper.is_lost
-
-    def await_end(self) -> None:
-        """Wait for its end."""
-        said = self._keeper.word()
-        if said is None:
-            self._keeper.await_end()
-        else:
-            what, self._code = said
-            self.is_clean = what == launch.ENDED_CLEAN
-
-    def let_go(self) -> None:
-        """Have its keeper end all of it."""
-        if not self.is_clean:
-            self._keeper.end()
-
-    def reap(self) -> int:
-        """Let its id be used again; return its exit code, negative for a signal."""
-        self._nursery.take_back(self._keeper, usable=self.is_clean)
-        return self._code
+    def _await_keeper(self) -> None:
+        """Wait for the end of a keeper that was told to end, or killed; end one that hangs."""
+        deadline_s = time.monotonic() + _END_S
+        with contextlib.suppress(OSError):
+            while time.monotonic() < deadline_s:
+                os.kill(self.pid, 0)
+                time.sleep(_POLL_S)
+            os.killpg(self.pid, signal.SIGKILL)
 
 
-def _is_readable(descriptor: int, timeout_s: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(timeout_s * 1000))
-
-
-class _Process:
-    """One run of the program, and the thread that hears it."""
+class ForkServer:
+    """Starts trainers; may be used by several threads."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            environment = {k: v for k, v in os.environ.items() if not k.startswith(_PRIVATE)}
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(LAUNCH), "nursery"],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
-            )
-        self.socket = ours
-        self.answers: queue.SimpleQueue[tuple[bytes, int]] = queue.SimpleQueue()
-        self.idle: list[Keeper] = []
-        self.is_over = False
-        self._keepers: set[Keeper] = set()
+        """Start nothing yet; the first trainer does."""
+        self._socket: socket.socket | None = None
+        self._process: children.Process | None = None
         self._lock = threading.Lock()
-        self._hearing = threading.Thread(target=self._hear, name="fleet-nursery", daemon=True)
-        self._hearing.start()
-
-    def add(self, keeper: Keeper) -> None:
-        """Have a keeper end with this program, which may have ended already."""
-        with self._lock:
-            if not self.is_over:
-                self._keepers.add(keeper)
-                return
-        keeper.lose()
-
-    def remove(self, keeper: Keeper) -> None:
-        """Have a keeper end, if it has not yet, and be reaped."""
-        with self._lock:
-            self._keepers.discard(keeper)
-        keeper.close()
-        if not keeper.is_lost:
-            with contextlib.suppress(OSError):
-                self.socket.sendall(launch.HEADER.pack(launch.REAP, keeper.pid))
-
-    def leave_idle(self) -> None:
-        """Let go of the keepers that wait, now that they have ended with this program."""
-        for keeper in self.idle:
-            keeper.close()
-
-    def close(self) -> None:
-        """End it, and with it whatever it has started that still runs."""
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-        self._hearing.join(_PATIENCE_S)
-
-    def _hear(self) -> None:
-        size = launch.WORD.size
-        with contextlib.suppress(OSError):
-            while len(word := self.socket.recv(size, socket.MSG_WAITALL)) == size:
-                self.answers.put(launch.WORD.unpack(word))
-        with self._lock:
-            self.is_over = True
-            for keeper in self._keepers:
-                keeper.lose()
-            self._keepers.clear()
-        self.answers.put((b"", 0))
-        self.socket.close()
-        self._process.wait()
-
-
-class Nursery:
-    """Starts keepers one after the other; may be used by several threads."""
-
-    def __init__(self) -> None:
-        """Start nothing yet; `warm` does, or the first trainer."""
-        self._process: _Process | None = None
-        self._lock = threading.Lock()
-
-    def warm(self) -> None:
-        """Have the program stand ready. Raises OSError when it cannot be started."""
-        with self._lock:
-            self._ready()
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], work: Path) -> Kept:
         """Start a trainer under a keeper in its work folder. Raises OSError when that fails."""
@@ -232,80 +105,61 @@ class Nursery:
         body = os.fsencode("\0".join([*words, ""]))
         if body.count(b"\0") != len(words):
             raise OSError("an argument or a variable of the environment has a NUL byte in it")
+        ours, theirs = socket.socketpair()
         output, printed = os.pipe()
-        try:
-            keeper = self._begin(body, printed)
-        except BaseException:
-            os.close(output)
-            raise
-        finally:
-            os.close(printed)
-        return Kept(self, keeper, os.fdopen(output, "rb"))
-
-    def take_back(self, keeper: Keeper, *, usable: bool) -> None:
-        """Have a keeper wait for another trainer, or end and be reaped."""
-        process = keeper.process
-        with self._lock:
-            if usable and process is self._process and len(process.idle) < MOST_IDLE:
-                process.idle.append(keeper)
-            else:
-                process.remove(keeper)
+        with contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
+            stream = undo.enter_context(os.fdopen(output, "rb"))
+            try:
+                with theirs:
+                    pid = self._fork(body, [theirs.fileno(), printed])
+            finally:
+                os.close(printed)
+            kept = Kept(pid, ours, stream)
+            undo.pop_all()
+            return kept
 
     def close(self) -> None:
-        """End the program, and with it whatever it has started that still runs."""
+        """End the fork server."""
         with self._lock:
-            if self._process is not None:
-                self._process.close()
-                self._process.leave_idle()
-                self._process = None
+            self._end()
 
-    def _ready(self) -> _Process:
-        if self._process is not None and self._process.is_over:
-            self._process.leave_idle()
-            self._process = None
-        if self._process is None:
-            self._process = _Process()
-        return self._process
-
-    def _begin(self, body: bytes, printed: int) -> Keeper:
-        """Return a keeper that has started a trainer; one that waits for it, or a new one."""
-        while True:
-            with self._lock:
-                process = self._ready()
-                waiting = process.idle.pop() if process.idle else None
-                keeper = waiting or self._make(process)
+    def _fork(self, body: bytes, descriptors: Sequence[int]) -> int:
+        """Return the process id of a new keeper; makes another server where the first has ended."""
+        with self._lock:
             try:
-                if keeper.start(body, printed):
-                    return keeper
+                answer = self._ask(body, descriptors)
             except OSError:
-                self.take_back(keeper, usable=True)
-                raise
-            self.take_back(keeper, usable=False)
-            if waiting is None:
-                raise ChildProcessError(f"the keeper that {LAUNCH.name} has made has ended")
+                self._end()
+                answer = self._ask(body, descriptors)
+        if answer < 0:
+            raise OSError(-answer, os.strerror(-answer))
+        return answer
 
-    def _make(self, process: _Process) -> Keeper:
+    def _ask(self, body: bytes, descriptors: Sequence[int]) -> int:
+        server = self._socket or self._serve()
+        socket.send_fds(server, [keeper.SIZE.pack(len(body))], descriptors)
+        server.sendall(body)
+        answer = server.recv(keeper.NUMBER.size, socket.MSG_WAITALL)
+        if len(answer) < keeper.NUMBER.size:
+            raise ChildProcessError(f"{PROGRAM.name} has ended")
+        return int(keeper.NUMBER.unpack(answer)[0])
+
+    def _serve(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        try:
-            number = self._ask(process, theirs)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        keeper = Keeper(process, number, ours)
-        process.add(keeper)
-        return keeper
+        with theirs:
+            environment = {k: v for k, v in os.environ.items() if not k.startswith(_PRIVATE)}
+            command = [sys.executable, "-I", "-S", str(PROGRAM)]
+            self._process = children.start(
+                command, environment, stdin=theirs.fileno(), stdout=children.NULL
+            )
+        ours.settimeout(_PATIENCE_S)
+        self._socket = ours
+        return ours
 
-    def _ask(self, process: _Process, theirs: socket.socket) -> int:
-        header = launch.HEADER.pack(launch.KEEPER, 0)
-        socket.send_fds(process.socket, [header], [theirs.fileno()])
-        try:
-            what, number = process.answers.get(timeout=_PATIENCE_S)
-        except queue.Empty:
-            process.close()
-            raise TimeoutError(f"no answer of {LAUNCH.name} in {_PATIENCE_S:.0f} s") from None
-        if what != launch.STARTED:
-            why = os.strerror(number) if what else f"{LAUNCH.name} has ended"
-            raise OSError(number, why)
-        return number
+    def _end(self) -> None:
+        if self._socket is not None and self._process is not None:
+            self._socket.close()
+            self._process.kill()
+            self._process.wait()
+        self._socket = self._process = None

@@ -1,4 +1,4 @@
-"""A job object of Windows: processes that end with it, and it with the process that holds it.
+"""Trainers of Windows: each in a job object, whose processes end with whoever holds that.
 
 The system closes the handles of a process however that has ended, and closing the last handle of
 such a job ends every process in it, grandchildren too.
@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-CREATE_SUSPENDED: Final = 0x4
+import psutil
+
+from broker.errors import plain
+from broker.system import children
+
+_CREATE_SUSPENDED: Final = 0x4
 _EXTENDED_LIMITS: Final = 9  # JobObjectExtendedLimitInformation
 _KILL_ON_JOB_CLOSE: Final = 0x2000
 _SET_QUOTA_AND_TERMINATE: Final = 0x0101
@@ -82,3 +89,51 @@ if sys.platform == "win32":
         def _check(self, result: int | None) -> None:
             if not result:
                 raise ctypes.WinError(ctypes.get_last_error())
+
+    class Started:
+        """A trainer in a job of its own."""
+
+        has_left_nothing = True  # the job's end ends all of it
+
+        def __init__(self, process: children.Process, job: JobObject) -> None:
+            """Take over a process that is in the job."""
+            assert process.stdout is not None  # noqa: S101 - it is a pipe
+            self.pid = self.trainer_pid = process.pid
+            self.output = process.stdout
+            self._process = process
+            self.let_go = job.close
+
+        def await_end(self) -> int:
+            """Wait for its end; return its exit code."""
+            return self._process.wait()
+
+        def end_rest(self) -> None:
+            """After its end: end what it has started."""
+            self.let_go()
+
+    class Starter:
+        """Starts trainers."""
+
+        def start(
+            self, command: Sequence[str], environment: Mapping[str, str], work: Path
+        ) -> Started:
+            """Start a trainer in its work folder. Raises OSError when that fails."""
+            job = JobObject()
+            process = children.start(
+                command,
+                environment,
+                work,
+                stderr=children.WITH_OUTPUT,
+                windows_flags=_CREATE_SUSPENDED,
+            )
+            try:
+                job.assign(process.pid)
+                psutil.Process(process.pid).resume()
+            except (OSError, psutil.Error) as error:
+                process.kill()
+                job.close()
+                raise OSError(f"it cannot be put into a job object: {plain(error)}") from error
+            return Started(process, job)
+
+        def close(self) -> None:
+            """Nothing stands ready."""

@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import subprocess
+import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final
 
 from agent.core.output import MAX_LINE_CHARS
-from agent.process.forkserver import LAUNCH, Kept, Nursery
-from agent.process.orphans import MARK, end_marked, end_orphan, mark_of, record, signal_group
+from agent.process.orphans import MARK, end_marked, mark_of
 from broker.errors import plain
 
 if sys.platform == "win32":
-    import psutil
+    from agent.process.job_object import Starter
+else:
+    from agent.process.forkserver import ForkServer as Starter
 
-    from agent.process.job_object import CREATE_SUSPENDED, JobObject
-
-__all__ = ["Trainer", "end_orphan"]
+__all__ = ["Starter", "Trainer"]
 
 log = logging.getLogger("fleet.agent")
 
@@ -36,42 +34,11 @@ MAX_LOG_BYTES: Final = 8 * 1024 * 1024
 DRAIN_S: Final = 5.0  # for the rest of the output, when nobody should be there to write more
 
 
-class Started(Protocol):
-    """What was started: the leader of the trainer's group, and its output."""
-
-    pid: int
-    trainer_pid: int  # where a keeper does not tell that of its trainer: its own
-    is_clean: bool  # whether it has ended, and it is known that nothing of the trainer is left
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether its id may be somebody else's by now."""
-        ...
-
-    @property
-    def output(self) -> IO[bytes]:
-        """What the trainer prints."""
-        ...
-
-    def await_end(self) -> None:
-        """Wait for its end; its id stays its own."""
-        ...
-
-    def let_go(self) -> None:
-        """Have all of it ended, as our own end does; `await_end` waits for that."""
-        ...
-
-    def reap(self) -> int:
-        """Let its id be used again; return its exit code, negative for a signal."""
-        ...
-
-
 class Trainer:
     """One trainer's process. `on_line` and `on_exit` are called on threads of its own.
 
     `on_exit` is called once, after the last `on_line`; its code is negative for a signal. `pid` is
-    the id of the process group, `trainer_pid` that of the trainer where that is known: with a
-    nursery, and on Windows, where they are the same. Else it is that of the keeper, its parent.
+    the id of the process group, `trainer_pid` that of the trainer.
     """
 
     def __init__(
@@ -81,12 +48,11 @@ class Trainer:
         work: Path,
         on_line: Callable[[str], None],
         on_exit: Callable[[int], None],
-        nursery: Nursery | None = None,
+        starter: Starter,
     ) -> None:
         """Start it in its work folder. Raises OSError when it cannot be started.
 
-        A command that does not exist ends at once, with the code 127 and a line that says so. With
-        a `nursery` (Linux alone) no interpreter has to be started for it first.
+        A command that does not exist ends at once, with the code 127 and a line that says so.
         """
         (work / "out").mkdir(parents=True, exist_ok=True)
         self._work = work
@@ -94,14 +60,10 @@ class Trainer:
         self._on_exit = on_exit
         self._lines = 0
         self._is_over = False
-        self._is_reaped = False
+        self._has_ended = False
         self._in_callback = threading.Lock()
-        self._reaping = threading.Lock()
-        marked = {**environment, MARK: mark_of(work)}
-        if nursery is None:
-            self._started = _start(list(command), marked, work)
-        else:
-            self._started = _kept(nursery, command, marked, work)
+        self._ending = threading.Lock()
+        self._started = starter.start(command, {**environment, MARK: mark_of(work)}, work)
         self.pid, self.trainer_pid = self._started.pid, self._started.trainer_pid
         self._reader = threading.Thread(target=self._read, name="fleet-output", daemon=True)
         self._reader.start()
@@ -110,29 +72,26 @@ class Trainer:
 
     def send_signal(self, *, kill: bool) -> None:
         """Ask the process group to end, or end it and who has left it; nothing once all has."""
-        with self._reaping:
-            if self._is_reaped:
+        with self._ending:
+            if self._has_ended:
                 return
-            if kill:
+            if kill or sys.platform == "win32":  # which has no such request
                 self._started.let_go()
-            if not self._started.is_lost:  # else the id may be another's
-                signal_group(self.pid, "wake" if kill else "ask")
+            if sys.platform != "win32":  # one that is stopped is woken
+                self._started.signal(signal.SIGCONT if kill else signal.SIGTERM)
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the end of the process and of its output."""
         self._watcher.join(timeout_s)
 
     def _watch(self) -> None:
-        self._started.await_end()
-        self._started.let_go()
-        if not self._started.is_clean:
-            if not self._started.is_lost:
-                signal_group(self.pid, "end")  # its keeper was killed, or cannot take others in
+        code = self._started.await_end()
+        with self._ending:
+            self._has_ended = True
+            self._started.end_rest()
+        if not self._started.has_left_nothing:
             self._end_strays()
         self._drain()
-        with self._reaping:
-            code = self._started.reap()
-            self._is_reaped = True
         with self._in_callback:
             self._is_over = True
         self._on_exit(code)
@@ -140,7 +99,7 @@ class Trainer:
     def _end_strays(self) -> None:
         """End what of it has left the group."""
         try:
-            end_marked(self._work)
+            end_marked([self._work])
         except Exception:  # the slot is taken until the end is told
             log.exception("what a trainer may have left behind cannot be looked for")
 
@@ -193,94 +152,3 @@ class _BoundedLog:
     def _refused(self, error: OSError) -> None:
         log.warning("%s: %s; the trainer goes on without it", LOG_FILE, plain(error))
         self._room_bytes = 0
-
-
-def _kept(
-    nursery: Nursery, command: Sequence[str], environment: Mapping[str, str], work: Path
-) -> Kept:
-    kept = nursery.start(command, environment, work)
-    record(work, kept.pid)
-    return kept
-
-
-class _Popened:
-    """What `subprocess` has started."""
-
-    is_clean = False
-    is_lost = False
-
-    def __init__(
-        self, process: subprocess.Popen[bytes], output: IO[bytes], let_go: Callable[[], None]
-    ) -> None:
-        self.pid = self.trainer_pid = process.pid
-        self.output = output
-        self.let_go = let_go
-        self._process = process
-
-    def await_end(self) -> None:
-        if sys.platform != "win32" and hasattr(os, "waitid"):
-            # Not reaped yet, so that its id cannot be anybody else's when its group is ended.
-            with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        else:
-            self._process.wait()
-
-    def reap(self) -> int:
-        return self._process.wait()
-
-
-if sys.platform == "win32":
-
-    def _start(command: list[str], environment: dict[str, str], work: Path) -> Started:
-        """Start a trainer in a job object, whose end ends all of it."""
-        job = JobObject()
-        process = subprocess.Popen(
-            command,
-            cwd=work,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP | CREATE_SUSPENDED,
-        )
-        try:
-            job.assign(process.pid)
-            record(work, process.pid)
-            psutil.Process(process.pid).resume()
-        except (OSError, psutil.Error) as error:
-            process.kill()
-            job.close()
-            raise OSError(f"it cannot be put into a job object: {plain(error)}") from error
-        assert process.stdout is not None  # noqa: S101 - it is a pipe
-        return _Popened(process, process.stdout, job.close)
-
-else:
-
-    def _start(command: list[str], environment: dict[str, str], work: Path) -> Started:
-        """Start a trainer under a keeper, whose input's end ends all of it."""
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(LAUNCH), str(len(command))],
-            cwd=work,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        assert process.stdin is not None  # noqa: S101 - they are pipes
-        assert process.stdout is not None  # noqa: S101
-        record(work, process.pid)
-        lifeline = process.stdin
-        try:
-            lifeline.write(b"".join(os.fsencode(word) + b"\0" for word in command))
-            lifeline.flush()
-        except OSError:
-            process.kill()
-            process.wait()
-            raise
-
-        def let_go() -> None:
-            with contextlib.suppress(OSError):
-                lifeline.close()
-
-        return _Popened(process, process.stdout, let_go)

@@ -21,15 +21,13 @@ from typing import Final
 from agent.core.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
 from agent.core.reactor import Core
 from agent.core.state import CoreSettings
-from agent.host.capability import measure, probe_capability
+from agent.host.capability import Measurer, physical_cores, probe_capability
 from agent.host.data_folder import DataFolder
-from agent.host.figures import Busy, physical_cores
 from agent.host.usage import Eyes, in_words
 from agent.process.command import Place, is_resumable, trainer_command, trainer_environment
-from agent.process.forkserver import Nursery
-from agent.process.supervisor import Trainer, end_orphan
+from agent.process.orphans import end_orphans
+from agent.process.supervisor import Starter, Trainer
 from agent.service.certificate import Certificate, RequestMade, make_request
-from agent.service.coalesced import Coalesced
 from agent.service.settings import AgentSettings, agent_settings, load
 from agent.service.shell import Event, Shell, Surroundings
 from agent.service.status import Contact
@@ -42,7 +40,7 @@ from broker.client.options import add_options
 from broker.errors import BadMessage, ConfigError, plain
 from broker.pki.identity import Identity
 from broker.protocol.events import Connected, Disconnected, Outgoing
-from broker.protocol.messages import Capability, Gpu
+from broker.protocol.messages import Capability
 from broker.protocol.topics import Topics
 from broker.sentences import complain
 from broker.system.address import IS_IT_THERE
@@ -88,10 +86,11 @@ class Service:
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "agent")
         folder = None if access.identity is None else access.identity.folder
-        self._contact = Contact(settings.state, folder, system_clock())
+        self._contact = Contact(
+            settings.state, system_clock(), settings.host, folder, settings.data
+        )
         self._spool = Spool(settings.state)
-        for work in self._spool.work_folders():
-            end_orphan(work)
+        end_orphans(self._spool.work_folders())
         spooled = self._spool.load()
         unbundled = self._spool.load_unbundled(spooled)
         self._checkpoints = Checkpoints(settings.state)
@@ -102,14 +101,13 @@ class Service:
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
         # Neither a heartbeat nor the owner's word waits until a bundle is made, and what runs does
         # not wait for a driver or a disk.
-        self._measurer = Coalesced("fleet-measure")
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="fleet-owner")
-        self._busy = Busy()
         self._eyes = Eyes(settings.state)
         self._data = DataFolder(settings.data)
         self._caches = settings.state.absolute() / "cache"
-        self._nursery = Nursery() if sys.platform == "linux" else None
+        self._starter = Starter()
         self.mailbox: Mailbox[Event | RequestMade] = Mailbox()
+        self._measurer = Measurer(self._data, self.mailbox.put)
         self._stopped = threading.Event()
         core = Core(
             self._core_settings(),
@@ -150,7 +148,7 @@ class Service:
             publish=self._link.publish,
             put=self.mailbox.put,
             background=self._in_background,
-            measure=self._measure,
+            measure=self._measurer.ask,
             look=self._look,
             start=self._start,
         )
@@ -240,8 +238,7 @@ class Service:
             child.send_signal(kill=True)
         for child in self._shell.children():
             child.wait(TRAINER_WAIT_S)
-        if self._nursery is not None:
-            self._nursery.close()
+        self._starter.close()
         goodbye = self._shell.goodbye()
         self._link.stop([] if goodbye is None else [goodbye])
         self._measurer.close()
@@ -264,15 +261,6 @@ class Service:
             owner=settings.owner(),
         )
 
-    def _measure(self, known: tuple[Gpu, ...]) -> None:
-        def measured() -> None:
-            try:
-                self.mailbox.put(measure(self._busy, self._data, known))
-            except Exception:  # the next heartbeat asks for it again
-                log.exception("the machine could not be measured")
-
-        self._measurer.ask(measured)
-
     def _look(self, wanted: Look) -> None:
         def look() -> None:
             try:
@@ -292,14 +280,16 @@ class Service:
         key = (assign.job_id, assign.attempt)
         # Not `resolve`, which would ask a disk that may hang.
         place = Place(data.absolute(), work, self._checkpoints.files(assign.job_id))
-        resume = is_resumable(assign, self._own) and self._checkpoints.begin(*key)
+        resume = is_resumable(assign, self._own) and self._checkpoints.begin(
+            *key, assign.void_attempt
+        )
         trainer = Trainer(
             trainer_command(assign, self._own, place, threads, resume=resume),
             trainer_environment(self._environment, effect.gpu, threads, self._caches),
             work,
             on_line=lambda line: self._put_line(TrainerLine(*key, line)),
             on_exit=lambda code: self._put_exit(key, code),
-            nursery=self._nursery,
+            starter=self._starter,
         )
         return trainer, resume
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.core.renewal import Renewal
-from agent.host.capability import answer_of
 from agent.process.command import PACKAGE_ROOT
 from broker.clock import Now, Randomness, rfc3339
 from broker.errors import ConfigError, plain
@@ -25,6 +24,7 @@ from broker.pki.identity import Identity
 from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import CertificateRequest, CertificateResponse, encode
 from broker.protocol.topics import Topics
+from broker.system.children import answer_of
 from broker.system.files import RealDisk
 from broker.system.machine import new_id
 
@@ -56,9 +56,9 @@ def make_request(identity: Identity) -> RequestMade:
         done = answer_of(command, REQUEST_TIMEOUT_S, {**os.environ, "PYTHONPATH": path})
     except OSError as error:
         return RequestMade("", plain(error))
-    if done.returncode:
-        return RequestMade("", (done.stderr.strip().splitlines() or ["it was ended"])[-1])
-    return RequestMade(done.stdout)
+    if done.code:
+        return RequestMade("", done.complaint("it was ended"))
+    return RequestMade(done.output)
 
 
 class Certificate:

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.core.state import LOOK_S
-from agent.host import snooze_file
-from agent.process.orphans import runs_in
+from agent.host.usage import end_snooze, write_snooze
 from agent.service.settings import AgentSettings, certified_host
 from broker.errors import ConfigError, plain
 from broker.protocol.quiet_hours import seconds_until, told
@@ -54,7 +53,7 @@ def _begin(state: Path, whose: str, arguments: argparse.Namespace) -> str:
     until = None
     if arguments.time is not None:
         until = now + timedelta(seconds=seconds_until(arguments.time, now))
-    snooze_file.write(state, until, at_once=arguments.now)
+    write_snooze(state, until, at_once=arguments.now)
     left = "until `fleet resume --here`" if until is None else told(_bare(until), _bare(now))
     what = "finishes what runs (--now has it given back)"
     if arguments.now:
@@ -66,7 +65,7 @@ def _begin(state: Path, whose: str, arguments: argparse.Namespace) -> str:
 
 
 def _end(state: Path, whose: str) -> str:
-    if not snooze_file.end(state):
+    if not end_snooze(state):
         raise ConfigError(f"{state}: this machine is not snoozed by its owner")
     said = f"{whose} takes jobs again"
     return said if holder(state) is None else f"{said}; {_HEARD}"
@@ -74,7 +73,7 @@ def _end(state: Path, whose: str) -> str:
 
 def _is_meant(state: Path, arguments: argparse.Namespace) -> bool:
     """Ask, at a terminal, whether jobs that keep no checkpoint are to begin again elsewhere."""
-    if not arguments.now or arguments.yes or not sys.stdin.isatty():
+    if not arguments.now or arguments.yes or not sys.stdin.isatty() or holder(state) is None:
         return True
     lost = [*_without_checkpoint(state)]
     if not lost:
@@ -87,13 +86,13 @@ def _is_meant(state: Path, arguments: argparse.Namespace) -> bool:
 
 
 def _without_checkpoint(state: Path) -> Iterator[str]:
-    """Yield the short ids of jobs that run here whose trainers were given no checkpoint folder."""
+    """Yield the short ids of jobs here whose trainers were given no checkpoint folder."""
     for work in sorted((state / "work").glob("*.*")):
         job_id, _, attempt = work.name.rpartition(".")
         given = ""
         with contextlib.suppress(OSError):
             given = (state / "checkpoints" / job_id / "attempt").read_text("ascii")
-        if given != attempt and runs_in(work):
+        if given != attempt:
             yield job_id[:12]
 
 

@@ -1,15 +1,15 @@
-"""Word of the agent's connection: a small file in its state folder, for who asks on this machine.
+"""What the agent says of itself to others on this machine: a small file in its state folder.
 
-Nobody can try that connection beside it: a broker that takes its clients' names from certificates
-would throw the agent off. The file is written when there is something else to say, not at each try,
-and costs nothing but itself: what cannot be written is not there.
+Nobody can try the agent's connection beside it: a broker that takes its clients' names from
+certificates would throw the agent off. The file is written when there is something else to say, not
+at each try, and a disk that refuses it does no harm.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from broker.clock import Now
 from broker.system.files import RealDisk, write_atomically
 
 NAME: Final = "connection.json"
-MAX_BYTES: Final = 8 * 1024
+MAX_BYTES: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,13 @@ class Word:
     """How the connection is, and has been `since` (RFC 3339): there, or `why` it is not.
 
     Neither: it is being made for the first time. `denied`: the broker denies a subscription.
-    `identity` is the folder of the certificate, as a text, and empty without one.
+    `identity` is the folder of the certificate and `data` that of the prepared data, as text, and
+    empty without one.
     """
 
+    host: str = ""
     identity: str = ""
+    data: str = ""
     since: str = ""
     connected: bool = False
     why: str = ""
@@ -39,29 +42,35 @@ class Word:
 class Contact:
     """Keeps the word of one agent, which has the lock of `state`."""
 
-    def __init__(self, state: Path, identity: Path | None, now: Now) -> None:
+    def __init__(
+        self, state: Path, now: Now, host: str, identity: Path | None, data: Path | None
+    ) -> None:
         """Begin: what an earlier agent has said holds no more."""
         self._path = state / NAME
-        self._identity = "" if identity is None else str(identity.absolute())
-        self._said: Word | None = None
-        self.tell(now)
+        self._said = Word(host, _text(identity), _text(data), now.text())
+        self._write()
 
     def tell(
         self, now: Now, *, connected: bool = False, why: str = "", denied: bool = False
     ) -> None:
         """Say how it is now, unless that is said already."""
         said = self._said
-        since = now.text() if said is None or said.connected is not connected else said.since
-        word = Word(self._identity, since, connected, why, denied)
-        if word == said:
-            return
-        self._said = word
-        data = json.dumps(asdict(word)).encode()
+        since = said.since if said.connected is connected else now.text()
+        self._said = replace(said, since=since, connected=connected, why=why, denied=denied)
+        if self._said != said:
+            self._write()
+
+    def _write(self) -> None:
+        data = json.dumps(asdict(self._said)).encode()
         try:
             write_atomically(RealDisk(), self._path, data, durable=False)
         except OSError:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
+
+
+def _text(folder: Path | None) -> str:
+    return "" if folder is None else str(folder.absolute())
 
 
 def read(state: Path) -> Word | None:

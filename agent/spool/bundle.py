@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, cast
@@ -18,10 +19,7 @@ from typing import IO, Any, Final, cast
 from broker.errors import StorageError
 
 LEVEL: Final = 6
-_MODE: Final = 0o644
-_BLOCK_BYTES: Final = 512  # of a tar
-_RECORD_BYTES: Final = 20 * _BLOCK_BYTES
-_COPIED_BYTES: Final = 256 * 1024  # at a time
+_WRITTEN_BYTES: Final = 256 * 1024  # at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +41,7 @@ class _Hashing:
     def write(self, data: bytes) -> int:
         self._digest.update(data)
         self._size_bytes += len(data)
-        left = memoryview(data)
-        while left:  # a file without a buffer takes what there is room for, and says how much
-            left = left[self._file.write(left) :]
-        return len(data)
+        return self._file.write(data)
 
     def info(self) -> BundleInfo:
         return BundleInfo(self._digest.hexdigest(), self._size_bytes)
@@ -60,13 +55,14 @@ def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
     (`broker.system.archive`); OSError when the disk refuses. Nothing is left of it then.
     Memory is bounded, whatever the files' sizes.
     """
-    sizes_bytes = dict(sorted(_checked(folder)))
-    if not sizes_bytes:
+    files = dict(sorted(_files(folder)))
+    if not files:
         raise StorageError(f"{folder}: the trainer wrote nothing")
     making = out.with_name(out.name + ".part")
     try:
-        with making.open("wb", buffering=0) as file:
-            info = _write(folder, sizes_bytes, file)
+        with making.open("wb") as file:
+            info = _write(files, file)
+            file.flush()
             if info.size_bytes > unsynced_bytes:
                 os.fsync(file.fileno())
         making.replace(out)
@@ -77,83 +73,41 @@ def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
     return info
 
 
-def _write(folder: Path, sizes_bytes: Mapping[str, int], file: IO[bytes]) -> BundleInfo:
-    import zstandard
-
-    hashing = _Hashing(file)
-    compressor = zstandard.ZstdCompressor(
-        level=LEVEL, write_checksum=True, write_content_size=False
-    )
-    # Told the size, zstd takes 200 KiB for a small bundle instead of 3 MiB.
-    size_bytes = _tar_bytes(sizes_bytes.values())
-    writer = compressor.stream_writer(cast("Any", hashing), size=size_bytes, closefd=False)
-    stream = cast("IO[bytes]", writer)
-    _write_tar(folder, sizes_bytes, stream)
-    # Never after a fault, as by `with`: told the size, it would hide that by one of its own.
-    stream.close()
-    return hashing.info()
-
-
-def _checked(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield what `_sizes` does, as long as all of it may be in a bundle."""
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each file under `folder`, by its name in the bundle."""
     from broker.system.archive import Contents
 
     contents = Contents()
-    for name, size_bytes in _sizes(folder):
-        if objection := contents.objection(name, size_bytes):
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            raise StorageError(f"{path}: is no regular file; trainers may write nothing else")
+        name = path.relative_to(folder).as_posix()
+        if objection := contents.objection(name, status.st_size):
             raise StorageError(objection)
-        yield name, size_bytes
+        yield name, path
 
 
-def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield the name of each file under `folder`, with `/` between its parts, and its size."""
-    inner = [(str(folder), "")] if folder.is_dir() else []
-    while inner:
-        path, prefix = inner.pop()
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    inner.append((entry.path, f"{prefix}{entry.name}/"))
-                elif entry.is_file(follow_symlinks=False):
-                    yield prefix + entry.name, entry.stat(follow_symlinks=False).st_size
-                else:
-                    raise StorageError(
-                        f"{entry.path}: is no regular file; trainers may write nothing else"
-                    )
-
-
-def _tar_bytes(sizes_bytes: Iterable[int]) -> int:
-    """Return how long the tar of files of these sizes is."""
-    used = sum(_BLOCK_BYTES + size + -size % _BLOCK_BYTES for size in sizes_bytes)
-    used += 2 * _BLOCK_BYTES  # they are the end
-    return used + -used % _RECORD_BYTES
-
-
-def _write_tar(folder: Path, sizes_bytes: Mapping[str, int], stream: IO[bytes]) -> None:
-    written = 0
-    for name, size_bytes in sizes_bytes.items():
-        stream.write(_header(name, size_bytes))
-        with open(f"{folder}/{name}", "rb", buffering=0) as source:  # noqa: PTH123 - it is quicker
-            _copy(source, size_bytes, stream)
-        padding = bytes(-size_bytes % _BLOCK_BYTES)
-        stream.write(padding)
-        written += _BLOCK_BYTES + size_bytes + len(padding)
-    stream.write(bytes(_tar_bytes(sizes_bytes.values()) - written))
-
-
-def _header(name: str, size_bytes: int) -> bytes:
+def _write(files: Mapping[str, Path], file: IO[bytes]) -> BundleInfo:
     import tarfile
 
-    entry = tarfile.TarInfo(name)
-    entry.size = size_bytes
-    entry.mode = _MODE
-    return entry.tobuf(tarfile.USTAR_FORMAT)
+    import zstandard
 
-
-def _copy(source: IO[bytes], size_bytes: int, stream: IO[bytes]) -> None:
-    while size_bytes:
-        data = source.read(min(size_bytes, _COPIED_BYTES))
-        if not data:
-            raise StorageError(f"{source.name}: has become shorter; something still writes it")
-        stream.write(data)
-        size_bytes -= len(data)
+    hashing = _Hashing(file)
+    compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
+    with compressor.stream_writer(cast("Any", hashing), closefd=False) as stream:
+        tar = tarfile.open(  # noqa: SIM115 - its end is for a whole bundle alone
+            fileobj=cast("IO[bytes]", stream),
+            mode="w|",
+            format=tarfile.USTAR_FORMAT,
+            bufsize=_WRITTEN_BYTES,
+        )
+        for name, path in files.items():
+            with path.open("rb") as source:
+                entry = tarfile.TarInfo(name)
+                entry.size = os.fstat(source.fileno()).st_size
+                tar.addfile(entry, source)
+        tar.close()
+    return hashing.info()

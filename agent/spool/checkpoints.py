@@ -17,7 +17,7 @@ from typing import IO, Final
 
 from agent.spool.bundle import BundleInfo, make_bundle
 from broker.errors import BadStream
-from broker.system.files import Disk, RealDisk, read, write_atomically
+from broker.system.files import RealDisk, read, write_atomically
 
 KEPT_S: Final = 7 * 86_400.0  # of a job that has gone elsewhere, or nowhere
 _BLOCK_BYTES: Final = 1024 * 1024
@@ -35,7 +35,7 @@ class Checkpoints:
     def __init__(
         self,
         state: Path,
-        disk: Disk | None = None,
+        disk: RealDisk | None = None,
         bundler: Callable[[Path, Path], BundleInfo] = make_bundle,
         unpacker: Callable[[Path, Path], object] = _unpack,
     ) -> None:
@@ -53,8 +53,13 @@ class Checkpoints:
         """Return the folder that the job's trainer may keep its checkpoint in."""
         return self._root / job_id / "files"
 
-    def begin(self, job_id: str, attempt: int) -> bool:
-        """Give the folder to an attempt; return whether there is something to go on from."""
+    def begin(self, job_id: str, attempt: int, void_attempt: int = 0) -> bool:
+        """Give the folder to an attempt; return whether there is something to go on from.
+
+        What attempts up to `void_attempt` have left is deleted: an operator has requeued the job.
+        """
+        if not self.is_here(job_id, void_attempt + 1):
+            self.drop(job_id)
         self._disk.make_folder(self.files(job_id))
         write_atomically(self._disk, self._marker(job_id), str(attempt).encode())
         return self._has_files(job_id)

@@ -30,7 +30,7 @@ from broker.protocol.messages import (
     decode,
     encode,
 )
-from broker.system.files import Disk, RealDisk, read, write_atomically
+from broker.system.files import RealDisk, read, write_atomically
 
 log = logging.getLogger("fleet.agent")
 
@@ -64,7 +64,7 @@ class Spool:
     def __init__(
         self,
         state: Path,
-        disk: Disk | None = None,
+        disk: RealDisk | None = None,
         bundler: Callable[[Path, Path], BundleInfo] = _make_bundle,
     ) -> None:
         """Make the folders under the agent's state folder.

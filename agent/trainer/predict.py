@@ -35,8 +35,13 @@ from pydantic import BaseModel
 from agent.trainer.common.arguments import at_least, default_threads
 from agent.trainer.common.arrays import Floats
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.common.progress import Progress, as_json, claim_stdout, run_reported
-from agent.trainer.common.signals import Interruption
+from agent.trainer.common.progress import (
+    Interruption,
+    Progress,
+    as_json,
+    claim_stdout,
+    run_reported,
+)
 from agent.trainer.data.raw_file import RawFile
 from agent.trainer.data.schema import Channel, RawSchema, read_json
 from agent.trainer.data.windows import Labelling, cut_windows
@@ -77,13 +82,13 @@ def predict(model: StoredModel, raw: Path) -> Iterator[pa.Table]:
 
 
 class _Period(BaseModel):
-    """What is read of a schema beside telemetry that is to be scored."""
+    """The part of a raw schema that is compared with the model's."""
 
     period_s: float | None = None
 
 
 def _check_period(told: Description, raw: Path) -> None:
-    """Refuse rows that are further apart than the model's, or closer, where that is known."""
+    """Raise BadInputError if a schema beside `raw` has another period than the model."""
     path = raw.with_suffix(".schema.json")
     if told.period_s is None or not path.is_file():
         return
@@ -126,8 +131,18 @@ def write(tables: Iterator[pa.Table], out: Path) -> int:
     return rows
 
 
+def _check_out(out: Path, raw: Path) -> None:
+    """Raise BadInputError for a place where no scores can be written, before the work begins."""
+    if out.suffix not in {".csv", ".parquet"}:
+        raise BadInputError.at(out, "--out", "is neither .csv nor .parquet", "name it so")
+    if not out.parent.is_dir():
+        raise BadInputError.at(out, "--out", "its folder is not there", "make it first")
+    if out.exists() and raw.exists() and out.samefile(raw):
+        raise BadInputError.at(out, "--out", "is the telemetry", "choose another")
+
+
 def _in_words(event: Mapping[str, Any]) -> str:
-    """Return what a person wants to hear of an event: how it ended, and nothing of the way."""
+    """Return the line for a person: of the result, an error, or a log message."""
     match event["event"]:
         case "result":
             count, files = event["metrics"]["windows"], ", ".join(event["files"])
@@ -147,14 +162,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="Example: fleet get gru-oracle -o models && python -m agent.trainer.predict "
         "--bundle models/gru-oracle --raw new.parquet --out scores.csv",
     )
-    parser.add_argument(
-        "--bundle",
-        type=Path,
-        required=True,
-        help="What `fleet get` brought: bundle.tar.zst, or its folder.",
-    )
-    parser.add_argument("--raw", type=Path, required=True, help="Telemetry: .parquet or .csv.")
-    parser.add_argument("--out", type=Path, required=True, help="Scores: .parquet or .csv.")
+    paths = {
+        "--bundle": "What `fleet get` brought: bundle.tar.zst, or its folder.",
+        "--raw": "Telemetry: .parquet or .csv.",
+        "--out": "Scores: .parquet or .csv.",
+    }
+    for flag, text in paths.items():
+        parser.add_argument(flag, type=Path, required=True, help=text)
     parser.add_argument("--threads", type=at_least(1), default=default_threads())
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="JSON lines on a terminal, too.")
@@ -165,12 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = Progress(claim_stdout(), form=_in_words if words else as_json)
 
     def work(_: Interruption) -> None:
-        if args.out.suffix not in {".csv", ".parquet"}:
-            raise BadInputError.at(args.out, "--out", "is neither .csv nor .parquet", "name it so")
-        if not args.out.parent.is_dir():
-            raise BadInputError.at(args.out, "--out", "its folder is not there", "make it first")
-        if args.out.exists() and args.raw.exists() and args.out.samefile(args.raw):
-            raise BadInputError.at(args.out, "--out", "is the telemetry", "choose another")
+        _check_out(args.out, args.raw)
         progress.phase("load")
         model = load_model(args.bundle, args.threads)
         progress.phase("evaluate")

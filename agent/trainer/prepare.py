@@ -12,7 +12,7 @@ Writes into DIR:
 - `tensor_window_v1/`: the raw series, float32, as one memory-mappable file for each set of modes
   that a channel may have, and `index.json`. Windows are views into it and are never stored.
 - `feature_schema_v1.json`: channels, features, modes, classes, counts and the files' hashes.
-  Written last: where it is, the rest is whole.
+  Written last: if it is there, the rest is whole.
 
 A window's label is 1 where any of its rows is anomalous, if labels are 0 and 1 (or the schema names
 the `positive` one of two); otherwise the commonest class of its rows, the lowest at a tie. A
@@ -24,16 +24,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from agent.trainer.common.arguments import at_least
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.files import check_folders
-from agent.trainer.common.progress import Progress, claim_stdout, run_reported
-from agent.trainer.common.signals import Interruption
+from agent.trainer.common.progress import Interruption, Progress, claim_stdout, run_reported
 from agent.trainer.data.raw_file import UNLABELLED, Outline, RawFile
 from agent.trainer.data.schema import (
     SCHEMA_FILE,
@@ -62,12 +60,9 @@ def classes_of(labels: frozenset[str], schema: RawSchema, schema_path: Path) -> 
         positive = str(schema.positive)
         negatives = sorted(labels - {positive})
         if positive not in labels or len(negatives) != 1:
-            raise BadInputError.at(
-                schema_path,
-                "positive",
-                f"the labels are {', '.join(sorted(labels))}",
-                "name one of exactly two, or leave it out",
-            )
+            problem = f"the labels are {', '.join(sorted(labels))}"
+            remedy = "name one of exactly two, or leave it out"
+            raise BadInputError.at(schema_path, "positive", problem, remedy)
         return Labelling("binary", (negatives[0], positive))
     if labels <= {"0", "1"}:
         return Labelling("binary", ("0", "1"))
@@ -102,70 +97,50 @@ def prepare(
     with (
         series,
         IndexSink(out_dir / VALIDATION_FILE, window) as index,
-        SummarySink(out_dir / SUMMARY_FILE, schema) as summary,
+        SummarySink(out_dir / SUMMARY_FILE, schema, raw) as summary,
     ):
+        done = 0
         for block in cut_windows(file.rows(outline, labelling.classes), window, stride, labelling):
             series.append(block.fresh)
             index.append(block)
             summary.append(block)
-            if block.crosses(_LOG_EVERY_ROWS):
-                log(f"{block.rows_so_far} of {outline.rows} rows")
+            before, done = done, done + len(block.fresh)
+            if done // _LOG_EVERY_ROWS > before // _LOG_EVERY_ROWS:
+                log(f"{done} of {outline.rows} rows")
 
+    names = [VALIDATION_FILE, SUMMARY_FILE]
+    names += [f"{TENSORS_DIR}/{name}" for name in (TENSORS_INDEX_FILE, *series.files)]
     written = FeatureSchema(
-        **_of_raw(schema, outline),
-        **_of_labels(labelling, index.counts),
+        simulated=schema.simulated,
+        task=labelling.task,
         window=window,
         stride=stride,
-        files=_hashes(out_dir, series.files),
+        period_s=schema.period_s,
+        label_rule=labelling.rule,
+        classes=labelling.classes,
+        class_counts={name: index.counts[at] for at, name in enumerate(labelling.classes)},
+        unlabelled_windows=index.counts[UNLABELLED],
+        windows=index.counts.total(),
+        rows=outline.rows,
+        hosts=tuple(sorted({entry.host for entry in outline.episodes})),
+        channels=schema.channels,
+        features={
+            name: Feature(channel=of, statistic=statistic, modes=schema.channels[of].modes)
+            for name, of, statistic in feature_names(schema)
+        },
+        files={name: sha256_of(out_dir / name) for name in names},
     )
     write_json(out_dir / SCHEMA_FILE, written)
     return written
 
 
-def _of_raw(schema: RawSchema, outline: Outline) -> dict[str, Any]:
-    """Return what the schema of the prepared data takes over from the raw file."""
-    features = {
-        name: Feature(channel=channel, statistic=statistic, modes=schema.channels[channel].modes)
-        for name, channel, statistic in feature_names(schema)
-    }
-    return {
-        "simulated": schema.simulated,
-        "period_s": schema.period_s,
-        "rows": outline.rows,
-        "hosts": tuple(sorted({entry.host for entry in outline.episodes})),
-        "channels": schema.channels,
-        "features": features,
-    }
-
-
-def _of_labels(labelling: Labelling, counts: Counter[int]) -> dict[str, Any]:
-    """Return what the schema of the prepared data says of the windows' labels."""
-    return {
-        "task": labelling.task,
-        "label_rule": labelling.rule,
-        "classes": labelling.classes,
-        "class_counts": {name: counts[at] for at, name in enumerate(labelling.classes)},
-        "unlabelled_windows": counts[UNLABELLED],
-        "windows": counts.total(),
-    }
-
-
 def _check_lengths(raw: Path, outline: Outline, window: int) -> None:
     shortest = min(outline.episodes, key=lambda entry: entry.length)
     if shortest.length < window:
-        raise BadInputError.at(
-            raw,
-            "episode",
-            f"host {shortest.host}, episode {shortest.episode} has {shortest.length} rows, "
-            f"fewer than the window's {window}",
-            f"drop it, or use --window {shortest.length} or less",
-        )
-
-
-def _hashes(out_dir: Path, series_files: Sequence[str]) -> dict[str, str]:
-    names = [VALIDATION_FILE, SUMMARY_FILE]
-    names += [f"{TENSORS_DIR}/{name}" for name in (TENSORS_INDEX_FILE, *series_files)]
-    return {name: sha256_of(out_dir / name) for name in names}
+        rows = f"host {shortest.host}, episode {shortest.episode} has {shortest.length} rows"
+        problem = f"{rows}, fewer than the window's {window}"
+        remedy = f"drop it, or use --window {shortest.length} or less"
+        raise BadInputError.at(raw, "episode", problem, remedy)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,10 +3,10 @@
     python -m agent.trainer.run_ssl --model transformer_ssl --mode oracle --data DIR --out-dir DIR
 
 The network learns to fill in hidden parts of the unlabelled windows of the training hosts (of all
-training windows where none is unlabelled). How badly it fills in a window is how anomalous the
-window is; the alarm threshold aims at `--target-fpr` on normal validation windows. Where labels
-exist, a linear probe on the frozen encoder says what the representation is worth: of several
-classes its metrics are the run's, of two they stand beside the alarm's as `probe_*`.
+training windows where none is unlabelled). The error of filling in a window is its anomaly score;
+the alarm threshold aims at `--target-fpr` on normal validation windows. Where labels exist, a
+linear probe on the frozen encoder measures the representation: with several classes its metrics are
+the run's, with two they stand beside the alarm's as `probe_*`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from agent.trainer.common.arguments import Job, parse_job
+from agent.trainer.common.arguments import Job
 from agent.trainer.common.config import RUN_SSL_MODULE
-from agent.trainer.common.progress import Progress, claim_stdout, run_reported
-from agent.trainer.common.signals import Interruption
-from agent.trainer.run import bind_threads
+from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.run import main as run_main
 
 _PROBE_METRICS: Final = ("auroc", "average_precision", "f1")
 
@@ -29,7 +28,7 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     """Pretrain, evaluate and save what `job` says. Raises TrainerError."""
     from agent.trainer.common.files import check_folders
     from agent.trainer.evaluation.evaluate import Evaluation, choose_thresholds, evaluate
-    from agent.trainer.training.loading import keeper_of, load_self_supervised
+    from agent.trainer.training.loading import load_self_supervised
     from agent.trainer.training.pretrain import fit_probe, pretrain
     from agent.trainer.training.report import save
 
@@ -37,36 +36,25 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     check_folders(job.out_dir, job.reports_dir, job.checkpoint_dir)
     loaded = load_self_supervised(job)
     progress.log(f"labelled windows: {loaded.splits.sizes()}")
-    pretrained = pretrain(loaded, progress, keeper_of(loaded, progress, interruption))
+    pretrained = pretrain(loaded, progress, interruption)
 
     progress.phase("evaluate")
-    parts = (loaded.validation, loaded.test)
-    anomaly = [
-        loaded.scored(windows, pretrained.trained.score(windows), probable=False)
-        for windows in parts
-    ]
+    anomaly = loaded.scored(pretrained.trained.score, probable=False)
     probe = fit_probe(loaded, pretrained)
     of_probe: Evaluation | None = None
     if probe is not None:
         pretrained = pretrained.with_probe(probe)
-        scored = [loaded.scored(part, probe.score(pretrained.embed(part))) for part in parts]
-        if loaded.schema.task == "binary":
-            scored = [part.of_positive() for part in scored]
-        of_probe = evaluate(loaded.index, scored[0], scored[1], loaded.protocol)
+        parts = loaded.scored(lambda windows: probe.score(pretrained.embed(windows)))
+        of_probe = evaluate(loaded.index, *parts, loaded.protocol)
     if loaded.schema.task == "multiclass" and of_probe is not None:
         # No class of several is the normal one: every validation window sets the alarm.
         alarm = choose_thresholds(anomaly[0].as_normal(), job.target_fpr)
         evaluation = replace(of_probe, thresholds=alarm)
     else:
-        evaluation = evaluate(loaded.index, anomaly[0], anomaly[1], loaded.protocol)
+        evaluation = evaluate(loaded.index, *anomaly, loaded.protocol)
         if of_probe is not None:
-            evaluation.metrics.update(
-                {f"probe_{name}": of_probe.metrics[name] for name in _PROBE_METRICS}
-            )
-            evaluation.undefined.update(
-                {f"probe_{name}": why for name, why in of_probe.undefined.items()
-                 if name in _PROBE_METRICS}
-            )  # fmt: skip
+            _add_probe(evaluation.metrics, of_probe.metrics)
+            _add_probe(evaluation.undefined, of_probe.undefined)
 
     progress.phase("save")
     extra = {
@@ -77,12 +65,14 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     progress.result(evaluation.metrics, files)
 
 
+def _add_probe(found: dict[str, Any], of_probe: dict[str, Any]) -> None:
+    names = [name for name in _PROBE_METRICS if name in of_probe]
+    found.update({f"probe_{name}": of_probe[name] for name in names})
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    job = parse_job(argv, RUN_SSL_MODULE)
-    bind_threads(job.threads)
-    progress = Progress(claim_stdout())
-    return run_reported(progress, lambda interruption: run(job, progress, interruption))
+    return run_main(argv, RUN_SSL_MODULE, run)
 
 
 if __name__ == "__main__":

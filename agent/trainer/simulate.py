@@ -23,8 +23,7 @@ import pyarrow.parquet as pq
 
 from agent.trainer.common.arguments import at_least
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.progress import Progress, claim_stdout, run_reported
-from agent.trainer.common.signals import Interruption
+from agent.trainer.common.progress import Interruption, Progress, claim_stdout, run_reported
 
 RAW_FILE: Final = "simulated.parquet"
 RAW_SCHEMA_FILE: Final = "simulated.schema.json"

@@ -133,18 +133,10 @@ class Mailbox(Generic[E]):
         return letter.event
 
 
-def feed(
-    mailbox: Mailbox[Any],
-    topics: Topics,
-    shorten: Callable[[LinkEvent], LinkEvent] = lambda event: event,
-) -> Callable[[LinkEvent], None]:
-    """Return a link's inbox that puts events into `mailbox`, each in the lane of its topic.
-
-    `shorten` may replace an event by a smaller one of the same topic.
-    """
+def feed(mailbox: Mailbox[Any], topics: Topics) -> Callable[[LinkEvent], None]:
+    """Return a link's inbox that puts events into `mailbox`, each in the lane of its topic."""
 
     def put(event: LinkEvent) -> None:
-        event = shorten(event)
         if not isinstance(event, Incoming):
             mailbox.put(event)
             return

@@ -1,74 +1,67 @@
-"""The broker itself: its start and end, and each client from its arrival on."""
+"""The embedded broker: its listeners, and each client from its arrival to its end."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import logging
 import ssl
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
+from amqtt.broker import Broker
 from amqtt.contexts import BrokerConfig, ListenerType
+from amqtt.errors import BrokerError
 
-from broker.embedded.admission import Entrance
+from broker.embedded.admission import Admission
 from broker.embedded.connect import accepted
 from broker.embedded.conversation import Conversation
-from broker.embedded.conversation5 import Conversation5
-from broker.embedded.limits import Doors, Reason
-from broker.embedded.line import Line
-from broker.embedded.outbox5 import Outbox5
-from broker.embedded.packets import Message
-from broker.embedded.peer import Client
-from broker.embedded.reason_codes import Code, MalformedPacketError, OversizePacketError
-from broker.embedded.sessions import Sessions
+from broker.embedded.limits import Reason
+from broker.embedded.message import Message
+from broker.embedded.packets import Kind
+from broker.embedded.reason_codes import Code, PacketError
+from broker.embedded.routing import Router
+from broker.embedded.session import Client, Session
 from broker.embedded.settings import ServerSettings
 from broker.embedded.tls import Identity
 from broker.errors import LinkError
 from broker.protocol.messages import BrokerLoad, BrokerRefusals, encode
 from broker.protocol.topics import Topics
+from broker.system.address import why_not_here
 
 log = logging.getLogger("fleet.broker")
 
-AMQTT_VERSION: Final = "0.12.1"
 WATCH_EVERY_S: Final = 0.5
 TELL_EVERY_S: Final = 2.0
 LOAD_EVERY_S: Final = 15.0
 WEBSOCKET: Final = "websocket"  # the listener's name
-BACKLOG: Final = 4_096  # connections that nobody has accepted yet
-ENDED: Final = {  # by the broker, and what a client of MQTT 5 is told
-    Reason.REVOKED: Code.ADMINISTRATIVE,
-    Reason.EXPIRED: Code.NOT_AUTHORIZED,
-    Reason.SILENT: Code.SILENT,
-}
+BACKLOG: Final = 4_096  # connections that are not accepted yet: a fleet comes back at once
 
 
-class EmbeddedBroker(Sessions):
-    """amqtt's broker with the overrides of this package.
+class EmbeddedBroker(Broker):
+    """amqtt's listeners, and this package's MQTT behind them.
 
-    Raises `LinkError` on another amqtt, `ConfigError` for an identity that is not usable.
+    amqtt 0.12.1 speaks no MQTT 5, knows no limits, and sends a message to whoever matches an access
+    list level by level. So its connections are handed over before it reads anything.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Prepare a broker for the running event loop."""
-        version = importlib.metadata.version("amqtt")
-        if version != AMQTT_VERSION:
-            raise LinkError(
-                f"amqtt {version} is installed; the embedded broker is made for {AMQTT_VERSION}: "
-                f"pip install amqtt=={AMQTT_VERSION}"
-            )
-        self._identity = Identity(settings.identity) if settings.identity is not None else None
-        # No TLS for amqtt: it would wait for handshakes that nobody counts. Nor websockets.
+        """Prepare a broker for the running event loop. Raises `ConfigError` for a bad identity."""
+        # At ERROR amqtt logs tracebacks of what is reported better here.
+        logging.getLogger("amqtt").setLevel(logging.CRITICAL)
+        logging.getLogger("transitions").setLevel(logging.ERROR)
         ports = {"default": settings.port}
         if settings.websocket_port is not None:
             ports[WEBSOCKET] = settings.websocket_port
         listeners = {
             name: {"type": "tcp", "bind": f"{settings.host}:{port}"} for name, port in ports.items()
         }
-        super().__init__(settings, BrokerConfig.from_dict({"listeners": listeners, "plugins": {}}))
-        self._doors = Doors(settings)
-        self._entrance = Entrance(settings, self._identity, self._doors, self._refusals)
+        super().__init__(BrokerConfig.from_dict({"listeners": listeners, "plugins": {}}))
+        self._settings = settings
+        self._identity = Identity(settings.identity) if settings.identity is not None else None
+        self.router = Router(settings, self._loop.time)
+        self._refusals = self.router.refusals
+        self._admission = Admission(settings, self._identity, self._refusals)
         self._watchers: list[asyncio.Task[None]] = []
 
     @property
@@ -81,154 +74,153 @@ class EmbeddedBroker(Sessions):
         """The port of websockets, once started; none where there is none."""
         return self._port_of(WEBSOCKET) if WEBSOCKET in self._servers else None
 
+    @property
+    def refused(self) -> dict[Reason, int]:
+        """How much was refused since the start, by reason."""
+        return self._refusals.counts
+
     def _port_of(self, listener: str) -> int:
         sockets = self._servers[listener].instance.sockets
         return int(next(iter(sockets)).getsockname()[1])
 
     async def start(self) -> None:
-        """Start to serve, and to look after those who are connected."""
-        await super().start()
+        """Start to serve. Raises `LinkError` when it cannot listen."""
+        try:
+            await super().start()
+        except BrokerError as error:
+            settings, cause = self._settings, error.__cause__
+            more = f" and {settings.websocket_port}" if settings.websocket_port is not None else ""
+            why = cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)
+            raise LinkError(
+                f"cannot listen on {settings.host}:{settings.port}{more}: {why}; "
+                f"{why_not_here(cause)}"
+            ) from None
         self._watchers = [asyncio.create_task(one) for one in (self._watch(), self._tell_state())]
 
     async def shutdown(self) -> None:
-        """Replaces: amqtt ends one client after the other; here all are ended at once."""
-        self._stopping = True
+        """End all connections at once, and stop."""
+        self.router.is_stopping = True
         for watcher in self._watchers:
             watcher.cancel()
-        self._entrance.close()
-        clients = list(self._clients.values())
+        self._admission.close()
+        clients = list(self.router.connected.values())
         for one in clients:
             one.tell_end(Code.SHUTTING_DOWN)
-        await asyncio.gather(*(one.arrival.wire.close() for one in clients))
+        await asyncio.gather(*(one.channel.close() for one in clients))
         await super().shutdown()
 
     async def _create_server_instance(
         self,
         listener_name: str,
-        listener_type: ListenerType,  # noqa: ARG002 - all are TCP, see above
+        listener_type: ListenerType,  # noqa: ARG002 - all are TCP
         address: str | None,
         port: int,
-        ssl_context: ssl.SSLContext | None,  # noqa: ARG002 - see Entrance
+        ssl_context: ssl.SSLContext | None,  # noqa: ARG002 - see Admission
     ) -> asyncio.Server:
-        """Replaces: amqtt listens with a backlog of 100 connections. A fleet that comes back at
-        once has more, and the kernel has those that do not fit try again after a second, or three.
-        """  # noqa: D205 - one sentence
-
-        def line() -> Line:
-            return Line(partial(self.stream_connected, listener_name=listener_name), self._loop)
-
-        return await self._loop.create_server(
-            line, address, port, reuse_address=True, backlog=BACKLOG
+        """Replaces amqtt's, whose backlog is 100 connections."""
+        connected = partial(self.stream_connected, listener_name=listener_name)
+        return await asyncio.start_server(
+            connected, address, port, reuse_address=True, backlog=BACKLOG
         )
 
     async def stream_connected(
-        self,
-        reader: asyncio.StreamReader,  # noqa: ARG002 - the line is read
-        writer: asyncio.StreamWriter,
-        listener_name: str,
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
     ) -> None:
-        """Replaces: amqtt's whole way from a socket to a session and its end."""
-        line = cast("Line", writer.transport.get_protocol())
-        arrival = await self._entrance.admit(line, writer, websocket=listener_name == WEBSOCKET)
-        if arrival is None:
+        """Replaces amqtt's whole handling of a connection."""
+        client = await self._admission.admit(reader, writer, websocket=listener_name == WEBSOCKET)
+        if client is None:
             return
+        client.last_s = self._loop.time()
+        client.channel.limit_of = self._limit_of
+        client.channel.on_received = self.router.queued
         try:
-            async with asyncio.timeout(self._settings.connect_timeout_s):
-                client, present = await self.let_in(arrival)
-            await self._attend(client, present=present)
-        except TimeoutError:
-            self._refusals.add(
-                Reason.TIMEOUT, f"the old connection of {arrival.session.client_id!r} does not end"
-            )
+            session, present = self.router.enter(client)
+            client.answer(accepted(client.asked, self._settings, present=present))
+            session.send_waiting()
+            await self._attend(session, client)
         finally:
-            self._doors.leave(arrival.name)
-            arrival.wire.cut()
+            self._admission.leave(client)
+            client.channel.cut()
 
-    async def _attend(self, client: Client, *, present: bool) -> None:
-        goodbye, outbox = False, client.outbox
-        outbox.answer(accepted(client.arrival.session, self._settings, present=present))
+    def _limit_of(self, kind: int) -> int:
+        most_bytes, other_bytes = self._settings.max_packet_bytes, self._settings.max_control_bytes
+        return most_bytes if kind == Kind.PUBLISH else min(most_bytes, other_bytes)
+
+    async def _attend(self, session: Session, client: Client) -> None:
+        goodbye = False
         try:
-            if isinstance(outbox, Outbox5):
-                outbox.resume()
-                goodbye = await Conversation5(self, client, outbox).run()
-            else:
-                goodbye = await Conversation(self, client).run()
-        except OversizePacketError as error:
-            self._refusals.add(Reason.OVERSIZE, f"client {client.id!r}: {error}")
+            goodbye = await Conversation(self.router, session, client).run()
+        except PacketError as error:
+            self._refusals.add(error.reason, f"client {session.id!r}: {error}")
             client.tell_end(error.code)
-        except MalformedPacketError as error:
-            self._refusals.add(Reason.MALFORMED, f"client {client.id!r}: {error}")
-            client.tell_end(error.code)
+        except OSError:
+            pass  # the connection broke off
+        except Exception as error:
+            log.exception("client %r: a packet could not be handled", session.id)
+            self._refusals.add(Reason.MALFORMED, f"client {session.id!r}: {error}")
+            client.tell_end(Code.IMPLEMENTATION_ERROR)
         finally:
-            try:
-                self.part(client, goodbye=goodbye)
-            finally:
-                client.ended.set()
+            self.router.leave(session, client, goodbye=goodbye)
         if goodbye:
-            await client.arrival.wire.close()
+            await client.channel.close()
 
     async def _watch(self) -> None:
-        """Read the identity again when it has changed, and end whoever may not stay.
-
-        Replaces: amqtt ends no client that is silent, and publishes no will of it.
-        """
+        """Look after the identity and the connections, and measure how busy the loop is."""
         while True:
             begun_s = self._loop.time()
             await asyncio.sleep(WATCH_EVERY_S)
             late_s = self._loop.time() - begun_s - WATCH_EVERY_S
-            self._meter.tick(late_s)
+            self.router.meter.tick(late_s)
             try:
                 self._look_round(late_s)
             except Exception:
                 log.exception("could not look after the connections")
 
-    async def _tell_state(self) -> None:
-        """Publish what was refused, as often as it changes, within reason, and now and then the
-        load: `fleet status` has both.
+    def _look_round(self, late_s: float) -> None:
+        """End whoever may not stay. For `late_s` the broker stood still: nobody was silent then."""
+        if self._identity is not None:
+            self._identity.refresh()
+        now_s, wall = self._loop.time(), datetime.now(UTC)
+        for session in list(self.router.sessions.values()):
+            client, guest = session.client, session.client.guest if session.client else None
+            if client is None:
+                continue
+            client.last_s += late_s
+            if (
+                self._identity is not None
+                and guest is not None
+                and self._identity.is_revoked(guest)
+            ):
+                self._count_end(Reason.REVOKED, session)
+                session.drop(Code.ADMINISTRATIVE)
+            elif guest is not None and wall > guest.not_after:
+                self._count_end(Reason.EXPIRED, session)
+                session.drop(Code.NOT_AUTHORIZED)
+            elif client.is_silent(now_s):
+                self._count_end(Reason.SILENT, session)
+                client.end(Code.KEEPALIVE_TIMEOUT)
+        self.router.look_after_kept(now_s)
 
-        Replaces: amqtt publishes under `$SYS`, which nobody here may read, and no such thing.
-        """  # noqa: D205 - one sentence
+    def _count_end(self, reason: Reason, session: Session) -> None:
+        self._refusals.add(reason, f"client {session.id!r} was disconnected")
+
+    async def _tell_state(self) -> None:
+        """Publish what was refused, when it changes, and the load, for `fleet status`."""
         topics = Topics(self._settings.topic_root)
         told: dict[Reason, int] = {}
         load_due_s = self._loop.time() + LOAD_EVERY_S
         while True:
-            if (counts := self.refused) != told:
+            if (counts := self._refusals.counts) != told:
                 told = counts
                 refused = {reason.value: count for reason, count in counts.items()}
                 self._state(topics.broker_refused(), BrokerRefusals(refused=refused), 1)
             if self._loop.time() >= load_due_s:
                 load_due_s = self._loop.time() + LOAD_EVERY_S
-                load = self._meter.load(len(self._clients), self._settings.max_connections)
-                self._state(topics.broker_load(), load, 0)
+                clients, most = len(self.router.connected), self._settings.max_connections
+                self._state(topics.broker_load(), self.router.meter.load(clients, most), 0)
             await asyncio.sleep(TELL_EVERY_S)
 
     def _state(self, topic: str, what: BrokerRefusals | BrokerLoad, qos: int) -> None:
         message = Message(topic, encode(what), qos)
-        self.send(message)
-        self.retain("", message)
-
-    def _look_round(self, late_s: float) -> None:
-        """Look after the identity and everybody once. `late_s` after it should have been.
-
-        While the broker itself stands still, nobody else is silent: that time does not count.
-        """
-        if self._identity is not None:
-            self._identity.refresh()
-        now_s, wall = self._loop.time(), datetime.now(UTC)
-        for client in list(self._clients.values()):
-            client.last_s += late_s
-            reason = self._why_end(client, now_s, wall)
-            if reason is not None:
-                self._refusals.add(reason, f"client {client.id!r} was disconnected")
-                client.dismiss(ENDED[reason], for_good=reason is not Reason.SILENT)
-        self.look_after_kept(now_s)
-        self.clear_expired(now_s)
-
-    def _why_end(self, client: Client, now_s: float, wall: datetime) -> Reason | None:
-        guest = client.arrival.guest
-        if self._identity is not None and guest is not None:
-            if self._identity.is_revoked(guest):
-                return Reason.REVOKED
-            if wall > guest.not_after:
-                return Reason.EXPIRED
-        return Reason.SILENT if client.is_silent(now_s) else None
+        self.router.send(message)
+        self.router.retain("", message)

@@ -1,267 +1,195 @@
-"""A client that was let in: its packets in turn, and what is done with each."""
+"""The packets of one client, in turn, at both protocol levels."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Sequence
 from typing import Final
 
-from amqtt.mqtt.packet import (
-    DISCONNECT,
-    PINGREQ,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    SUBACK,
-    SUBSCRIBE,
-    UNSUBACK,
-    UNSUBSCRIBE,
-)
-
+from broker.embedded import properties
+from broker.embedded.connect import MAX_HELD
+from broker.embedded.message import Message, read_publish
 from broker.embedded.packets import (
     PINGRESP,
-    SIZES,
-    Bytes,
-    Message,
+    Fields,
+    Kind,
     answer,
+    answer_filters,
     check,
-    length,
     read_filters,
-    read_id,
 )
-from broker.embedded.peer import MAX_HELD, Client
-from broker.embedded.reason_codes import Code, MalformedPacketError, OversizePacketError
-from broker.embedded.routing import Distribution, may_publish
-from broker.embedded.subscriptions import OWN, QOS_GRANTS
+from broker.embedded.reason_codes import Code, PacketError
+from broker.embedded.routing import Router
+from broker.embedded.session import Client, Session
+from broker.embedded.subscriptions import Subscription
 
-log = logging.getLogger("fleet.broker")
-
-REFUSED: Final = 0x80  # in a SUBACK
+REFUSED: Final = 0x80  # in a SUBACK of level 4
 PACKETS_AT_ONCE: Final = 200  # of one client, before others have their turn
+SHARED: Final = "$share/"
+NO_LOCAL: Final = 0b0000_0100  # of a subscription's options (MQTT 5, 3.8.3.1)
+AS_PUBLISHED: Final = 0b0000_1000
+RETAIN_HANDLING: Final = 0b0011_0000
+RESERVED: Final = 0b1100_0000
 
 
 class Conversation:
-    """Handles a client's packets as they come, each in turn and at once.
+    """Handles the packets of one client: a message has been passed on when its handler returns."""
 
-    Replaces: amqtt starts a task for each packet, without limit, and another for each message to
-    each subscriber. Here a message has gone on when the call that brought it returns.
-    """
-
-    sizes = SIZES
-
-    def __init__(self, broker: Distribution, client: Client) -> None:
-        self._broker = broker
+    def __init__(self, router: Router, session: Session, client: Client) -> None:
+        self._router = router
+        self._session = session
         self._client = client
-        self._loop = asyncio.get_running_loop()
-        self._cutter = client.arrival.cutter
-        self._wire = client.arrival.wire
-        self._has_turn = False  # one is due, since there is more than fits into one
-        self._is_ending = False
-        self._over: asyncio.Future[bool] = self._loop.create_future()
+        self._level = client.asked.level
+        self._handlers = {
+            Kind.PUBACK: self._on_puback,
+            Kind.PUBREC: self._on_pubrec,
+            Kind.PUBREL: self._on_pubrel,
+            Kind.PUBCOMP: self._on_pubcomp,
+            Kind.SUBSCRIBE: self._on_subscribe,
+            Kind.UNSUBSCRIBE: self._on_unsubscribe,
+            Kind.PINGREQ: self._on_ping,
+        }
 
     async def run(self) -> bool:
-        """Handle packets until the end; return whether it came with a goodbye.
+        """Handle packets until the end; return whether the client said goodbye.
 
-        Raises `OversizePacketError` and `MalformedPacketError` for what ends the connection.
+        Raises `PacketError` for a packet that ends the connection.
         """
-        self._wire.line.on_room = self._on_room
-        self._take_turn()
-        self._wire.line.follow(self._on_data, self._on_end)
-        return await self._over
-
-    def _on_data(self, data: bytes) -> None:
-        if self._over.done():
-            return
-        try:
-            self._cutter.feed(self._wire.decode(data))
-            self._broker.queued(len(data))
-        except (MalformedPacketError, OversizePacketError) as error:
-            self._fail(error)
-            return
-        if not self._has_turn and not self._client.outbox.is_choked:
-            self._take_turn()
-        if self._wire.has_ended:
-            self._on_end()
-
-    def _on_end(self) -> None:
-        if self._has_turn and not self._wire.is_cut:
-            self._is_ending = True  # what was sent before counts
-        elif not self._over.done():
-            self._over.set_result(False)
-
-    def _on_room(self) -> None:
-        outbox = self._client.outbox
-        was_choked = outbox.is_choked
-        outbox.caught_up()
-        if was_choked and not self._has_turn:
-            self._take_turn()
-
-    def _take_turn(self) -> None:
-        self._has_turn = False
-        try:
-            done = self._handle_some()
-        except (MalformedPacketError, OversizePacketError) as error:
-            self._fail(error)
-        except Exception as error:
-            log.exception("client %r: a packet could not be handled", self._client.id)
-            self._fail(MalformedPacketError(str(error), Code.IMPLEMENTATION_ERROR))
-        else:
-            if not done:
-                # What has come is in memory: nothing more is read until that is through.
-                self._has_turn = True
-                self._wire.rest()
-                self._loop.call_soon(self._take_turn)
-            elif self._is_ending:
-                self._on_end()
-            elif self._client.outbox.is_choked:
-                self._wire.rest()
-            elif self._wire.is_resting:
-                self._wire.go_on()
-
-    def _handle_some(self) -> bool:
-        """Handle what has come; false when there may be more than one turn bears."""
-        client, over, outbox = self._client, self._over, self._client.outbox
-        now_s = self._loop.time()
-        for _ in range(PACKETS_AT_ONCE):
-            if over.done() or outbox.is_choked or self._wire.is_cut:
-                return True
-            found = self._cutter.next()
-            if found is None:
-                return True
-            client.last_s = now_s
+        client, channel, handled = self._client, self._client.channel, 0
+        while (found := await channel.packet()) is not None and not channel.is_closed:
+            client.last_s = self._router.now_s()
             first, body = found
-            kind = check(first, len(body), self.sizes)
-            if kind == PUBLISH:
-                self._publish(first, body)
-            elif kind == DISCONNECT:
-                over.set_result(self.goodbye(body))
+            kind = check(self._level, first, len(body))
+            if kind == Kind.DISCONNECT:
+                return self._goodbye(body)
+            if kind == Kind.PUBLISH:
+                self._on_publish(first, body)
             else:
                 self._handle_other(kind, body)
+            await client.catch_up()
+            handled += 1
+            if handled % PACKETS_AT_ONCE == 0:
+                await asyncio.sleep(0)
         return False
 
-    def _fail(self, error: Exception) -> None:
-        if not self._over.done():
-            self._over.set_exception(error)
+    def _handle_other(self, kind: int, body: bytes) -> None:
+        handler = self._handlers.get(kind)  # type: ignore[call-overload]
+        if handler is None:
+            raise PacketError(f"packet type {kind} after the CONNECT", Code.PROTOCOL_ERROR)
+        handler(Fields(kind, body))
 
-    def _publish(self, first: int, body: Bytes) -> None:
-        message, packet_id = self.read(first, body)
-        if not message.qos:
-            self._broker.take(self._client, message)
-            return
-        if message.qos == 1:
-            kind, taken = PUBACK, self._broker.take(self._client, message)
+    def _answer(self, kind: Kind, packet_id: int, code: Code = Code.SUCCESS) -> None:
+        self._client.answer(answer(self._level, kind, packet_id, code))
+
+    def _on_publish(self, first: int, body: bytes) -> None:
+        message, packet_id = read_publish(self._level, first, body)
+        message.start_clock(self._router.now_s())
+        if message.qos == 2:
+            is_taken = self._hold(message, packet_id)
         else:
-            kind, taken = PUBREC, self._hold(message, packet_id)
-        self._client.outbox.answer(self.answer(kind, packet_id, taken))
+            is_taken = self._router.take(self._session, message)
+        if message.qos:
+            kind = Kind.PUBACK if message.qos == 1 else Kind.PUBREC
+            self._answer(kind, packet_id, Code.SUCCESS if is_taken else Code.NOT_AUTHORIZED)
 
     def _hold(self, message: Message, packet_id: int) -> bool:
         """Keep a message until its sender releases it; return false if it may not be sent."""
-        client = self._client
-        if not may_publish(client.gate, message.topic):
-            return self._broker.count_dropped(client, message)
-        if len(client.held) >= MAX_HELD and packet_id not in client.held:
-            raise MalformedPacketError(
-                "too many messages that were not released", Code.RECEIVE_MAXIMUM_EXCEEDED
-            )
-        client.held[packet_id] = message.kept()
+        held = self._session.held
+        if not self._router.check_rights(self._session, message):
+            return False
+        if len(held) >= MAX_HELD and packet_id not in held:
+            detail = "too many messages that were not released"
+            raise PacketError(detail, Code.RECEIVE_MAXIMUM_EXCEEDED)
+        held[packet_id] = message
         return True
 
-    def _handle_other(self, kind: int, body: Bytes) -> None:
-        name = _HANDLERS.get(kind)
-        if name is None:
-            raise MalformedPacketError(
-                f"packet type {kind} from a client that is connected", Code.PROTOCOL_ERROR
-            )
-        getattr(self, name)(body)
+    def _goodbye(self, body: bytes) -> bool:
+        """Tell whether a DISCONNECT takes the will away: not if it gives a reason (MQTT 5)."""
+        code, found = properties.read_reason(Fields(Kind.DISCONNECT, body))
+        expiry_s = found.values.get(properties.SESSION_EXPIRY)
+        if expiry_s is not None:
+            if expiry_s and not self._client.asked.expiry_s:
+                raise PacketError("a session that began without an expiry", Code.PROTOCOL_ERROR)
+            self._session.expiry_s = min(expiry_s, self._router.settings.max_session_s)
+        return code == Code.SUCCESS
 
-    # What MQTT 5 has otherwise.
+    def _on_ping(self, _fields: Fields) -> None:
+        self._client.answer(PINGRESP)
 
-    read = staticmethod(Message.read)  # of a PUBLISH: the message, and its packet id
-    answer = staticmethod(answer)  # to a message: by its type, its packet id, and if it was taken
+    def _read_answer(self, fields: Fields) -> tuple[int, int]:
+        """Return the packet id of an acknowledgement and its reason code."""
+        packet_id = fields.integer(2)
+        return packet_id, properties.read_reason(fields)[0]
 
-    def goodbye(self, body: Bytes) -> bool:
-        """Tell whether a DISCONNECT takes the will away."""
-        del body
-        return True
+    def _on_puback(self, fields: Fields) -> None:
+        self._session.on_acknowledged(self._read_answer(fields)[0], 1)
 
-    def on_puback(self, body: Bytes) -> None:
-        """Take note that a message has arrived."""
-        self._client.outbox.on_puback(read_id(body))
+    def _on_pubrec(self, fields: Fields) -> None:
+        self._session.on_received(*self._read_answer(fields))
 
-    def on_pubrec(self, body: Bytes) -> None:
-        """Take note that a message has arrived, and release it."""
-        self._client.outbox.on_pubrec(read_id(body))
+    def _on_pubcomp(self, fields: Fields) -> None:
+        self._session.on_acknowledged(self._read_answer(fields)[0], 2)
 
-    def on_pubcomp(self, body: Bytes) -> None:
-        """Take note that a message is done with."""
-        self._client.outbox.on_pubcomp(read_id(body))
-
-    def on_ping(self, _body: Bytes) -> None:
-        """Answer."""
-        self._client.outbox.answer(PINGRESP)
-
-    def on_release(self, body: Bytes) -> None:
-        """Pass on what was held."""
-        packet_id = read_id(body)
-        self.let_go(packet_id)
-        self._client.outbox.answer(answer(PUBCOMP, packet_id))
-
-    def let_go(self, packet_id: int) -> bool:
-        """Pass on a message that was held; tell whether there was one."""
-        held = self._client.held.pop(packet_id, None)
+    def _on_pubrel(self, fields: Fields) -> None:
+        packet_id, _ = self._read_answer(fields)
+        held = self._session.held.pop(packet_id, None)
         if held is not None:
-            self._broker.take(self._client, held)
-        return held is not None
+            self._router.take(self._session, held)
+        code = Code.SUCCESS if held is not None else Code.ID_NOT_FOUND
+        self._answer(Kind.PUBCOMP, packet_id, code)
 
-    def on_subscribe(self, body: Bytes) -> None:
-        """Subscribe to each filter that may be had."""
-        client, broker = self._client, self._broker
-        packet_id, filters = read_filters(SUBSCRIBE, body)
-        self.check_filters([name for name, _ in filters])
-        if any(qos > 2 for _, qos in filters):
-            raise MalformedPacketError("a SUBSCRIBE at a QoS that is none")
-        asked = [(name, QOS_GRANTS[qos] | OWN) for name, qos in filters]
-        refused = [broker.subscribe(client, name, grant) for name, grant in asked]
-        codes = bytes(REFUSED if why else qos for why, (_, qos) in zip(refused, filters))
-        head = bytes((SUBACK << 4,)) + length(2 + len(codes)) + packet_id.to_bytes(2, "big")
-        client.outbox.answer(head + codes)
-        self.count_refused([name for (name, _), why in zip(asked, refused) if why])
-        for (name, grant), why in zip(asked, refused):
-            if not why:
-                broker.tell_retained(client, name, grant)
+    def _on_subscribe(self, fields: Fields) -> None:
+        packet_id, found = fields.integer(2), properties.NONE
+        if self._level == 5:
+            found = properties.read(fields)
+        filters = read_filters(fields)
+        identifier = found.values.get(properties.SUBSCRIPTION_ID, 0)
+        for _, options in filters:
+            self._check_options(options)
+        codes, refused, due = bytearray(), [], []
+        for name, options in filters:
+            is_new = name not in self._session.filters
+            code = self._subscribe(name, options, identifier)
+            if code:
+                codes.append(code if self._level == 5 else REFUSED)
+                refused.append(name)
+                continue
+            codes.append(options & 3)
+            if _wants_retained(options, is_new=is_new):
+                due.append(name)
+        self._client.answer(answer_filters(self._level, Kind.SUBACK, packet_id, bytes(codes)))
+        if refused:
+            self._router.count_refused(self._session, refused)
+        self._router.tell_retained(self._session, due)
 
-    def check_filters(self, names: Sequence[str]) -> None:
-        """Raise `MalformedPacketError` unless each is something, and there are some."""
-        if not names or any(not name or "\0" in name for name in names):
-            raise MalformedPacketError("a SUBSCRIBE to nothing", Code.PROTOCOL_ERROR)
+    def _check_options(self, options: int) -> None:
+        if self._level == 4:
+            is_good = options <= 2
+        else:
+            is_good = not options & RESERVED and options & 3 != 3
+            is_good = is_good and options & RETAIN_HANDLING != RETAIN_HANDLING
+        if not is_good:
+            raise PacketError(f"a SUBSCRIBE with options {options:08b}", Code.PROTOCOL_ERROR)
 
-    def count_refused(self, names: Sequence[str]) -> None:
-        """Count what was refused, if anything was."""
-        if names:
-            self._broker.count_refused(self._client, names)
+    def _subscribe(self, name: str, options: int, identifier: int) -> Code:
+        if self._level == 5 and name.startswith(SHARED):
+            return Code.NO_SHARED_SUBSCRIPTIONS
+        no_local, as_published = bool(options & NO_LOCAL), bool(options & AS_PUBLISHED)
+        subscription = Subscription(options & 3, no_local, as_published, identifier)
+        return self._router.subscribe(self._session, name, subscription)
 
-    def on_unsubscribe(self, body: Bytes) -> None:
-        """Unsubscribe."""
-        packet_id, filters = read_filters(UNSUBSCRIBE, body)
-        for name, _ in filters:
-            self.unsubscribe(name)
-        self._client.outbox.answer(answer(UNSUBACK, packet_id))
+    def _on_unsubscribe(self, fields: Fields) -> None:
+        packet_id = fields.integer(2)
+        if self._level == 5:
+            properties.read(fields)
+        codes = bytearray()
+        for name, _ in read_filters(fields):
+            found = self._router.unsubscribe(self._session, name)
+            codes.append(Code.SUCCESS if found else Code.NO_SUBSCRIPTION_EXISTED)
+        told = bytes(codes) if self._level == 5 else b""
+        self._client.answer(answer_filters(self._level, Kind.UNSUBACK, packet_id, told))
 
-    def unsubscribe(self, name: str) -> None:
-        """End one subscription, and what is due of it."""
-        self._broker.unsubscribe(self._client, name)
-        self._client.asked.pop(name, None)
 
-
-_HANDLERS: Final = {
-    PUBREL: "on_release",
-    SUBSCRIBE: "on_subscribe",
-    UNSUBSCRIBE: "on_unsubscribe",
-    PINGREQ: "on_ping",
-    PUBACK: "on_puback",
-    PUBREC: "on_pubrec",
-    PUBCOMP: "on_pubcomp",
-}
+def _wants_retained(options: int, *, is_new: bool) -> bool:
+    """Tell whether a subscription is sent what is retained (MQTT 5, 3.3.1.3)."""
+    handling = (options & RETAIN_HANDLING) >> 4
+    return handling == 0 or (handling == 1 and is_new)

@@ -1,20 +1,22 @@
-"""What the broker refused, counted by reason, and told in the log without filling it."""
+"""What the broker refused, counted by reason; how many connections it takes; how busy it is."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.embedded.settings import ServerSettings
+from broker.protocol.messages import BrokerLoad
 from broker.system.address import machine_of
 
 log = logging.getLogger("fleet.broker")
 
 LINE_EVERY_S: Final = 60.0
 MAX_DETAIL_CHARS: Final = 300
+LOAD_OVER_S: Final = 60.0
 
 
 class Reason(StrEnum):
@@ -72,11 +74,8 @@ class Refusals:
         log.warning("refused (%s): %s%s", reason, plain, since)
 
 
-# How many connections there may be, of whom, before and after they have shown who they are.
-
-
 class Doors:
-    """Counts connections that wait outside, and those that were let in."""
+    """Counts the connections before and after they have shown who they are."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
@@ -121,3 +120,48 @@ def _less(counter: Counter[str], key: str) -> None:
     counter[key] -= 1
     if counter[key] <= 0:
         del counter[key]
+
+
+class _Sample(NamedTuple):
+    at_s: float
+    late_s: float
+    cpu_s: float
+    messages: int
+    size_bytes: int
+
+
+class Meter:
+    """Measures the load of the last minute, from a sample at each `tick`.
+
+    `now_s` is a monotonic clock, `cpu_s` the processor time of this process.
+    """
+
+    def __init__(self, now_s: Callable[[], float], cpu_s: Callable[[], float]) -> None:
+        """Start at nothing."""
+        self._now_s = now_s
+        self._cpu_s = cpu_s
+        self.messages = 0
+        self.size_bytes = 0
+        self._samples: deque[_Sample] = deque()
+        self.tick(0.0)
+
+    def tick(self, late_s: float) -> None:
+        """Take a sample, `late_s` after it was due: the event loop was busy for so long."""
+        now_s = self._now_s()
+        self._samples.append(_Sample(now_s, late_s, self._cpu_s(), self.messages, self.size_bytes))
+        while len(self._samples) > 2 and self._samples[1].at_s < now_s - LOAD_OVER_S:
+            self._samples.popleft()
+
+    def load(self, clients: int, max_clients: int) -> BrokerLoad:
+        """Return the means of the last minute, and the 99th percentile of the lateness."""
+        first, last = self._samples[0], self._samples[-1]
+        over_s = max(last.at_s - first.at_s, 1e-3)
+        ranked = sorted(one.late_s for one in self._samples)
+        return BrokerLoad(
+            clients=clients,
+            max_clients=max_clients,
+            messages_s=round((last.messages - first.messages) / over_s, 1),
+            bytes_s=round((last.size_bytes - first.size_bytes) / over_s),
+            busy=round((last.cpu_s - first.cpu_s) / over_s, 3),
+            lag_p99_s=round(max(0.0, ranked[-1 - len(ranked) // 100]), 3),
+        )

@@ -1,8 +1,7 @@
-"""Properties and reason codes of MQTT 5 (2.2.2, 2.4).
+"""The properties and reason codes of MQTT 5 (2.2.2, 2.4).
 
-Which there are, of what type, and in which packets, paho's tables say; its encoder writes ours. Its
-decoder is not for strangers: it copies the rest of the packet for each property, so that 1 MiB of
-empty user properties would hold everybody up for minutes. Here it is 0.4 s.
+Their types and packets come from paho's tables, and paho's encoder writes ours. Its decoder copies
+the rest of the packet for each property, so that 1 MiB of empty user properties takes minutes.
 """
 
 from __future__ import annotations
@@ -15,41 +14,11 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from broker.embedded.packets import Bytes, misfit, read_number, read_string
-from broker.embedded.reason_codes import Code, MalformedPacketError
-from broker.embedded.subscriptions import Subscriptions
+from broker.embedded.packets import Fields
+from broker.embedded.reason_codes import Code, PacketError
 
-# The identifiers that a client gives its subscriptions, and their messages bear (3.8.2).
-
-
-class Identifiers:
-    """Those of one session, by filter. A client of which none has any is not asked."""
-
-    def __init__(self) -> None:
-        self._by_filter: dict[str, int] = {}
-        self._filters: Subscriptions[int] = Subscriptions()  # whose subscribers are identifiers
-
-    def give(self, filter_: str, identifier: int) -> None:
-        """Take note of that of a subscription, or that it has none (0)."""
-        before = self._by_filter.pop(filter_, 0)
-        if before:
-            self._filters.remove(filter_, before)
-        if identifier:
-            self._by_filter[filter_] = identifier
-            self._filters.add(filter_, identifier, 0)
-
-    def of_filter(self, filter_: str) -> tuple[int, ...]:
-        """Return that of one subscription."""
-        identifier = self._by_filter.get(filter_)
-        return () if identifier is None else (identifier,)
-
-    def of_topic(self, topic: str) -> tuple[int, ...]:
-        """Return those of all subscriptions that a message comes by, each once."""
-        return tuple(self._filters.matching(topic))
-
-
-WILL: Final = PacketTypes.WILLMESSAGE  # beside the types of packets
-_Properties: Any = Properties  # which bears no types
+WILL: Final = PacketTypes.WILLMESSAGE  # beside the packet types
+_Properties: Any = Properties  # which has no annotations
 _PAHO: Final = _Properties(PacketTypes.CONNECT)
 _NAMES: Final[dict[str, int]] = _PAHO.names
 _KNOWN: Final[dict[int, tuple[int, list[int]]]] = _PAHO.properties
@@ -65,113 +34,103 @@ RECEIVE_MAXIMUM: Final = _NAMES["Receive Maximum"]
 TOPIC_ALIAS: Final = _NAMES["Topic Alias"]
 MAX_PACKET_SIZE: Final = _NAMES["Maximum Packet Size"]
 _USER: Final = _NAMES["User Property"]
+_FORMAT: Final = _NAMES["Payload Format Indicator"]
 _PASSED_ON: Final = {
-    _NAMES["Payload Format Indicator"], _NAMES["Content Type"], RESPONSE_TOPIC,
-    _NAMES["Correlation Data"], _USER,
+    _FORMAT, _NAMES["Content Type"], RESPONSE_TOPIC, _NAMES["Correlation Data"], _USER,
 }  # fmt: skip
 _NOT_ZERO: Final = {RECEIVE_MAXIMUM, MAX_PACKET_SIZE, SUBSCRIPTION_ID}
 _FLAGS: Final = {
-    _NAMES["Payload Format Indicator"], _NAMES["Request Problem Information"],
-    _NAMES["Request Response Information"],
+    _FORMAT, _NAMES["Request Problem Information"], _NAMES["Request Response Information"],
 }  # fmt: skip
 
 
 class Found(NamedTuple):
-    """The properties of a packet, without those of users; where they end.
-
-    `passed_on` has, as they came, those that a subscriber is sent with the message.
-    """
+    """The properties of a packet, without user properties; `passed_on` are a subscriber's."""
 
     values: dict[int, Any]
-    end: int
     passed_on: bytes
 
 
-def read(kind: int, body: Bytes, at: int) -> Found:
-    """Return the properties at `at` of a packet, or of a `WILL`.
+NONE: Final = Found({}, b"")
 
-    Raises `MalformedPacketError` for what is none of its own, stands twice or is out of range.
+
+def _pair(fields: Fields) -> None:
+    fields.text()
+    fields.text()
+
+
+_READERS: Final[tuple[Callable[[Fields], Any], ...]] = (  # in the order of paho's types
+    lambda fields: fields.integer(1),
+    lambda fields: fields.integer(2),
+    lambda fields: fields.integer(4),
+    Fields.number,
+    Fields.binary,
+    Fields.text,
+    _pair,
+)
+
+
+def read(fields: Fields, kind: int | None = None) -> Found:
+    """Return the properties that come next in a packet, or those of a `WILL` within it.
+
+    Raises `PacketError` for one of another packet, one that stands twice, or one out of range.
     """
-    size_bytes, at = read_number(kind, body, at)
-    end = at + size_bytes
-    if end > len(body):
-        misfit(kind)
-    if not size_bytes:
-        return Found({}, end, b"")
+    kind = fields.kind if kind is None else kind
+    size_bytes = fields.number()
+    end = fields.at + size_bytes
     values: dict[int, Any] = {}
     passed_on = []
-    while at < end:
-        begin, identifier = at, body[at]
-        type_, packets = _KNOWN.get(identifier, (0, ()))
+    while fields.at < end:
+        begin = fields.at
+        identifier = fields.integer(1)
+        type_, packets = _KNOWN.get(identifier, (0, []))
         if kind not in packets:
-            raise MalformedPacketError(f"packet type {kind}: property {identifier}")
-        value, at = _READERS[type_](kind, body, at + 1)
-        if at > end:
-            misfit(kind)
+            raise PacketError(f"packet type {kind}: property {identifier}")
+        value = _READERS[type_](fields)
         if identifier != _USER:
             _check(identifier, value, values)
             values[identifier] = value
         if identifier in _PASSED_ON:
-            passed_on.append(body[begin:at])
-    return Found(values, end, b"".join(passed_on))
+            passed_on.append(fields.body[begin : fields.at])
+    if fields.at != end:
+        raise fields.misfit()
+    return Found(values, b"".join(passed_on))
 
 
 def _check(identifier: int, value: Any, before: dict[int, Any]) -> None:
     if identifier in before:
-        raise MalformedPacketError(f"property {identifier} twice", Code.PROTOCOL_ERROR)
+        raise PacketError(f"property {identifier} twice", Code.PROTOCOL_ERROR)
     if (identifier in _NOT_ZERO and not value) or (identifier in _FLAGS and value > 1):
-        raise MalformedPacketError(f"property {identifier} is {value}", Code.PROTOCOL_ERROR)
+        raise PacketError(f"property {identifier} is {value}", Code.PROTOCOL_ERROR)
 
 
 def write(kind: int, **values: Any) -> bytes:
-    """Return properties, by paho's names, with their length before them."""
+    """Return properties, by paho's names, with their length in front."""
     properties = _Properties(kind)
     for name, value in values.items():
         setattr(properties, name, value)
     return bytes(properties.pack())
 
 
+def read_reason(fields: Fields) -> tuple[int, Found]:
+    """Return the reason code at the end of a packet, 0 where there is none, and its properties."""
+    if fields.at_end():
+        return Code.SUCCESS, NONE
+    code = fields.integer(1)
+    if not _is_reason(fields.kind, code):
+        raise PacketError(f"packet type {fields.kind}: reason code {code:#x}")
+    if fields.at_end():
+        return code, NONE
+    found = read(fields)
+    if not fields.at_end():
+        raise fields.misfit()
+    return code, found
+
+
 @cache
-def is_reason(kind: int, value: int) -> bool:
-    """Tell whether a packet of this type may bear this reason code."""
+def _is_reason(kind: int, value: int) -> bool:
     try:
         ReasonCode(kind, identifier=value)
     except (KeyError, ValueError):
         return False
     return True
-
-
-def _integer(size_bytes: int) -> Callable[[int, Bytes, int], tuple[int, int]]:
-    def read_integer(kind: int, body: Bytes, at: int) -> tuple[int, int]:
-        end = at + size_bytes
-        if end > len(body):
-            misfit(kind)
-        return int.from_bytes(body[at:end], "big"), end
-
-    return read_integer
-
-
-def _binary(kind: int, body: Bytes, at: int) -> tuple[bytes, int]:
-    size_bytes, at = _READERS[1](kind, body, at)
-    end = at + size_bytes
-    if end > len(body):
-        misfit(kind)
-    return bytes(body[at:end]), end
-
-
-def _text(kind: int, body: Bytes, at: int) -> tuple[str, int]:
-    value, end = read_string(kind, body, at)
-    if "\0" in value:
-        raise MalformedPacketError(f"packet type {kind}: a string that is none")
-    return value, end
-
-
-def _pair(kind: int, body: Bytes, at: int) -> tuple[None, int]:
-    _, at = _text(kind, body, at)
-    return None, _text(kind, body, at)[1]
-
-
-# In the order of paho's types.
-_READERS: Final[tuple[Callable[[int, Bytes, int], tuple[Any, int]], ...]] = (
-    _integer(1), _integer(2), _integer(4), read_number, _binary, _text, _pair,
-)  # fmt: skip

@@ -1,7 +1,4 @@
-"""Why something is refused or ended: MQTT 5's reason codes (2.4), and the errors that bear them.
-
-A client of MQTT 3.1.1 is told a few of them, in a CONNACK and by 0x80 in a SUBACK.
-"""
+"""MQTT 5's reason codes (2.4), and the errors that carry them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from broker.embedded.limits import Reason
 
 
 class Code(IntEnum):
-    """Those that the broker sends or asks for."""
+    """The codes that the broker sends or checks for."""
 
     SUCCESS = 0x00
     NO_SUBSCRIPTION_EXISTED = 0x11
@@ -24,7 +21,7 @@ class Code(IntEnum):
     NOT_AUTHORIZED = 0x87
     SHUTTING_DOWN = 0x8B
     BAD_AUTHENTICATION_METHOD = 0x8C
-    SILENT = 0x8D  # "Keep Alive timeout"
+    KEEPALIVE_TIMEOUT = 0x8D
     TAKEN_OVER = 0x8E
     FILTER_INVALID = 0x8F
     TOPIC_INVALID = 0x90
@@ -37,22 +34,21 @@ class Code(IntEnum):
     NO_SHARED_SUBSCRIPTIONS = 0x9E
 
 
-class OversizePacketError(Exception):
-    """A client announced a packet larger than the limit."""
-
-    code = Code.TOO_LARGE
-
-
-class MalformedPacketError(Exception):
-    """A client sent what is no packet, or none that it may send now."""
+class PacketError(Exception):
+    """A packet that ends its connection: malformed, too large, or not allowed at this time."""
 
     def __init__(self, detail: str, code: Code = Code.MALFORMED) -> None:
         super().__init__(detail)
         self.code = code
 
+    @property
+    def reason(self) -> Reason:
+        """How the refusal is counted."""
+        return Reason.OVERSIZE if self.code is Code.TOO_LARGE else Reason.MALFORMED
+
 
 class RefusedError(Exception):
-    """Somebody is not let in. With a code, a CONNACK of this level of the protocol says so."""
+    """A connection that is not admitted. A code is sent in a CONNACK of protocol `level`."""
 
     def __init__(
         self, reason: Reason, detail: str, code: Code | None = None, level: int = 4

@@ -1,235 +1,255 @@
-"""What goes from one client to the others: rights, subscriptions, retained messages."""
+"""The sessions, and what goes from one client to the others: rights, subscriptions, retained."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from amqtt.broker import Broker
-from amqtt.contexts import BrokerConfig
-
-from broker.embedded.kept import Kept
-from broker.embedded.limits import Reason, Refusals
-from broker.embedded.load import Meter
-from broker.embedded.outbox import Mail
-from broker.embedded.packets import Message
-from broker.embedded.peer import Client, Gate
+from broker.embedded.limits import Meter, Reason, Refusals
+from broker.embedded.message import Message
 from broker.embedded.reason_codes import Code
-from broker.embedded.retained import Allowance, Retained, RetainedQuota
+from broker.embedded.retained import Allowance, Retained
+from broker.embedded.session import Client, Session, Surroundings
 from broker.embedded.settings import ServerSettings
-from broker.embedded.subscriptions import OWN, Subscriptions, is_deep, is_filter
+from broker.embedded.subscriptions import Subscription, Subscriptions, is_deep, is_filter
+from broker.protocol.acl import Rights
 
-SCAN_AT_ONCE: Final = 1_000  # retained topics, before others have their turn
-QUEUED_SHARE: Final = 8  # of the limit on what is queued: after so much more it is summed up
+QUEUED_SHARE: Final = 8  # of the limit on what is queued: it is summed up after so much more
 
 
-def may_publish(gate: Gate | None, topic: str) -> bool:
-    """Tell whether somebody with these rights, or without a certificate, may say something there.
+def may_publish(rights: Rights | None, topic: str) -> bool:
+    """Tell whether a message to `topic`, or a will, is within the rights; none are on loopback.
 
-    Topics with a dollar are the broker's own (MQTT 3.1.1, 4.7.2).
+    Topics that begin with `$` are the broker's own (MQTT 3.1.1, 4.7.2).
     """
     if topic.startswith("$") or is_deep(topic):
         return False
-    return gate is None or gate.may_publish(topic)
+    return rights is None or rights.may_publish(topic)
 
 
-class Distribution(Broker):
-    """The part of the broker that knows clients and topics, and neither sockets nor packets.
+class Router:
+    """Knows sessions and topics, and neither sockets nor packets."""
 
-    Replaces: amqtt's plugins, of which some cannot be configured and others admit `pub/#` to
-    whoever may have `pub/+`; and its one queue, which a task of its own waits for, to start a task
-    for each message and one for each that it is for: with them a message at QoS 0 took 85 us, all
-    of its way together; now it takes 6.
-    """
-
-    def __init__(self, settings: ServerSettings, config: BrokerConfig) -> None:
-        """Prepare for the running event loop."""
-        super().__init__(config)
-        self._settings = settings
-        self._clients: dict[str, Client] = {}
-        self._kept: dict[str, Kept] = {}  # sessions without a connection, the oldest first
-        self._refusals = Refusals(self._loop.time)
-        self._quota = RetainedQuota(Allowance(settings.max_retained, settings.max_retained_bytes))
-        self._subscribed: Subscriptions[Client | Kept] = Subscriptions()
-        self._retained = Retained()
-        self._mail = Mail(self._loop)
+    def __init__(self, settings: ServerSettings, now_s: Callable[[], float]) -> None:
+        """`now_s` is the loop's clock."""
+        self.settings = settings
+        self.now_s = now_s
+        self.refusals = Refusals(now_s)
+        self.meter = Meter(now_s, time.process_time)
+        self.sessions: dict[str, Session] = {}  # those without a connection in the order they left
+        self.subscriptions: Subscriptions[Session] = Subscriptions()
+        self.retained = Retained(Allowance(settings.max_retained, settings.max_retained_bytes))
+        self.is_stopping = False
         self._queued_bytes = 0  # since it was last summed up
-        self._meter = Meter(self._loop.time, time.process_time)
 
     @property
-    def max_session_s(self) -> int:
-        """How long a session may be kept without a connection."""
-        return self._settings.max_session_s
+    def connected(self) -> dict[str, Client]:
+        """The connections by client id."""
+        return {one.id: one.client for one in self.sessions.values() if one.client is not None}
 
     @property
-    def refused(self) -> dict[Reason, int]:
-        """How much was refused since the start, by reason."""
-        return self._refusals.counts
+    def kept(self) -> dict[str, Session]:
+        """The sessions without a connection by client id, the oldest first."""
+        return {one.id: one for one in self.sessions.values() if one.client is None}
 
-    @property
-    def subscriptions(self) -> Any:
-        """The subscriptions, which have a length."""
-        return self._subscribed
+    # Sessions: those of MQTT 3.1.1 end with their connection, those of MQTT 5 when they expire.
 
-    @property
-    def retained_messages(self) -> Any:
-        """What is retained, which has a length."""
-        return self._retained
+    def enter(self, client: Client) -> tuple[Session, bool]:
+        """Begin a session, or take up the one that was kept; tell whether it was there before.
 
-    @property
-    def sessions(self) -> Any:
-        """The clients by their id."""
-        return self._clients
-
-    def take(self, client: Client, message: Message) -> bool:
-        """Pass on what a client has published, within its rights; else drop it, and return false.
-
-        MQTT 3.1.1 has it acknowledged all the same, or the connection closed (3.3.5-2), and whoever
-        is closed for one wrong topic loses what it rightly has to say. MQTT 5 has a code for it.
+        An older connection of the same id ends, its will published (MQTT 3.1.1, 3.1.4-2).
         """
-        if not may_publish(client.gate, message.topic):
-            return self.count_dropped(client, message)
-        self.send(message, client)
+        session = self.sessions.get(client.asked.client_id)
+        if session is not None and session.client is not None:
+            session.client.end(Code.TAKEN_OVER)
+            self.leave(session, session.client, goodbye=False)
+            session = self.sessions.get(client.asked.client_id)
+        if session is not None and (client.asked.is_clean or session.is_over):
+            self._end(session)
+            session = None
+        present = session is not None
+        if session is None:
+            session = Session(
+                client, Surroundings(self.settings, self.refusals, self.now_s, self.queued)
+            )
+            self.sessions[session.id] = session
+        session.begin(client)
+        return session, present
+
+    def leave(self, session: Session, client: Client, *, goodbye: bool) -> None:
+        """Forget a connection; keep its session if it has asked for that, or end it."""
+        if session.client is not client:
+            return  # another connection has taken it over
+        session.client = None
+        if session.teller is not None:
+            session.teller.cancel()
+        if goodbye or self.is_stopping:
+            session.will = None
+        if not session.expiry_s or self.is_stopping:
+            self._end(session)
+            return
+        self._make_room_for(session)
+        self.sessions[session.id] = self.sessions.pop(session.id)
+        now_s = self.now_s()
+        session.expires_s = now_s + session.expiry_s
+        session.will_due_s = min(session.expires_s, now_s + client.asked.will_delay_s)
+        self.look_after_kept(now_s)
+
+    def _make_room_for(self, session: Session) -> None:
+        """End the oldest of too many sessions that are kept, of the same name or of all."""
+        kept = [one for one in self.kept.values() if one is not session]
+        same = [one for one in kept if one.name == session.name]
+        crowded = session.name and len(same) >= self.settings.max_connections_per_name
+        if crowded or len(kept) >= self.settings.max_sessions:
+            oldest = same[0] if crowded else kept[0]
+            self.refusals.add(Reason.CROWD, f"the session of {oldest.id!r}: too many are kept")
+            self._end(oldest)
+
+    def look_after_kept(self, now_s: float) -> None:
+        """Publish the wills that are due, end the sessions and retained messages that expired."""
+        for session in self.kept.values():
+            if session.is_over or now_s >= session.expires_s:
+                self._end(session)
+            elif now_s >= session.will_due_s:
+                self._publish_will(session)
+        self.retained.clear_expired(now_s)
+
+    def _end(self, session: Session) -> None:
+        del self.sessions[session.id]
+        session.is_over = True
+        for filter_ in list(session.filters):
+            self.unsubscribe(session, filter_)
+        self._publish_will(session)
+
+    def _publish_will(self, session: Session) -> None:
+        will, session.will = session.will, None
+        if will is not None:
+            will.start_clock(self.now_s())
+            self.send(will)
+            if will.retain:
+                self.retain(session.name, will)
+
+    # Messages.
+
+    def take(self, session: Session, message: Message) -> bool:
+        """Pass on what a client has published; if it is outside its rights, drop it, return false.
+
+        MQTT 3.1.1 lets the broker acknowledge it or close the connection (3.3.5-2). It stays open,
+        so that the client can still send the rest.
+        """
+        if not self.check_rights(session, message):
+            return False
+        self.send(message, session)
         if message.retain:
-            self.retain(client.arrival.name, message)
+            self.retain(session.name, message)
         return True
 
-    def count_dropped(self, client: Client, message: Message) -> bool:
-        """Count a message outside the rights; return false."""
-        detail = f"client {client.id!r} may not publish to {message.topic!r}"
-        self._refusals.add(Reason.PUBLISH, detail)
+    def check_rights(self, session: Session, message: Message) -> bool:
+        """Tell whether a client may publish a message; count it if not."""
+        if may_publish(session.rights, message.topic):
+            return True
+        detail = f"client {session.id!r} may not publish to {message.topic!r}"
+        self.refusals.add(Reason.PUBLISH, detail)
         return False
 
-    def send(self, message: Message, sender: Client | None = None) -> None:
+    def send(self, message: Message, sender: Session | None = None) -> None:
         """Send a message to all who have subscribed to it and may have it."""
-        topic = message.topic
-        self._meter.messages += 1
-        self._meter.size_bytes += len(message.payload)
-        for client, grant in self._subscribed.matching(topic).items():
-            gate = client.gate
-            if (gate is None or gate.may_receive(topic)) and (grant & OWN or client is not sender):
-                client.send(message, grant)
+        self.meter.messages += 1
+        self.meter.size_bytes += len(message.payload)
+        for session, found in self.subscriptions.matching(message.topic).items():
+            rights = session.rights
+            if rights is not None and not rights.may_receive(message.topic):
+                continue
+            by = [one for one in found if not (one.no_local and session is sender)]
+            if by:
+                session.send(message, by)
 
     def queued(self, size_bytes: int) -> None:
         """Take note that so much more may wait, for a client or of one; keep the sum bounded.
 
-        What waits grows less without a word, and 10,000 connections take milliseconds to ask. So
-        they are asked now and then, and brought so far below the limit that it holds until then.
+        What waits shrinks unnoticed, and 10,000 sessions take milliseconds to sum up. So that is
+        done now and then, and leaves so much room that the limit holds until the next time.
         """
-        limit_bytes = self._settings.max_queued_bytes
+        limit_bytes = self.settings.max_queued_bytes
         self._queued_bytes += size_bytes
         if self._queued_bytes * QUEUED_SHARE > limit_bytes:
             self._queued_bytes = 0
             self._relieve(limit_bytes - limit_bytes // QUEUED_SHARE)
 
     def _relieve(self, most_bytes: int) -> None:
-        """Disconnect those for whom most waits, until no more than `most_bytes` do in all.
-
-        A session that is kept without a connection ends.
-        """
-        there = (client for client in self._clients.values() if not client.arrival.wire.is_cut)
-        waiting: list[tuple[int, Client | Kept]] = [
-            *((one.waiting_bytes, one) for one in there),
-            *((one.waiting_bytes, one) for one in self._kept.values()),
-        ]
+        """End the sessions for which most waits, until no more than `most_bytes` do in all."""
+        waiting = [(one.waiting_bytes, one) for one in self.sessions.values() if not one.is_over]
         total_bytes = sum(size_bytes for size_bytes, _ in waiting)
-        if total_bytes <= most_bytes:
-            return
-        for size_bytes, one in sorted(waiting, key=lambda one: one[0], reverse=True):
-            held = f"it has {size_bytes} of the {total_bytes} bytes that wait in all"
-            self._refusals.add(Reason.MEMORY, f"client {one.id!r} was disconnected: {held}")
-            one.dismiss(Code.QUOTA_EXCEEDED, for_good=True)
-            total_bytes -= size_bytes
+        for size_bytes, session in sorted(waiting, key=lambda one: one[0], reverse=True):
             if total_bytes <= most_bytes:
                 return
+            detail = f"it has {size_bytes} of the {total_bytes} bytes that wait in all"
+            self.refusals.add(Reason.MEMORY, f"client {session.id!r} was disconnected: {detail}")
+            session.drop(Code.QUOTA_EXCEEDED)
+            total_bytes -= size_bytes
 
-    def subscribe(self, client: Client, filter_: str, grant: int) -> Code:
-        """Subscribe, or say why not; the caller counts what is refused.
+    # Subscriptions.
 
-        Replaces: amqtt takes any number of filters, and keeps the first QoS of each (3.8.4-3).
-        """
-        why = self._why_not(client, filter_)
-        if why:
-            self.unsubscribe(client, filter_)
-            return why
-        self._subscribed.add(filter_, client, grant)
-        client.filters[filter_] = grant
-        return Code.SUCCESS
+    def subscribe(self, session: Session, filter_: str, subscription: Subscription) -> Code:
+        """Subscribe, or return why not; the caller counts what is refused."""
+        code = self._why_not(session, filter_)
+        if code is Code.SUCCESS:
+            self.subscriptions.add(filter_, session, subscription)
+            session.filters[filter_] = subscription
+        else:
+            self.unsubscribe(session, filter_)
+        return code
 
-    def _why_not(self, client: Client, filter_: str) -> Code:
-        gate = client.gate
+    def _why_not(self, session: Session, filter_: str) -> Code:
         if is_deep(filter_) or not is_filter(filter_):
             return Code.FILTER_INVALID
-        if gate is not None and not gate.may_subscribe(filter_):
+        if session.rights is not None and not session.rights.may_subscribe(filter_):
             return Code.NOT_AUTHORIZED
-        if filter_ not in client.filters and len(client.filters) >= self._settings.max_filters:
+        if filter_ not in session.filters and len(session.filters) >= self.settings.max_filters:
             return Code.QUOTA_EXCEEDED
         return Code.SUCCESS
 
-    def count_refused(self, client: Client, filters: Sequence[str]) -> None:
-        """Count once what a client asks for at once: one mistaken root is several filters."""
+    def count_refused(self, session: Session, filters: Sequence[str]) -> None:
+        """Count the refused filters of one SUBSCRIBE as one refusal."""
         more = f" and {len(filters) - 1} more" if len(filters) > 1 else ""
-        detail = f"client {client.id!r} may not subscribe to {filters[0]!r}{more}"
-        self._refusals.add(Reason.SUBSCRIBE, detail)
+        detail = f"client {session.id!r} may not subscribe to {filters[0]!r}{more}"
+        self.refusals.add(Reason.SUBSCRIBE, detail)
 
-    def unsubscribe(self, client: Client | Kept, filter_: str) -> None:
-        """Replaces: amqtt keeps an empty list for every filter that there ever was."""
-        self._subscribed.remove(filter_, client)
-        client.filters.pop(filter_, None)
+    def unsubscribe(self, session: Session, filter_: str) -> bool:
+        """Unsubscribe; tell whether there was such a subscription."""
+        self.subscriptions.remove(filter_, session)
+        return session.filters.pop(filter_, None) is not None
 
-    def tell_retained(self, client: Client, filter_: str, grant: int) -> None:
-        """Have a client told what is retained under a filter that it has subscribed to.
+    # Retained messages.
 
-        Replaces: amqtt sends all of it at once, however much, and to every client that connects
-        the retained messages of everybody's filters; and it compares each with each filter. Where
-        there is nothing to tell, as for nearly all filters of a host, no task is started for it.
-        """
-        if next(self._retained.under(filter_), None) is None:
-            client.asked.pop(filter_, None)
-            return
-        client.asked[filter_] = grant
-        if client.teller is None or client.teller.done():
-            client.teller = asyncio.create_task(self._tell(client))
+    def tell_retained(self, session: Session, filters: Sequence[str]) -> None:
+        """Send what is retained under new filters, as fast as the client takes it."""
+        session.asked.update(dict.fromkeys(filters))
+        if session.asked and (session.teller is None or session.teller.done()):
+            session.teller = asyncio.create_task(self._tell(session))
 
-    async def _tell(self, client: Client) -> None:
-        gate = client.gate
-        with contextlib.suppress(OSError):  # it went away
-            while client.asked:
-                filter_ = next(iter(client.asked))
-                grant = client.asked.pop(filter_)
-                for number, topic in enumerate(self._retained.under(filter_), 1):
-                    if number % SCAN_AT_ONCE == 0:
-                        await asyncio.sleep(0)
-                    if gate is not None and not gate.may_receive(topic):
-                        continue
-                    await client.outbox.room()
-                    kept = self._retained.get(topic)
-                    if kept is not None and not kept.is_over(self._loop.time()):
-                        client.outbox.send(kept, grant, filter_)
+    async def _tell(self, session: Session) -> None:
+        with contextlib.suppress(OSError):  # the client went away
+            while session.asked:
+                filter_ = next(iter(session.asked))
+                del session.asked[filter_]
+                for topic in self.retained.under(filter_):
+                    if session.rights is None or session.rights.may_receive(topic):
+                        await session.room()
+                        self._send_retained(session, filter_, topic)
+
+    def _send_retained(self, session: Session, filter_: str, topic: str) -> None:
+        message, subscription = self.retained.get(topic), session.filters.get(filter_)
+        if message is not None and subscription is not None and not message.is_over(self.now_s()):
+            session.send(message, [subscription], retained=True)
 
     def retain(self, name: str, message: Message) -> None:
-        """Retain a message of somebody; one without a payload clears what is retained there.
-
-        Replaces: amqtt retains any number of messages, and with each the session it is from.
-        """
-        topic = message.topic
+        """Retain a message for somebody; one without a payload clears what is retained there."""
         if not message.payload:
-            self._clear_retained(topic)
-        elif self._quota.take(name, topic, len(topic) + message.size_bytes):
-            self._retained.keep(message.kept())
-        else:
-            # What is retained there is out of date now: rather nothing.
-            self._clear_retained(topic)
-            self._refusals.add(Reason.RETAINED, f"{name!r} has too much retained: {topic!r}")
-
-    def clear_expired(self, now_s: float) -> None:
-        """Let go of what was retained for so long, and no longer."""
-        for topic in self._retained.expired(now_s):
-            self._clear_retained(topic)
-
-    def _clear_retained(self, topic: str) -> None:
-        self._quota.forget(topic)
-        self._retained.clear(topic)
+            self.retained.clear(message.topic)
+        elif not self.retained.keep(name, message):
+            detail = f"{name!r} has too much retained: {message.topic!r}"
+            self.refusals.add(Reason.RETAINED, detail)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
 from typing import Final
 
-from amqtt.errors import BrokerError
-
 from broker.embedded.broker import EmbeddedBroker
 from broker.embedded.settings import ServerSettings
-from broker.errors import LinkError
-from broker.system.address import why_not_here
 
 STOP_TIMEOUT_S: Final = 5.0
 SPARE_FILES: Final = 256
@@ -27,17 +22,9 @@ async def serve(
     Raises `LinkError` if it cannot, `ConfigError` for an address or an identity that is none.
     """
     settings.check()
-    # What amqtt says at ERROR are clients' faults and tracebacks of what is told better here.
-    logging.getLogger("amqtt").setLevel(logging.CRITICAL)
-    logging.getLogger("transitions").setLevel(logging.ERROR)
     _raise_file_limit(settings.max_connections + SPARE_FILES)
     broker = EmbeddedBroker(settings)
-    try:
-        await broker.start()
-    except BrokerError as error:
-        raise LinkError(
-            f"cannot listen on {_where(settings)}: {_plain(error)}; {why_not_here(error.__cause__)}"
-        ) from None
+    await broker.start()
     ready(broker.port, broker.websocket_port)
     await stop.wait()
     with contextlib.suppress(TimeoutError):
@@ -55,13 +42,3 @@ def _raise_file_limit(wanted: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < most:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def _where(settings: ServerSettings) -> str:
-    more = f" and {settings.websocket_port}" if settings.websocket_port is not None else ""
-    return f"{settings.host}:{settings.port}{more}"
-
-
-def _plain(error: BaseException) -> str:
-    cause = error.__cause__
-    return cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)

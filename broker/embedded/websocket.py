@@ -1,8 +1,4 @@
-"""MQTT in websockets (MQTT 3.1.1, 6; RFC 6455): the same bytes, in binary frames.
-
-Replaces: amqtt's listener takes no message of more than 1 MiB, keeps everything in memory until all
-of it is read, and is asked by any page that somebody has open in a browser.
-"""
+"""MQTT in websockets (MQTT 3.1.1, 6; RFC 6455): the same bytes, in binary frames."""
 
 from __future__ import annotations
 
@@ -14,146 +10,141 @@ from urllib.parse import urlsplit
 from websockets.exceptions import InvalidState, PayloadTooBig, WebSocketException
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
-from websockets.protocol import State
+from websockets.protocol import Event, State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from broker.embedded.line import Line
-from broker.embedded.reason_codes import MalformedPacketError, OversizePacketError
+from broker.embedded.channel import FULL_BYTES, READ_BYTES, Channel, LeftError
+from broker.embedded.limits import Reason
+from broker.embedded.reason_codes import Code, PacketError, RefusedError
 from broker.embedded.settings import ServerSettings
-from broker.embedded.wire import LeftError, Wire
 
 PACKET_HEADER_BYTES: Final = 5
 
 
-class HandshakeError(Exception):
-    """Somebody does not open a websocket, or may not."""
+class WebsocketChannel(Channel):
+    """MQTT in websockets, each write in a frame of its own."""
 
-
-class WebsocketWire(Wire):
-    """What goes out, each write in a frame of its own."""
-
-    def __init__(self, line: Line, writer: asyncio.StreamWriter, settings: ServerSettings) -> None:
-        super().__init__(line, writer)
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settings: ServerSettings
+    ) -> None:
+        super().__init__(reader, writer)
         self._settings = settings
-        self.protocol = ServerProtocol(
+        self._has_packet = False
+        self._protocol = ServerProtocol(
             subprotocols=[Subprotocol("mqtt")],
             max_size=settings.max_packet_bytes + PACKET_HEADER_BYTES,
         )
 
-    async def open(self) -> None:
-        """Answer the request that opens the websocket.
+    @property
+    def unread_bytes(self) -> int:
+        """See `Channel`; frames that are not whole count, too."""
+        return super().unread_bytes + len(self._protocol.reader.buffer)
 
-        Raises `HandshakeError` when it is none, or comes from a page that may not ask, and
-        `LeftError` when nothing comes at all.
-        """
-        protocol = self.protocol
-        request: object = None
-        data, size_bytes, limit_bytes = b"", 0, self._settings.max_connect_bytes
-        while request is None:
-            heard, data = bool(data), await self.line.read()
-            if not data and not heard:
+    async def open(self) -> None:
+        """Answer the request that opens the websocket. Raises `RefusedError` and `LeftError`."""
+        protocol, request = self._protocol, await self._read_request()
+        if not isinstance(request, Request):
+            raise RefusedError(Reason.WEBSOCKET, "no request for a websocket")
+        origin = request.headers.get("Origin")
+        if origin is not None and not may_ask(origin, request.headers.get("Host"), self._settings):
+            protocol.send_response(protocol.reject(403, "this page may not; see --origin\n"))
+            self._flush()
+            raise RefusedError(Reason.WEBSOCKET, f"a page of {origin!r} may not: see --origin")
+        protocol.send_response(protocol.accept(request))
+        self._flush()
+        if protocol.handshake_exc is not None:
+            raise RefusedError(Reason.WEBSOCKET, str(protocol.handshake_exc))
+
+    async def _read_request(self) -> Event:
+        protocol, size_bytes = self._protocol, 0
+        limit_bytes = self._settings.max_connect_bytes
+        while True:
+            data = await self._reader.read(READ_BYTES)
+            if not data and not size_bytes:
                 raise LeftError
             size_bytes += len(data)
             protocol.receive_data(data)
             if not data or protocol.handshake_exc is not None:
-                raise HandshakeError("no request for a websocket")
-            request = next(iter(protocol.events_received()), None)
-            if request is None and size_bytes > limit_bytes:
-                raise HandshakeError(f"a request of more than {limit_bytes} bytes")
-        if not isinstance(request, Request):
-            raise HandshakeError("no request for a websocket")
-        origin = request.headers.get("Origin")
-        if origin is not None and not may_ask(origin, request.headers.get("Host"), self._settings):
-            protocol.send_response(protocol.reject(403, "this page may not; see --origin\n"))
-            self.flush()
-            raise HandshakeError(f"a page of {origin!r} may not: see --origin")
-        protocol.send_response(protocol.accept(request))
-        self.flush()
-        if protocol.handshake_exc is not None:
-            raise HandshakeError(str(protocol.handshake_exc))
+                raise RefusedError(Reason.WEBSOCKET, "no request for a websocket")
+            for request in protocol.events_received():
+                return request
+            if size_bytes > limit_bytes:
+                detail = f"a request of more than {limit_bytes} bytes"
+                raise RefusedError(Reason.WEBSOCKET, detail)
 
-    async def read(self) -> bytes:
-        """Return what has come, nothing at the end: for what comes before a client is let in.
+    async def packet(self) -> tuple[int, bytes] | None:
+        """See `Channel`."""
+        found = await super().packet()
+        self._has_packet = True
+        return found
 
-        Raises `OversizePacketError` for a frame that is larger than a CONNECT may be.
-        """
+    async def receive(self) -> bytes:
+        """See `Channel`."""
+        # Frames that came with the request for the websocket are in the protocol already.
+        found = self._decode(b"")
         limit_bytes = self._settings.max_connect_bytes + PACKET_HEADER_BYTES
-        while data := await self.line.read():
-            if found := self.decode(data):
-                return found
-            if self.has_ended:
+        while not found and self._protocol.state is State.OPEN:
+            data = await self._reader.read(READ_BYTES)
+            if not data:
                 break
-            # Not by `max_size`: what a client sends in one with its CONNECT may be larger.
-            if self.undecoded_bytes > limit_bytes:
-                raise OversizePacketError(
-                    f"a frame of more than {limit_bytes} bytes before the CONNECT"
-                )
-        return b""
+            found = self._decode(data)
+            # A client may send a large frame with its CONNECT, but not a CONNECT in a large frame.
+            if not found and not self._has_packet and self.unread_bytes > limit_bytes:
+                detail = f"a frame of more than {limit_bytes} bytes before the CONNECT"
+                raise PacketError(detail, Code.TOO_LARGE)
+        return found
 
-    @property
-    def undecoded_bytes(self) -> int:
-        """See `Wire`."""
-        return len(self.protocol.reader.buffer)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the other side has said that nothing more comes."""
-        return self.protocol.state is not State.OPEN
-
-    def decode(self, data: bytes) -> bytes:
-        """Return what the binary frames in `data` bear.
-
-        Raises `OversizePacketError` and `MalformedPacketError` for a frame that may not be.
-        """
-        protocol, found = self.protocol, []
-        protocol.receive_data(data)
+    def _decode(self, data: bytes) -> bytes:
+        """Return what the binary frames in `data` carry. Raises `PacketError`."""
+        protocol, found = self._protocol, []
+        if data:
+            protocol.receive_data(data)
         for event in protocol.events_received():
             if not isinstance(event, Frame):
                 continue
             if event.opcode is Opcode.TEXT:
                 protocol.fail(CloseCode.UNSUPPORTED_DATA)
-                self.flush()
-                raise MalformedPacketError("text in a websocket")
+                self._flush()
+                raise PacketError("text in a websocket")
             if event.opcode in {Opcode.BINARY, Opcode.CONT}:
                 found.append(bytes(event.data))
-        if self.line.is_full and not self.has_ended:
-            # Whoever does not read is sent no more answers to pings (RFC 6455, 5.5.3).
+        if self.unsent_bytes > FULL_BYTES and protocol.state is State.OPEN:
+            # A client that does not read gets no more answers to pings (RFC 6455, 5.5.3).
             protocol.data_to_send()
-        self.flush()  # answers to pings and to the end
+        self._flush()  # answers to pings and to the end
         fault = protocol.parser_exc
         if isinstance(fault, PayloadTooBig):
-            raise OversizePacketError(f"a frame of a websocket: {fault}")
+            raise PacketError(f"a frame of a websocket: {fault}", Code.TOO_LARGE)
         if isinstance(fault, WebSocketException | InvalidState):
-            raise MalformedPacketError(f"a frame of a websocket: {fault}")
+            raise PacketError(f"a frame of a websocket: {fault}")
         return b"".join(found)
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Send what MQTT has to say."""
-        if self.protocol.state is State.OPEN:
-            self.protocol.send_binary(bytes(data))
-            self.flush()
+    def write(self, data: bytes) -> None:
+        """See `Channel`."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_binary(data)
+            self._flush()
 
-    def flush(self) -> None:
-        """Send what the protocol has to say."""
-        for part in self.protocol.data_to_send():
+    def _flush(self) -> None:
+        for part in self._protocol.data_to_send():
             if part:  # an empty one would end our side
                 super().write(part)
 
     async def close(self) -> None:
-        """Say so, send what is left, and end the connection."""
-        if not self.is_closed and self.protocol.state is State.OPEN:
-            self.protocol.send_close(CloseCode.NORMAL_CLOSURE)
-            self.flush()
+        """See `Channel`."""
+        if not self.is_closed and self._protocol.state is State.OPEN:
+            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self._flush()
         await super().close()
 
 
 def may_ask(origin: str, host: str | None, settings: ServerSettings) -> bool:
-    """Tell whether a page of `origin` may open a websocket, in the browser of whoever looks at it.
+    """Tell whether a page of `origin` may open a websocket from a browser.
 
-    A browser would show the certificate of its user for any page. Those that were named may, and
-    those of this very address: with TLS the browser has checked its name, without it the name
-    has to be this machine's, or any page could call its own server by it (DNS rebinding).
+    A browser shows the certificate of its user for any page. Allowed are the named origins and
+    those of this very address. With TLS the browser has checked its name; without, the name has to
+    be this machine's, or any page could call its own server by it (DNS rebinding).
     """
     if origin in settings.origins:
         return True

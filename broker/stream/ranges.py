@@ -7,10 +7,7 @@ from collections.abc import Iterable, Iterator
 
 
 class RangeSet:
-    """Sorted, disjoint, never adjacent half-open ranges. Adding and asking are O(log n) and a move.
-
-    The order of calls does not matter: equal sets have equal ranges.
-    """
+    """Sorted, disjoint, never adjacent half-open ranges, whatever the order of calls."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         """Start with the union of `ranges`; each is (start, stop) with start <= stop."""
@@ -45,8 +42,7 @@ class RangeSet:
         self._stops[first:last] = [b for _, b in kept]
 
     def __contains__(self, number: int) -> bool:
-        at = bisect_right(self._starts, number) - 1
-        return at >= 0 and number < self._stops[at]
+        return self.overlaps(number, number + 1)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(list(zip(self._starts, self._stops, strict=True)))
@@ -54,7 +50,7 @@ class RangeSet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RangeSet):
             return NotImplemented
-        return self._starts == other._starts and self._stops == other._stops
+        return list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment] # mutable
 
@@ -68,10 +64,6 @@ class RangeSet:
         """Return how many integers are in the set."""
         return sum(self._stops) - sum(self._starts)
 
-    def first(self) -> int | None:
-        """Return the smallest integer in the set, or none."""
-        return self._starts[0] if self._starts else None
-
     def first_range(self) -> tuple[int, int] | None:
         """Return the lowest range, or none."""
         return (self._starts[0], self._stops[0]) if self._starts else None
@@ -81,25 +73,17 @@ class RangeSet:
         at = bisect_right(self._stops, start)
         return at < len(self._starts) and self._starts[at] < stop
 
-    def gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return the ranges of [start, stop) that are not in the set, lowest first."""
-        if not self.overlaps(start, stop):
-            return [(start, stop)] if start < stop else []
-        left = RangeSet([(start, stop)])
-        for at in range(bisect_right(self._stops, start), bisect_left(self._starts, stop)):
-            left.discard(self._starts[at], self._stops[at])
-        return list(left)
-
-    def missing(self, stop: int, limit: int) -> list[tuple[int, int]]:
-        """Return the first `limit` ranges of [0, stop) that are not in the set, lowest first."""
+    def gaps(self, start: int, stop: int, limit: int | None = None) -> list[tuple[int, int]]:
+        """Return the ranges of [start, stop) that are not in the set, the lowest `limit`."""
         found: list[tuple[int, int]] = []
-        edge = 0
-        for start, end in zip(self._starts, self._stops, strict=True):
-            if edge >= stop or len(found) == limit:
+        edge, at = start, bisect_right(self._stops, start)
+        while edge < stop and len(found) != limit:
+            is_last = at == len(self._starts) or self._starts[at] >= stop
+            if is_last:
+                found.append((edge, stop))
                 return found
-            if start > edge:
-                found.append((edge, min(start, stop)))
-            edge = max(edge, end)
-        if edge < stop and len(found) < limit:
-            found.append((edge, stop))
+            if self._starts[at] > edge:
+                found.append((edge, self._starts[at]))
+            edge = self._stops[at]
+            at += 1
         return found

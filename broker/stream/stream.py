@@ -1,18 +1,14 @@
 """The chunk stream: sender and receiver of one artifact, without IO. docs/protocol.md, section 6.
 
-The receiver draws. A grant names the missing ranges of chunks and how many chunks may be in
-flight; it acknowledges whatever it no longer names. Chunks that come twice are ignored, what is
-lost is sent again, and either side may be replaced by a new one at any time: the receiver starts
-from what is on its disk, the sender from the next grant. A stale grant costs some repeated chunks,
-nothing else.
+The receiver draws. A grant names the missing ranges of chunks and how many chunks may be in flight;
+it acknowledges whatever it no longer names. Chunks that come twice are ignored, what is lost is
+sent again, and either side may be replaced at any time: the receiver starts from what is on its
+disk, the sender from the next grant.
 
-Two windows hold the sender back, as in TCP: the receiver's, which is what it has room for and less
-what it has yet to write, and its own (`broker.stream.congestion`), which is what the path carries.
-A message carries a span of chunks, as large as the path makes it worth.
-
-Loss is told as QUIC tells it (RFC 9002, 6.1.1 and 6.2): a span is lost when one that was sent
-three or more later has been acknowledged, or when nothing moves for a time that follows the
-measured round trip (RFC 6298). Times are monotonic seconds, handed in.
+Two windows bound the sender: the receiver's, which is its room less what it has yet to write, and
+its own (`broker.stream.congestion`). Loss is detected as in QUIC (RFC 9002, 6.1.1 and 6.2): a span
+is lost when one sent three or more later is acknowledged, or when nothing moves for a time that
+follows the measured round trip (RFC 6298). Times are monotonic seconds, handed in.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from typing import Final
 from broker.errors import BadStream
 from broker.protocol.messages import MAX_CHUNK_BYTES, Grant, GrantMessage, Rejected, Stored
 from broker.protocol.topics import MAX_CHUNKS
-from broker.stream.congestion import MESSAGE_BYTES, Mark, Pace
+from broker.stream.congestion import MESSAGE_BYTES, Pace
 from broker.stream.ranges import RangeSet
 
 CHUNK_BYTES: Final = 16 * 1024
@@ -117,7 +113,7 @@ class _Sent:
     stop: int  # one past its last chunk
     length: int  # bytes
     order: int
-    mark: Mark
+    sent_s: float
     again: bool
 
 
@@ -133,7 +129,7 @@ class Sender:
         self._chunks = chunk_count(size_bytes, chunk_bytes)
         self._todo = RangeSet()
         self._in_flight: OrderedDict[int, _Sent] = OrderedDict()
-        self._in_flight_bytes = 0
+        self.in_flight_bytes = 0
         self._window_chunks = 0
         self._span_chunks = 1
         self._reached = 0  # one past the highest chunk that was sent
@@ -149,17 +145,12 @@ class Sender:
         self.share: float | None = None  # of the chunks, as far as the receiver has said
 
     @property
-    def in_flight_bytes(self) -> int:
-        """How much is under way."""
-        return self._in_flight_bytes
-
-    @property
     def message_bytes(self) -> int:
         """How large a message is at present."""
         return self._pace.message_bytes
 
     def reaching(self) -> int | None:
-        """Return the largest message (bytes) that has got through, if a larger one is under way."""
+        """Return the largest message (bytes) that has arrived, if a larger one is in flight."""
         proven_bytes = self._pace.proven_bytes
         larger = any(sent.length > proven_bytes for sent in self._in_flight.values())
         return proven_bytes if larger else None
@@ -181,7 +172,7 @@ class Sender:
         if isinstance(message, Stored | Rejected):
             self._over, self._deadline_s = True, None
             self._in_flight.clear()
-            self._in_flight_bytes = 0
+            self.in_flight_bytes = 0
             return [
                 Done() if isinstance(message, Stored) else Refused(message.reason, message.final)
             ]
@@ -219,7 +210,7 @@ class Sender:
 
     def _acknowledge(self, grant: Grant, missing: RangeSet, now_s: float) -> None:
         stalled = self._silences > 0
-        flying_bytes = self._in_flight_bytes
+        flying_bytes = self.in_flight_bytes
         newest: _Sent | None = None
         known = [one for one in self._in_flight.items() if one[1].stop <= grant.horizon]
         for index, sent in known:
@@ -228,22 +219,22 @@ class Sender:
                 newest = sent if newest is None or sent.order > newest.order else newest
                 self._pace.proven_bytes = max(self._pace.proven_bytes, sent.length)
                 if not sent.again:  # Karn: what was sent twice measures nothing
-                    self._measure(now_s - sent.mark.sent_s, now_s)
+                    self._measure(now_s - sent.sent_s, now_s)
         if newest is not None:
             self._acked_order = max(self._acked_order, newest.order)
-            self._pace.on_acked(newest.mark, flying_bytes - self._in_flight_bytes, now_s)
+            self._pace.on_acked(flying_bytes - self.in_flight_bytes)
         for index, sent in known:
             late = sent.order + REORDER <= self._acked_order
             if index in self._in_flight and (stalled or late):
                 self._land(index)
                 if not stalled:
-                    self._pace.on_lost(sent.length, flying_bytes)
+                    self._pace.on_lost()
         self._todo = missing
         for index, sent in self._in_flight.items():
             self._todo.discard(index, sent.stop)
 
     def _land(self, index: int) -> None:
-        self._in_flight_bytes -= self._in_flight.pop(index).length
+        self.in_flight_bytes -= self._in_flight.pop(index).length
 
     def _send(self, now_s: float) -> list[SenderEffect]:
         effects: list[SenderEffect] = []
@@ -254,7 +245,7 @@ class Sender:
         most_chunks = min(most_chunks, self._pace.message_bytes // self._chunk_bytes)
         while (found := self._todo.first_range()) is not None:
             start, stop = found[0], min(found[1], found[0] + most_chunks)
-            if self._in_flight_bytes + (stop - start) * self._chunk_bytes > window_bytes:
+            if self.in_flight_bytes + (stop - start) * self._chunk_bytes > window_bytes:
                 break
             self._todo.discard(start, stop)
             effects.append(self._chunk(start, stop, now_s))
@@ -268,9 +259,8 @@ class Sender:
         offset = start * self._chunk_bytes
         length = min(stop * self._chunk_bytes, self._size_bytes) - offset
         self._order += 1
-        mark = self._pace.mark(now_s, self._in_flight_bytes)
-        self._in_flight[start] = _Sent(stop, length, self._order, mark, again)
-        self._in_flight_bytes += length
+        self._in_flight[start] = _Sent(stop, length, self._order, now_s, again)
+        self.in_flight_bytes += length
         return SendChunk(start, offset, length)
 
     def _measure(self, rtt_s: float, now_s: float) -> None:
@@ -387,7 +377,7 @@ class Receiver:
         return max(0, window_bytes - self._unwritten_bytes) // self._chunk_bytes
 
     def _grant(self, now_s: float) -> list[ReceiverEffect]:
-        missing = self._have.missing(self._chunks, MAX_RANGES)
+        missing = self._have.gaps(0, self._chunks, MAX_RANGES)
         self._new_bytes = 0
         self._grant_due_s = None
         if not missing:

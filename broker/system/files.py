@@ -32,12 +32,6 @@ class RealDisk:
         file.flush()
         os.fsync(file.fileno())
 
-    def forget(self, file: Any, stop: int) -> None:
-        """Drop the cached pages of a file before its byte `stop`, which nobody will read soon."""
-        if hasattr(os, "posix_fadvise"):
-            with contextlib.suppress(OSError):  # it is advice
-                os.posix_fadvise(file.fileno(), 0, stop, os.POSIX_FADV_DONTNEED)
-
     def sync_folder(self, folder: Path) -> None:
         """Wait until the names in a folder are on the disk."""
         if os.name == "posix":

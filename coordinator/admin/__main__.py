@@ -14,10 +14,10 @@ from broker.sentences import HANG, complain, counted, json_text, laid_out
 from broker.system.files import FolderLock, RealDisk
 from broker.system.process import nobody_reads
 from coordinator.admin.fsck import SETTLING_S, Folder, Report, check
+from coordinator.admin.repairs import Finding, carry_out
 from coordinator.ledger.database import back_up
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.service.settings import CoordinatorSettings
-from coordinator.store.repairs import Finding, carry_out
 
 EXIT_FINDINGS: Final = 1
 EXIT_USAGE: Final = 2

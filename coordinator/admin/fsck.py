@@ -6,26 +6,26 @@ nothing is ever repaired by guessing what a job's state should be.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from broker.system.files import Disk, read
+from broker.system.files import RealDisk, read
+from coordinator.admin.repairs import Delete, Finding, MoveAside, WriteIndex
+from coordinator.core.uploads import index_row
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import JobState
 from coordinator.ledger.ledger import Ledger
 from coordinator.ledger.replay import contradiction
-from coordinator.store.index import Index
-from coordinator.store.repairs import Delete, Finding, MoveAside
+from coordinator.store.index_rows import INDEX, Key, ended, is_known, row_in, row_key, row_line
+from coordinator.store.partfile import sha256_of
 from coordinator.store.store import BUNDLE, PARTS_KEPT_S, is_checkpoint
 
 SETTLING_S: Final = 60.0
-_BLOCK_BYTES: Final = 1024 * 1024
 _MAX_EVENTS: Final = 10_000
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _LOG: Final = re.compile(r"([0-9a-f]{64})\.\d+\.log")
@@ -56,7 +56,7 @@ class Folder:
     that it is just about to finish, and is not judged.
     """
 
-    disk: Disk
+    disk: RealDisk
     root: Path
     now_wall_s: float
     running: bool
@@ -86,7 +86,6 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
         jobs = ledger.load()
         report.sizes.update(ledger.bundle_sizes())
         report.findings += _histories(ledger, jobs)
-        brought = None if folder.running else ledger.brought()
     finally:
         ledger.close()
     if missing := _missing(bundles, jobs, report):
@@ -99,9 +98,8 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
         _is_missing(job) for job in jobs.values() if job.artifact_id in missing - bundles.keys()
     ]
     report.findings += _bundles(folder, bundles, jobs, report)
-    index = Index(folder.disk, folder.root, report.sizes, frozenset(report.unread), brought)
-    indexed, found = index.compare(_settled(folder, jobs), running=folder.running)
-    report.findings += found
+    indexed, faults = _index(folder, jobs, report)
+    report.findings += faults
     report.findings += _unreferenced(folder, bundles, jobs, report, indexed)
     report.findings += _parts(folder, report)
     report.findings += _logs(folder, jobs)
@@ -123,7 +121,7 @@ def _bundles(
     holders = {job.artifact_id: job for job in jobs.values()}
     for artifact_id, path in bundles.items():
         try:
-            digest, size_bytes = _hash(folder.disk, path)
+            digest, size_bytes = sha256_of(folder.disk, path)
         except OSError as error:
             report.unread.add(artifact_id)
             what = f"cannot be read: {error.strerror or error}"
@@ -137,15 +135,6 @@ def _bundles(
         remedy = "" if holder is None else _train_again(holder)
         what = f"its bytes hash to {digest[:12]}…"
         yield Finding("damaged", str(path), what, MoveAside(path), remedy)
-
-
-def _hash(disk: Disk, path: Path) -> tuple[str, int]:
-    digest, size_bytes = hashlib.sha256(), 0
-    with disk.open(path, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-            size_bytes += len(block)
-    return digest.hexdigest(), size_bytes
 
 
 def _listed(folder: Folder) -> dict[str, Path]:
@@ -171,14 +160,68 @@ def _train_again(job: Job) -> str:
     return f"`fleet requeue {job.job_id[:12]}` trains {job.spec.name} again"
 
 
-def _settled(folder: Folder, jobs: Mapping[str, Job]) -> list[Job]:
-    """Return the completed jobs that must be in the index by now."""
-    return [
-        job
-        for job in jobs.values()
-        if job.state is JobState.COMPLETED
-        and not folder.is_settling(folder.now_wall_s - _moment_s(job.finished_at))
-    ]
+def _index(
+    folder: Folder, jobs: Mapping[str, Job], report: Report
+) -> tuple[set[str], list[Finding]]:
+    """Return the artifacts that the index names, and its faults: each has the same repair.
+
+    Rows of earlier attempts are history and stay; so do those of artifacts that cannot be read.
+    """
+    path = folder.root / "models" / INDEX
+    attempts = ended(jobs.values())
+    due = {row_key(row): row for row in _rows_due(folder, jobs, report)}
+    kept: dict[Key, bytes] = {}
+    faults: list[str] = []
+    for number, line in enumerate(_lines(folder, path), 1):
+        row = row_in(line)
+        key = ("", "", "") if row is None else row_key(row)
+        fault = ""
+        if row is None:
+            fault = "is torn or no row"
+        elif key in kept:
+            fault = "repeats an earlier one"
+        elif key[-1] not in report.sizes and key[-1] not in report.unread:
+            fault = f"names artifact {key[-1][:12]!a}, which is not in the store"
+        elif not folder.running and not is_known(key, attempts):
+            fault = f"names a result of attempt {key[1][:12]}, of which the ledger does not know"
+        elif wrong := _differences(row, due.get(key, {})):
+            fault = f"does not agree with the ledger in {', '.join(wrong)}"
+            kept[key] = row_line(due[key])
+        else:
+            kept[key] = line
+        if fault:
+            faults.append(f"line {number} {fault}")
+    for key, row in due.items():
+        if key not in kept:
+            faults.append(f"lacks job {row['name']}, attempt {row['attempt']}")
+            kept[key] = row_line(row)
+    repair = WriteIndex(path, b"".join(line + b"\n" for line in kept.values()))
+    named = {artifact_id for _, _, artifact_id in kept}
+    return named, [Finding("index", str(path), fault, repair) for fault in faults]
+
+
+def _lines(folder: Folder, path: Path) -> list[bytes]:
+    if folder.disk.size_bytes(path) is None:
+        return []
+    *lines, last = read(folder.disk, path).split(b"\n")
+    if last and not folder.running:  # a coordinator may just be writing it
+        lines.append(last + b"\0")  # a line without an end was torn, whatever it holds
+    return lines
+
+
+def _differences(row: Mapping[str, Any], due: Mapping[str, Any]) -> list[str]:
+    # A job may be renamed after it is completed; a row has the name of its day.
+    return [name for name, value in due.items() if name != "name" and row.get(name, value) != value]
+
+
+def _rows_due(folder: Folder, jobs: Mapping[str, Job], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the completed jobs that must be in the index by now."""
+    for job in jobs.values():
+        size_bytes = report.sizes.get(job.artifact_id or "")
+        age_s = folder.now_wall_s - _moment_s(job.finished_at)
+        is_completed = job.state is JobState.COMPLETED and not folder.is_settling(age_s)
+        if is_completed and size_bytes is not None:
+            yield json.loads(json.dumps(index_row(job, size_bytes)))
 
 
 def _moment_s(text: str | None) -> float:
@@ -226,7 +269,7 @@ def _parts(folder: Folder, report: Report) -> Iterator[Finding]:
                 yield Finding("part", str(making), "left by a crash", Delete(making))
 
 
-def _list_fault(disk: Disk, listed: Path) -> str:
+def _list_fault(disk: RealDisk, listed: Path) -> str:
     """Return why a list of chunks is of no use, or nothing; without it the upload starts over."""
     on_disk_bytes = disk.size_bytes(listed.with_suffix(".part"))
     if on_disk_bytes is None:

@@ -19,8 +19,8 @@ from broker.errors import ConfigError, FleetError, plain
 from broker.protocol.hyperschema import meant
 from broker.sentences import HANG, laid_out, printable
 from coordinator import __version__
-from coordinator.client.errors import Unreachable
-from coordinator.ui.exit_codes import (
+from coordinator.client.contact import Unreachable
+from coordinator.ui import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
     EXIT_UNREACHABLE,
@@ -48,7 +48,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "show": ("show", "Jobs, with their history."),
     "why": ("why", "Why a job is not running, host by host."),
     "logs": ("logs", "The output of jobs."),
-    "cancel": ("cancel", "Cancel jobs."),
+    "cancel": ("requeue", "Cancel jobs."),
     "requeue": ("requeue", "Put jobs back into the queue."),
     "run": ("run", "Have one job trained that is in no manifest."),
     "reload": ("reload", "Have the coordinator read its manifest again."),
@@ -57,15 +57,15 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "snooze": ("drain", "Give a host no jobs for a while."),
     "resume": ("drain", "Give a host jobs again."),
     "pause": ("drain", "Give out no new jobs at all."),
-    "forget": ("forget", "Forget a host that is gone for good."),
+    "forget": ("drain", "Forget a host that is gone for good."),
     "events": ("events", "What happened, and what operators did."),
     "stats": ("stats", "Hours, successes and durations by host, model or day."),
     "dashboard": ("dashboard", "Show the fleet in a browser."),
     "get": ("get", "Fetch artifacts of jobs, check and unpack them."),
     "predict": ("predict", "Score telemetry with a trained model."),
-    "backup": ("maintenance", "Copy the ledger, while a coordinator runs or not."),
-    "fsck": ("maintenance", "Compare ledger, artifacts, index and part files."),
-    "operator-key": ("operator_key", "Make a key that commands are signed with."),
+    "backup": ("serve", "Copy the ledger, while a coordinator runs or not."),
+    "fsck": ("serve", "Compare ledger, artifacts, index and part files."),
+    "operator-key": ("init", "Make a key that commands are signed with."),
     "completion": ("completion", "Have the shell complete verbs, jobs and hosts."),
 }
 HELP_COLUMNS: Final = 92  # of every help at most; click leaves two of them free

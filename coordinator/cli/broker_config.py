@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -62,24 +62,7 @@ _SERVICES = {
 @click.option("--force", is_flag=True, help="Overwrite files that somebody else made.")
 @click.pass_context
 def config_command(
-    ctx: click.Context,
-    *,
-    kind: str,
-    output: Path,
-    at: str | None,
-    root: str | None,
-    people: tuple[str, ...],
-    hosts: tuple[str, ...],
-    home: Path | None,
-    nodes: tuple[str, ...],
-    port: int | None,
-    people_port: int | None,
-    websocket: int | None,
-    origins: tuple[str, ...],
-    certificates: str,
-    data: str | None,
-    loopback: bool,
-    force: bool,
+    ctx: click.Context, /, kind: str, output: Path, home: Path | None, **options: Any
 ) -> int:
     """Write the files of a broker that lets everybody do what is theirs, and nothing else.
 
@@ -94,30 +77,31 @@ def config_command(
     from broker.deploy import DATA, Node, Site
     from broker.protocol.topics import Topics
     from broker.system.settings import BrokerSettings, expanded
-    from coordinator.ui.ca_files import home_of
+    from coordinator.ui.ca import home_of
 
     where = ctx.find_root().obj or {}
     settings = BrokerSettings.load(
         Path(where["config"]) if where.get("config") else None,
-        {"topic_root": root or where.get("root")},
+        {"topic_root": options["root"] or where.get("root")},
     )
-    folder, output = expanded(Path(certificates)).absolute(), expanded(output)
+    folder, output = expanded(Path(options["certificates"])).absolute(), expanded(output)
     known = _registered(home)
+    nodes = tuple(map(Node.parse, options["nodes"]))
     site = Site(
-        folder=Path(at) if at else _usual(kind, output, cluster=bool(nodes)),
+        folder=Path(options["at"]) if options["at"] else _usual(kind, output, cluster=bool(nodes)),
         certificates=folder,
-        state=Path(data).absolute() if data else Path(DATA[kind]),
+        state=Path(options["data"]).absolute() if options["data"] else Path(DATA[kind]),
         topics=Topics(settings.topic_root),
-        people=(*people, *known.people),
-        hosts=(*hosts, *known.hosts),
+        people=(*options["people"], *known.people),
+        hosts=(*options["hosts"], *known.hosts),
         denied=known.denied,
-        loopback=loopback,
+        loopback=options["loopback"],
         revoked=_has_list(folder, home),
-        ports=_ports(kind, port, people_port, websocket),
-        origins=origins,
-        nodes=tuple(map(Node.parse, nodes)),
+        ports=_ports(kind, options["port"], options["people_port"], options["websocket"]),
+        origins=options["origins"],
+        nodes=nodes,
     )
-    _write(kind, site, output, force=force)
+    _write(kind, site, output, force=options["force"])
     _remark(kind, site)
     _tell_ports(kind, site.ports, home, settings)
     _tell_steps(kind, site, home_of(home) / "broker", output)
@@ -138,7 +122,7 @@ def _registered(home: Path | None) -> Registered:
     from broker.deploy.site import FIXED
     from broker.pki.ca import REGISTRY_FILE, issued_in
     from broker.protocol.topics import is_host, is_user
-    from coordinator.ui.ca_files import home_of
+    from coordinator.ui.ca import home_of
 
     folder = home_of(home) / "ca"
     if home is None and not (folder / REGISTRY_FILE).exists():
@@ -200,7 +184,7 @@ def _tell_ports(kind: str, ports: Ports, home: Path | None, settings: BrokerSett
     """Say at which port people are served, and keep it where the CA is, with their addresses."""
     from broker.pki.ca import REGISTRY_FILE
     from broker.system.address import parse_addresses
-    from coordinator.ui.ca_files import home_of, write_ports
+    from coordinator.ui.ca import home_of, write_ports
 
     people = ports.people if kind == "mosquitto" else ports.hosts
     folder = home_of(home)
@@ -229,7 +213,7 @@ def _has_list(folder: Path, home: Path | None) -> bool:
 
     It does where that is in its folder, and where the whole folder has yet to be copied there.
     """
-    from coordinator.ui.ca_files import home_of
+    from coordinator.ui.ca import home_of
 
     if (folder / CRL).is_file() or any((folder / name).exists() for name in _CERTIFICATES):
         return (folder / CRL).is_file()

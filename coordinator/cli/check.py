@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -13,9 +14,9 @@ import click
 from broker.errors import ConfigError
 from broker.sentences import HANG, counted, printable
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone, Unreachable
+from coordinator.client.contact import NotDone, Unreachable
 from coordinator.jobs.host_paging import known_names
-from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.live import POLL_S, View, watch_option, watching
 from coordinator.ui.options import json_option, where_options
 from coordinator.ui.words import print_json, say
@@ -136,16 +137,14 @@ class _Known:
     """Which trainers and hosts there are, asked of a coordinator now and then, if there is one."""
 
     def __init__(self, at: Mapping[str, Any], *, offline: bool) -> None:
-        self._offline = offline
         self._at = at
         self._answer: tuple[dict[str, Any], set[str] | None] = ({}, None)
-        self._asked_s: float | None = None
+        self._ask_s = math.inf if offline else 0.0  # when to ask
 
     def __call__(self) -> tuple[dict[str, Any], set[str] | None]:
         """Return both; no hosts when it cannot be told which there are."""
-        now_s = time.monotonic()
-        if not self._offline and (self._asked_s is None or now_s - self._asked_s > ASK_EVERY_S):
-            self._answer, self._asked_s = _ask(self._at), now_s
+        if time.monotonic() >= self._ask_s:
+            self._answer, self._ask_s = _ask(self._at), time.monotonic() + ASK_EVERY_S
         return self._answer
 
 

@@ -1,10 +1,9 @@
-"""`fleet drain`, `fleet snooze`, `fleet resume` and `fleet pause`: who may use a host, and when."""
+"""`fleet drain`, `snooze`, `resume`, `pause` and `forget`: who may use a host, and when."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from broker.errors import ConfigError
-from broker.protocol.messages import AskDrain, AskPause, AskResume, AskSnooze
+from broker.protocol.messages import AskDrain, AskForget, AskPause, AskResume, AskSnooze
 from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.cli.serve import become_module
-from coordinator.client.errors import NotDone
+from coordinator.client.contact import NotDone
 from coordinator.jobs.set_aside import begins_again
+from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.candidates import complete_first_host, complete_host
-from coordinator.ui.exit_codes import EXIT_REFUSED
 from coordinator.ui.options import (
     client_options,
     connect,
@@ -30,7 +29,7 @@ from coordinator.ui.options import (
     where,
     where_options,
 )
-from coordinator.ui.words import say
+from coordinator.ui.words import answer, say
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -60,10 +59,9 @@ def drain_command(client: OperatorClient, host: str, now: bool, yes: bool, as_js
     """
     if now and not yes and not _is_meant(client, host, as_json=as_json):
         return EXIT_REFUSED
-    expires_at = time.time() + client.timeout_s
-    data = client.ask(AskDrain(id=new_id(), host=host, now=now, expires_at=expires_at))
+    data = client.ask(AskDrain(id=new_id(), host=host, now=now))
     lifts = f"; `fleet resume {data['host']}` lifts it"
-    _say(data, f"{data['host']} is drained{_held(data)}{lifts}", as_json=as_json)
+    answer(data, f"{data['host']} is drained{_held(data)}{lifts}", as_json=as_json)
     return 0
 
 
@@ -123,9 +121,7 @@ def snooze_command(
     with connect(where(**at), timeout) as client:
         if now and not yes and not _is_meant(client, words[0], as_json=as_json):
             return EXIT_REFUSED
-        ask = AskSnooze(
-            id=new_id(), host=words[0], for_s=for_s, now=now, expires_at=time.time() + timeout
-        )
+        ask = AskSnooze(id=new_id(), host=words[0], for_s=for_s, now=now)
         try:
             data = client.ask(ask)
         except NotDone:
@@ -135,7 +131,7 @@ def snooze_command(
             raise
     ends = f"; `fleet resume {data['host']}` ends it"
     text = f"{data['host']} is snoozed until {data['until']}{_held(data)}{ends}"
-    _say(data, text, as_json=as_json)
+    answer(data, text, as_json=as_json)
     return 0
 
 
@@ -166,12 +162,12 @@ def resume_command(
     if state is not None:
         raise click.UsageError("--state: only with --here")
     with connect(where(**at), timeout) as client:
-        ask = AskResume(id=new_id(), host=host, expires_at=time.time() + timeout)
+        ask = AskResume(id=new_id(), host=host)
         data = client.ask(ask)
     text = f"{data['host']} is given jobs again"
     if data.get("refuses"):
         text = f"{data['host']} may have jobs again, but takes none now: {data['refuses']}"
-    _say(data, f"{text}; it was {' and '.join(data['was'])}", as_json=as_json)
+    answer(data, f"{text}; it was {' and '.join(data['was'])}", as_json=as_json)
     return 0
 
 
@@ -186,25 +182,23 @@ def pause_command(client: OperatorClient, off: bool, as_json: bool) -> None:
 
     Example: fleet pause
     """
-    expires_at = time.time() + client.timeout_s
-    data = client.ask(AskPause(id=new_id(), off=off, expires_at=expires_at))
+    data = client.ask(AskPause(id=new_id(), off=off))
     paused = "the fleet is paused{}; `fleet pause --off` lifts it"
     given = "jobs are given out again"
     if data["was_so"]:
         paused, given = paused.format(" already"), "the fleet is not paused: jobs are given out"
-    _say(data, paused.format("") if data["paused"] else given, as_json=as_json)
+    answer(data, paused.format("") if data["paused"] else given, as_json=as_json)
 
 
 def _end_snooze(host: str, timeout_s: float, at: dict[str, Any], *, as_json: bool) -> int:
     """End an operator's snooze; what else keeps jobs from the host holds, and is told."""
     with connect(where(**at), timeout_s) as client:
-        expires_at = time.time() + timeout_s
-        data = client.ask(AskSnooze(id=new_id(), host=host, for_s=0.0, expires_at=expires_at))
+        data = client.ask(AskSnooze(id=new_id(), host=host, for_s=0.0))
     text = f"{data['host']} is not snoozed"
     if data["was"]:
         text = f"{data['host']} is no longer {data['was'][0]}"
     takes = f", but takes no jobs: {'; '.join(data['refuses'])}" if data["refuses"] else ""
-    _say(data, text + takes, as_json=as_json)
+    answer(data, text + takes, as_json=as_json)
     return 0
 
 
@@ -234,10 +228,17 @@ def _held(data: dict[str, Any]) -> str:
     return f"; it finishes {jobs} (--now has it given back)"
 
 
-def _say(data: dict[str, Any], text: str, *, as_json: bool) -> None:
-    from coordinator.ui import terminal
+@click.command("forget")
+@host_argument
+@json_option
+@client_options
+def forget_command(client: OperatorClient, host: str, as_json: bool) -> None:
+    """Forget a host that is gone for good; what its jobs came to stays.
 
-    if as_json:
-        terminal.print_json(data)
-    else:
-        terminal.say(terminal.told(text))
+    It is refused while the host is online or holds a job. A drain is forgotten as well: should the
+    agent come back, it is a new host. To keep it out, `fleet revoke HOST`.
+
+    Example: fleet forget old-laptop
+    """
+    data = client.ask(AskForget(id=new_id(), host=host))
+    answer(data, f"{data['host']} is forgotten", as_json=as_json)

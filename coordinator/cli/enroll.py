@@ -22,9 +22,8 @@ from broker.sentences import span
 from broker.system.address import parse_addresses, text_of
 from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings
-from coordinator.client.errors import NotDone
-from coordinator.ui.ca_files import addresses_of, broker_url, home_of, home_option, publish
-from coordinator.ui.ca_history import note, tell
+from coordinator.client.contact import NotDone
+from coordinator.ui.ca import addresses_of, broker_url, home_of, home_option, note, publish, tell
 from coordinator.ui.options import json_option
 from coordinator.ui.progress import waiting
 from coordinator.ui.words import print_json_line, say

@@ -14,11 +14,12 @@ import click
 
 from broker.protocol.messages import AskEvents
 from broker.system.machine import new_id
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
+from coordinator.ui import terminal
 from coordinator.ui.candidates import complete_host, complete_job
 from coordinator.ui.options import client_options, json_option
 from coordinator.ui.words import moment as local_moment
-from coordinator.ui.words import print_json_line, say
+from coordinator.ui.words import print_json, print_json_line, say
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -73,9 +74,8 @@ def events_command(
     if as_json and not follow:
         kept: list[dict[str, Any]] = []
         client.story(wanted, kept.extend)
-        from coordinator.ui import terminal
 
-        terminal.print_json(kept)
+        print_json(kept)
         return
     tell = partial(_print, as_json=as_json)
     found = 0
@@ -140,8 +140,6 @@ def _tell_of_nothing(client: OperatorClient, wanted: AskEvents) -> None:
 
 
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    from coordinator.ui import terminal
-
     if as_json:
         for row in rows:
             print_json_line(row)

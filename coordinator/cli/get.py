@@ -23,7 +23,7 @@ from broker.stream.ranges import RangeSet
 from broker.stream.stream import Complete, Receiver, SendGrant, WriteChunk
 from broker.system.files import FolderLock, holder, make_wanted, naming
 from broker.system.machine import new_id
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
 from coordinator.ui import words
 from coordinator.ui.candidates import complete_attempt
 from coordinator.ui.options import connect, json_option, timeout_option, where, where_options

@@ -1,8 +1,10 @@
-"""`fleet init`."""
+"""`fleet init` and `fleet operator-key`."""
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,22 +14,24 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from broker.errors import ConfigError
+from broker.errors import ConfigError, LocalError
 from broker.pki import ca_journal, keyfiles
 from broker.pki import certificates as certs
 from broker.pki import identity as ids
 from broker.system.address import Address, parse_address, parse_addresses, text_of
 from broker.system.machine import system_clock
-from broker.system.settings import BrokerSettings, usual_config
-from coordinator.ui.ca_files import (
+from broker.system.settings import BrokerSettings, expanded, usual_config
+from coordinator.ui.ca import (
     BROKER_CERTIFICATE,
     BROKER_KEY,
     broker_url,
     home_of,
     is_usual,
+    login,
+    note,
     publish,
+    tell,
 )
-from coordinator.ui.ca_history import login, note, tell
 from coordinator.ui.options import json_option
 from coordinator.ui.words import print_json, say
 
@@ -69,6 +73,7 @@ _WRITTEN: Final = (
     "{path} says {said} and was left so; where nothing else is set, programs with that identity go "
     "there: write {url} into it if the broker is there now"
 )
+KEY_BYTES = 32  # as long as what HMAC-SHA256 makes of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,3 +315,32 @@ def _steps_of_person(folder: Path, person: str) -> list[Step]:
 def _typed(path: Path) -> str:
     """Return a path as a shell takes it."""
     return shlex.quote(str(path))
+
+
+@click.command("operator-key")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE",
+              help="Where to; must not exist.")  # fmt: skip
+@json_option
+def operator_key_command(output: Path, as_json: bool) -> None:
+    """Make an operator key: commands are then taken from those who have it.
+
+    The file can be read by its owner alone, and the key is shown nowhere. The coordinator and each
+    operator need the same: name it as `[broker] operator_key_file` on their machines.
+
+    Example: fleet operator-key -o ~/.config/fleet/operator.key
+    """
+    path = expanded(output).absolute()
+    if os.path.lexists(path):
+        raise LocalError(f"{output} exists already; choose another name or move it away")
+    keyfiles.write(path, f"{secrets.token_hex(KEY_BYTES)}\n".encode())
+    config = usual_config()
+    if as_json:
+        print_json({"ok": True, "file": str(path), "config": str(config)})
+        return
+    say(f"{path}: made")
+    say(
+        "next: copy it to the coordinator's machine and to each operator's, and name it there in "
+        f"{config}:\n"
+    )
+    click.echo(f'  [broker]\n  operator_key_file = "{path.as_posix()}"\n')
+    say("then start the coordinator again: it takes signed commands only from then on")

@@ -9,9 +9,11 @@ import click
 
 from coordinator.jobs.set_aside import chance_words
 from coordinator.scheduler.explanation_layout import no_room
-from coordinator.ui.job_order import by_row
+from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.several import Choice, model_option, status_option
+from coordinator.ui.terminal import Column
+from coordinator.ui.words import by_row
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -49,9 +51,6 @@ def list_command(client: OperatorClient, states: tuple[str, ...], models: tuple[
 
 
 def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
-    from coordinator.ui import terminal
-    from coordinator.ui.terminal import Column
-
     columns = (
         Column("JOB", least=32),
         Column("STATE"),
@@ -96,16 +95,12 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
 
 def _state(row: dict[str, Any]) -> Text:
     """Return a job's state, marked where the manifest does not have the job any more."""
-    from coordinator.ui import terminal
-
     shown = terminal.state_of(row)
     return shown if row["in_plan"] else shown.append("*", "bold")
 
 
 def _host(row: dict[str, Any]) -> Text:
     """Return which host has a job; that none could have it, or can yet, stands out."""
-    from coordinator.ui import terminal
-
     waits = "yellow" if row.get("waits_for") else ""
     return terminal.Text(
         terminal.told(terminal.host(row)), "red" if row.get("unplaceable") else waits
@@ -113,8 +108,6 @@ def _host(row: dict[str, Any]) -> Text:
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
-    from coordinator.ui import terminal
-
     return (
         row["name"],
         _state(row),

@@ -18,7 +18,9 @@ from broker.errors import ConfigError
 from broker.protocol.messages import AskStatus, AskTrainers
 from broker.sentences import counted
 from broker.system.machine import machine_name, new_id, system_clock
-from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.cli.reload import announced, rows_of, tell
+from coordinator.client.forecast import Picture, look
+from coordinator.ui import EXIT_REFUSED, outlook, terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.words import say, short, told, unread
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from coordinator.manifest.diff import Difference
     from coordinator.manifest.problems import ManifestError
     from coordinator.scheduler.forecast import Forecast, Outlook
-    from coordinator.ui.outlook import Picture
 
 EXIT_CHANGES: Final = 4
 WIDE: Final = 110  # columns of a window with room for what a prediction rests on
@@ -107,8 +108,6 @@ class _Seen:
 
     def draw(self, data: dict[str, Any]) -> Iterator[Any]:
         """Yield what people see; complaints are for standard error, unless they are watched."""
-        from coordinator.ui import terminal
-
         complaints = [f"warning: {text}" for text in data["warnings"]]
         if data["ok"]:
             yield from terminal.drawn(self._print)
@@ -129,16 +128,15 @@ def _prepare(
 ) -> tuple[Picture, Difference | None, Forecast, list[str]]:
     from coordinator.manifest.manifest_file import load_manifest
     from coordinator.scheduler.unknown_hosts import of_plan
-    from coordinator.ui import outlook
 
     if manifest is None:
         who = client.ask(AskStatus(id=new_id()))["coordinator"]
         file = _manifest_here(who)
-        picture = outlook.look(client) if file is None else outlook.look(client, ())
+        picture = look(client) if file is None else look(client, ())
         warnings = _by_its_word(who) if file is None else _since(client, file, picture)
         return picture, None, picture.forecast(), warnings
     plan = load_manifest(manifest, _trainers(client))
-    picture = outlook.look(client, ())
+    picture = look(client, ())
     found = after_reload(picture, plan)
     warnings = of_plan(plan, picture.known)
     return replace(picture, name=plan.name), found, _after(picture, found, plan), warnings
@@ -235,8 +233,6 @@ def _after(picture: Picture, found: Difference, plan: Plan) -> Forecast:
 
 
 def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) -> dict[str, Any]:
-    from coordinator.ui import outlook, reload_lines
-
     now = datetime.now(UTC)
     data: dict[str, Any] = {
         "ok": True,
@@ -247,7 +243,7 @@ def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) 
         ],
     }
     if found is not None:
-        data |= reload_lines.announced(found)
+        data |= announced(found)
     return data
 
 
@@ -262,9 +258,7 @@ def _print(
     *,
     show_all: bool,
 ) -> None:
-    from coordinator.ui import outlook, reload_lines, terminal
-
-    rows = reload_lines.rows_of(out, show_all=show_all)
+    rows = rows_of(out, show_all=show_all)
     cut = False
     if found is not None:
         cut |= _print_changes(out, found, rows)
@@ -285,9 +279,8 @@ def _print(
 def _print_changes(out: Any, found: Difference, rows: int) -> bool:
     """Say what would change; return whether that was more than `rows`."""
     from coordinator.manifest.diff import in_words
-    from coordinator.ui import outlook, reload_lines, terminal
 
-    cut = reload_lines.tell(out, reload_lines.announced(found), rows)
+    cut = tell(out, announced(found), rows)
     words = in_words(found.counts())
     outlook.say(out, terminal.Text().append("A reload: ", "bold").append(words))
     return cut
@@ -295,8 +288,6 @@ def _print_changes(out: Any, found: Difference, rows: int) -> bool:
 
 def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:
     """Say what runs when and where; return whether that was more than `rows`."""
-    from coordinator.ui import outlook, terminal
-
     shown = [*prospect.of("running"), *prospect.of("starts")]
     if not shown:
         return False
@@ -331,8 +322,6 @@ def _names(prospect: Forecast) -> dict[str, str]:
 
 
 def _last(shown: Sequence[Outlook], *, is_paused: bool) -> str:
-    from coordinator.ui import outlook
-
     if any(one.vague for one in shown):
         return "nobody knows when"
     starts = [one.start.median_s for one in shown if one.start is not None]
@@ -340,8 +329,6 @@ def _last(shown: Sequence[Outlook], *, is_paused: bool) -> str:
 
 
 def _cells(one: Outlook, names: dict[str, str], *, is_paused: bool) -> tuple[Any, ...]:
-    from coordinator.ui import outlook, terminal
-
     start, end = one.start, one.end
     assert start is not None  # noqa: S101 - those that run or will start have both
     assert end is not None  # noqa: S101 - likewise
@@ -364,15 +351,11 @@ def _cells(one: Outlook, names: dict[str, str], *, is_paused: bool) -> tuple[Any
 
 
 def _when(in_s: float, *, waits: bool) -> str:
-    from coordinator.ui import outlook
-
     return outlook.later(in_s) if waits else outlook.at(in_s)
 
 
 def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -> bool:
     """Say what cannot start, and why; return whether there was more than `rows` reasons bear."""
-    from coordinator.ui import outlook, terminal
-
     if not left:
         return False
     line = terminal.Text(f"{counted(len(left), 'job')} {title}:", "yellow")

@@ -1,22 +1,113 @@
-"""`fleet reload`."""
+"""`fleet reload`; `fleet plan` announces what it changes by the same lines."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from broker.protocol.messages import AskReload
 from broker.sentences import printable
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone
-from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.client.contact import NotDone
+from coordinator.manifest.diff import changes_in_words, from_list, is_nothing
+from coordinator.ui import EXIT_REFUSED, outlook, terminal
 from coordinator.ui.options import client_options, json_option
-from coordinator.ui.words import say
+from coordinator.ui.words import print_json, say, short
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
+    from coordinator.manifest.diff import Difference
+
+LEAST_ROWS: Final = 5
+OTHER_LINES: Final = 24  # of a screen: headings, totals, the prompt
+ALL: Final = 1_000_000
+_SIGNS: Final = {"added": "+", "changed": "~", "adopted": "+", "replaced": "±", "orphaned": "-"}
+_STYLES: Final = {"+": "green", "~": "yellow", "±": "magenta", "-": "red"}
+
+
+def rows_of(out: Any, *, show_all: bool) -> int:
+    """Return how many lines a list of jobs, or of hosts, may have."""
+    return ALL if show_all else max(LEAST_ROWS, (out.height - OTHER_LINES) // 2)
+
+
+def announced(found: Difference) -> dict[str, Any]:
+    """Return as JSON values what a reload would change, as the answer to a reload has it."""
+    from coordinator.manifest.diff import to_list
+
+    return {
+        "changes": found.counts(),
+        "steps": [step.to_dict() for step in found.told()],
+        "hosts": {name: to_list(changes) for name, changes in found.hosts.items()},
+        "settings": to_list(found.settings),
+    }
+
+
+def tell(out: Any, data: Mapping[str, Any], rows: int) -> bool:
+    """Print a line for each job, setting and host that is changed; return whether some were cut.
+
+    No more than `rows` of jobs and of hosts; `data` may name fewer than it counts.
+    """
+    counts, steps = data["changes"], data["steps"]
+    for step in steps[:rows]:
+        _say(out, _SIGNS[step["action"]], step["name"], _what(step))
+    jobs = sum(counts[action] for action in _SIGNS)
+    cut = _count_rest(out, jobs, len(steps), rows)
+    for change in from_list(data["settings"]):
+        _say(out, "~", change[0], changes_in_words([change]).removeprefix(f"{change[0]} "))
+    for name, changes in [*data["hosts"].items()][:rows]:
+        _say(out, "~", f"[hosts.{name}]", changes_in_words(from_list(changes)))
+    cut |= _count_rest(out, counts["hosts"], len(data["hosts"]), rows, " hosts")
+    if not is_nothing(counts):
+        out.print()
+    return cut
+
+
+def _say(out: Any, sign: str, name: str, words: str) -> None:
+    line = (
+        terminal.Text().append(f"{sign} ", _STYLES[sign]).append(terminal.printable(name), "bold")
+    )
+    outlook.say(out, line.append(f"  {terminal.printable(words)}"), 2, hang=2)
+
+
+def _count_rest(out: Any, count: int, named: int, rows: int, what: str = "") -> bool:
+    """Say how many of `count` had no line, and where those stand; return whether some had none."""
+    left = count - min(named, rows)
+    if left <= 0:
+        return False
+    where = "--all shows them" if named == count else "--all shows more of them"
+    if named <= rows:
+        where = "`fleet events --json` has the jobs" if not what else "the manifest has them"
+    outlook.say(out, f"and {left} more{what} ({where})", 4)
+    return True
+
+
+def _what(step: Mapping[str, Any]) -> str:
+    """Say what becomes of a job."""
+    changes = changes_in_words(from_list(step["changes"]))
+    match step["action"]:
+        case "added":
+            return "new"
+        case "adopted":
+            return f"in the manifest again ({step['state']}){f'; {changes}' if changes else ''}"
+        case "replaced":
+            return f"another job now: {changes}; the old one is {_fate(step)}"
+        case "orphaned":
+            return f"no longer in the manifest; {_fate(step)}"
+        case _:
+            return changes
+
+
+def _fate(step: Mapping[str, Any]) -> str:
+    """Say what becomes of a job that is in the manifest no more."""
+    state = step["state"]
+    if state not in {"pending", "claimed", "running"}:
+        return f"{state}, and stays so"
+    cancel = f"`fleet cancel {short(step['replaces'] or step['job_id'])}`"  # its name: the new one
+    if state == "pending":
+        return f"pending, and never given to a host; {cancel} ends it"
+    return f"{state} on {step['host']}, and goes on; {cancel} stops it"
 
 
 @click.command("reload")
@@ -32,15 +123,13 @@ def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int
 
     Example: fleet reload
     """
-    from coordinator.ui import terminal
-
     try:
-        data = client.ask(AskReload(id=new_id(), expires_at=time.time() + client.timeout_s))
+        data = client.ask(AskReload(id=new_id()))
     except NotDone as refusal:
         _complain(refusal, as_json=as_json)
         return EXIT_REFUSED
     if as_json:
-        terminal.print_json({"ok": True, **data})
+        print_json({"ok": True, **data})
     else:
         _print(data, show_all=show_all)
     return 0
@@ -48,10 +137,9 @@ def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int
 
 def _print(data: dict[str, Any], *, show_all: bool) -> None:
     from coordinator.manifest.diff import in_words
-    from coordinator.ui import reload_lines, terminal
 
     out = terminal.console()
-    reload_lines.tell(out, data, reload_lines.rows_of(out, show_all=show_all))
+    tell(out, data, rows_of(out, show_all=show_all))
     say(in_words(data["changes"]))
     for text in data.get("warnings", ()):
         say(f"warning: {printable(text)}", err=True)
@@ -59,11 +147,9 @@ def _print(data: dict[str, Any], *, show_all: bool) -> None:
 
 def _complain(refusal: NotDone, *, as_json: bool) -> None:
     """Print every error of a manifest that was not taken."""
-    from coordinator.ui import terminal
-
     errors = (refusal.data or {}).get("errors", [])
     if as_json:
-        terminal.print_json({"ok": False, "message": str(refusal), "errors": errors})
+        print_json({"ok": False, "message": str(refusal), "errors": errors})
         return
     say(printable(f"error: {refusal}"), err=True)
     for error in errors:

@@ -1,24 +1,172 @@
-"""`fleet requeue`."""
+"""`fleet cancel` and `fleet requeue`, for one job or several."""
 
 from __future__ import annotations
 
 import sys
-import time
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from broker.protocol.messages import AskRequeue, AskShow
-from broker.sentences import printable
+from broker.errors import ConfigError
+from broker.protocol.messages import MAX_JOBS, AskCancel, AskEach, AskRequeue, AskShow
+from broker.sentences import counted, printable
 from broker.system.machine import new_id
+from coordinator.client.contact import NotDone, Unreachable
 from coordinator.jobs.set_aside import command, kept_words, set_aside, share_of
-from coordinator.ui.exit_codes import EXIT_REFUSED
+from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.options import client_options, is_confirmed, json_option
-from coordinator.ui.several import Choice, change, choosing, yes_option
-from coordinator.ui.words import say, short, tell_of_namesakes
+from coordinator.ui.progress import waiting
+from coordinator.ui.several import (
+    STATES,
+    Choice,
+    Row,
+    choosing,
+    complain,
+    exit_code,
+    failure,
+    one_by_one,
+    some,
+)
+from coordinator.ui.words import answer, print_json, say, short, tell_of_namesakes
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
+
+_GOING: Final = {"cancel": "cancelling", "requeue": "requeueing"}
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+def change(
+    client: OperatorClient, action: Literal["cancel", "requeue"], choice: Choice, *, yes: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Cancel or requeue several jobs, after one question, and return the exit code.
+
+    Who has named jobs in a script has said which: only what was chosen needs `--yes` there.
+    """
+    asks = sys.stdin.isatty() and not yes
+    rows, failed = _looked_up(client, choice, action) if asks or not choice.names else ([], [])
+    asked = [row["job_id"] for row in rows] or ([] if asks else [*choice.names])
+    states = choice.states
+    if rows and not yes:
+        if not asks:
+            them = "it" if len(rows) == 1 else "them"
+            raise ConfigError(f"{_counts(rows)}: say --yes to {action} {them}")
+        complain(failed)  # of a name that was mistyped, who is asked hears before
+        if not _are_meant(action, rows, as_json=as_json):
+            return EXIT_REFUSED
+        if action == "requeue":  # of a job in another state something else would be lost
+            states = tuple(sorted({row["state"] for row in rows}))
+    with waiting(f"{_GOING[action]} {counted(len(asked), 'job')}"):
+        done = [*failed, *_carried_out(client, action, asked, states)]
+    return _tell(done, choice, as_json=as_json, told_of=failed if rows else ())
+
+
+def _looked_up(client: OperatorClient, choice: Choice, action: str) -> tuple[list[Row], list[Row]]:
+    """Return the jobs as they are now, and why some that were named could not be looked at."""
+    if not choice.names:
+        return choice.chosen(client, action), []
+    found: dict[str, Row] = {}
+    failed = []
+    for row in one_by_one(choice.names, lambda job: client.ask(AskShow(id=new_id(), job=job))):
+        if row["ok"]:
+            found[row["job_id"]] = row
+        elif row["code"] == "unreachable":
+            raise Unreachable(row["message"])
+        else:
+            failed.append(row)
+    return [*found.values()], failed
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    """Return how many jobs there are, of them in each state, and the names of the first."""
+    states = Counter(row["state"] for row in rows)
+    by_state = ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
+    return f"{counted(len(rows), 'job')} ({by_state}): {some([row['name'] for row in rows])}"
+
+
+def _are_meant(action: str, rows: Sequence[Row], *, as_json: bool) -> bool:
+    states = Counter(row["state"] for row in rows)
+    lost = []
+    if action == "requeue":
+        if runs := states["running"] + states["claimed"]:
+            lost.append(f"{counted(runs, 'job')} that run begin again" if runs > 1 else
+                        "what runs begins again")  # fmt: skip
+        if results := states["completed"]:
+            lost.append(f"{counted(results, 'result')} set aside")
+    say("; ".join([_counts(rows), *lost]), err=True)
+    return is_confirmed(f"{action.capitalize()} {counted(len(rows), 'job')}?", as_json=as_json)
+
+
+def _carried_out(
+    client: OperatorClient, action: Literal["cancel", "requeue"], asked: Sequence[str],
+    states: Any,
+) -> Iterator[Row]:  # fmt: skip
+    """Yield what came of each job. A request names as many as an answer holds."""
+    for begin in range(0, len(asked), MAX_JOBS):
+        some_jobs = tuple(asked[begin : begin + MAX_JOBS])
+        ask = AskEach(
+            id=new_id(), action=action, jobs=some_jobs, states=states,
+        )  # fmt: skip
+        try:
+            rows = client.ask(ask)["jobs"]
+        except (Unreachable, NotDone) as error:
+            if not begin:
+                raise  # nothing is to be told beside
+            code = error.code if isinstance(error, NotDone) else "unreachable"
+            yield from (failure(job, code, error) for job in asked[begin:])
+            return
+        yield from ({**row, "job": job} for job, row in zip(some_jobs, rows, strict=True))
+
+
+def _tell(
+    rows: Sequence[Row], choice: Choice, *, as_json: bool, told_of: Sequence[Row]
+) -> int:  # fmt: skip
+    """Say what came of several jobs, and return the exit code; some were told of already."""
+    if as_json:
+        print_json(rows)
+        return exit_code(rows)
+    moved: dict[str, list[str]] = {}
+    for row in rows:
+        if row["ok"]:
+            moved.setdefault(row["state"], []).append(row["name"])
+    for state, names in moved.items():
+        are = "is" if len(names) == 1 else "are"
+        say(f"{counted(len(names), 'job')} {are} {state}: {some(names)}")
+    if any(row.get("artifact_id") for row in rows):
+        say("`fleet show JOB` tells what was set aside, and how to fetch it", err=True)
+    if not rows:
+        say(choice.none())
+    complain([row for row in rows if row not in told_of])
+    return exit_code(rows)
+
+
+@click.command("cancel")
+@choosing
+@yes_option
+@json_option
+@client_options
+def cancel_command(client: OperatorClient, choice: Choice, yes: bool, as_json: bool) -> int:
+    """Cancel jobs in any state but the final ones; what runs is stopped.
+
+    Of several jobs it asks once, and tells what came of each. What --status and --model choose has
+    to be confirmed, in a script by --yes. A job that is in none of the states of --status by then
+    is left as it is.
+
+    \b
+    Examples:
+      fleet cancel mlp-oracle
+      fleet cancel mlp-oracle gru-oracle
+      fleet cancel --status pending --model gbt
+    """  # noqa: D301 - \b is click's
+    if choice.only is None:
+        return change(client, "cancel", choice, yes=yes, as_json=as_json)
+    data = client.ask(AskCancel(id=new_id(), job=choice.only))
+    tell_of_namesakes(data, choice.only)
+    answer(data, f"{data['name']} ({short(data['job_id'])}) is {data['state']}", as_json=as_json)
+    return 0
 
 
 @click.command("requeue")
@@ -50,13 +198,10 @@ def requeue_command(client: OperatorClient, choice: Choice, yes: bool, as_json: 
     job = choice.only
     if not yes and sys.stdin.isatty() and not _is_meant(client, job, as_json=as_json):
         return EXIT_REFUSED
-    expires_at = time.time() + client.timeout_s
-    data = client.ask(AskRequeue(id=new_id(), job=job, expires_at=expires_at))
+    data = client.ask(AskRequeue(id=new_id(), job=job))
     tell_of_namesakes(data, job)
     if as_json:
-        from coordinator.ui import terminal
-
-        terminal.print_json(data)
+        print_json(data)
         return 0
     told = f"{data['name']} ({data['job_id'][:12]}) is {data['state']}"
     lost = data.get("set_aside")  # a coordinator of another version does not tell

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from broker.protocol.messages import AskRun
 from broker.protocol.topics import Topics
 from broker.sentences import printable
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone
+from coordinator.client.contact import NotDone
+from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.candidates import complete_host, complete_model, models_of_hosts
-from coordinator.ui.exit_codes import EXIT_REFUSED
 from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
 from coordinator.ui.words import print_json, say
 
@@ -122,7 +121,7 @@ def run_command(
     waits = wait or get is not None
     watch = [topics.job("+"), topics.progress("+", "+")] if waits else []
     with connect(settings, timeout, watch=watch) as client:
-        ask = AskRun(id=new_id(), job=_table(options), expires_at=time.time() + timeout)
+        ask = AskRun(id=new_id(), job=_table(options))
         try:
             data = client.ask(ask)
         except NotDone as refusal:

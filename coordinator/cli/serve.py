@@ -7,15 +7,17 @@ process turns into it.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from broker.errors import LocalError
 from coordinator.cli.broker_config import config_command
-from coordinator.ui.options import where_options
+from coordinator.ui.options import json_option, where_options
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group("broker", invoke_without_command=True)
@@ -124,3 +126,48 @@ def arguments_of(options: dict[str, Any]) -> list[str]:
             # In one word, so that no value is taken for an option.
             arguments.append(f"--{name.replace('_', '-')}={text}")
     return arguments
+
+
+def _folder_options(function: F) -> F:
+    config = click.option("--config", metavar="FILE", help="Configuration file.")
+    state = click.option("--state", metavar="DIR", help="The coordinator's state folder.")
+    return state(config(function))
+
+
+@click.command("backup")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@json_option
+@_folder_options
+@click.pass_context
+def backup_command(ctx: click.Context, /, file: Path, **options: Any) -> int:
+    """Copy the ledger to FILE, check the copy, and say what is in it.
+
+    Runs on the coordinator's machine, while the coordinator runs or not. FILE must not exist.
+    Artifacts are not in it: they never change once they are there, so copy `models/` after it.
+
+    Example: fleet backup /backup/ledger-$(date +%F).db
+    """
+    return _care(ctx, "backup", [str(file.absolute())], options)
+
+
+@click.command("fsck")
+@click.option("--repair", is_flag=True, help="Repair what is safe; the coordinator must not run.")
+@json_option
+@_folder_options
+@click.pass_context
+def fsck_command(ctx: click.Context, /, *, repair: bool, **options: Any) -> int:
+    """Compare ledger, history, artifacts, index and part files; read every artifact.
+
+    Runs on the coordinator's machine. Each finding is a line that says what --repair would do about
+    it. No job's state is ever changed. Exit code 0: nothing is left to be done, 1: something is.
+
+    Example: fleet fsck --repair
+    """
+    return _care(ctx, "fsck", ["--repair"] if repair else [], options)
+
+
+def _care(ctx: click.Context, verb: str, flags: Sequence[str], options: dict[str, Any]) -> int:
+    """Become the program that takes care of the state folder."""
+    options["json"] = options.pop("as_json") or None
+    options["config"] = options["config"] or (ctx.obj or {}).get("config")
+    return become_module("coordinator.admin", options, [verb, *flags])

@@ -13,8 +13,10 @@ from broker.sentences import is_figure
 from broker.system.machine import new_id
 from coordinator.jobs.set_aside import chance_words, command
 from coordinator.scheduler.explanation_layout import no_room, waits
+from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.several import Choice, choosing, exit_code, one_by_one
+from coordinator.ui.terminal import Column
 from coordinator.ui.words import namesakes, rest
 
 if TYPE_CHECKING:
@@ -57,9 +59,6 @@ def show_command(client: OperatorClient, choice: Choice) -> View:
 
 
 def _draw(data: dict[str, Any]) -> Iterator[Any]:
-    from coordinator.ui import terminal
-    from coordinator.ui.terminal import Column
-
     for title, value in _facts(data):
         line = terminal.Text(f"{title:<{_TITLE}}")
         shown = value if isinstance(value, terminal.Text) else terminal.printable(str(value))
@@ -86,8 +85,6 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
 
 def _set_aside(data: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[Any]:
     """Tell of results that a requeue has taken from the job, the newest first, each in a line."""
-    from coordinator.ui import terminal
-
     job = terminal.short(data["job_id"]) if data["others"] else data["name"]
     for one in reversed(results[-MAX_ASIDE:]):
         said = [one["metric"]] if one["metric"] else []
@@ -106,8 +103,6 @@ def _set_aside(data: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[
 
 
 def _event(event: dict[str, Any]) -> tuple[Any, ...]:
-    from coordinator.ui import terminal
-
     # Where the job left its host, the row names none any more: it is the one that did it.
     role, _, name = str(event["who"]).partition(":")
     event = event | {"host": event["host"] or (name if role == "host" else None)}
@@ -122,8 +117,6 @@ def _event(event: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
-    from coordinator.ui import terminal
-
     spec = data["spec"]
     needs = [
         f"{name} {value}" if value is not True else name
@@ -170,8 +163,6 @@ def _counted(data: dict[str, Any]) -> str:
 
 
 def _state(data: dict[str, Any]) -> Any:
-    from coordinator.ui import terminal
-
     state = terminal.state_of(data)
     if data.get("below_chance"):
         state.append(f"; {chance_words(data['metrics'])}", "default")
@@ -187,8 +178,6 @@ def _state(data: dict[str, Any]) -> Any:
 
 def _took(data: dict[str, Any]) -> str:
     """Return how long the newest attempt ran, and all of those in the history together."""
-    from coordinator.ui import terminal
-
     ran = _ran_s(data["events"])
     newest = terminal.took(data)
     if not ran or (len(ran) == 1 and newest):
@@ -223,8 +212,6 @@ def _ran_s(events: list[dict[str, Any]]) -> dict[int, float]:
 
 def _progress(data: dict[str, Any]) -> str:
     """Return what the trainer says of itself: how much is done, of what, and how it stands."""
-    from coordinator.ui import terminal
-
     now = data.get("progress") or {}
     said = [done] if (done := terminal.done(data)) else []
     if now.get("epoch") and now.get("epochs"):

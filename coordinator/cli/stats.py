@@ -15,6 +15,8 @@ import click
 from broker.protocol.messages import AskAttempts
 from broker.system.machine import new_id
 from coordinator.cli.events import moment
+from coordinator.client.forecast import attempts
+from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
 
 if TYPE_CHECKING:
@@ -87,7 +89,6 @@ def stats_command(client: OperatorClient, keys: tuple[str, ...], since: float) -
 
 
 def _read(client: OperatorClient, keys: Sequence[str], since_s: float) -> dict[str, Any]:
-    from coordinator.ui.outlook import attempts
 
     rows = attempts(client, AskAttempts(id=new_id(), since=since_s))
     total, by = account(rows, keys)
@@ -98,44 +99,21 @@ def _read(client: OperatorClient, keys: Sequence[str], since_s: float) -> dict[s
 
 
 def _draw(since_s: float, data: dict[str, Any]) -> Iterator[Any]:
-    from coordinator.ui import terminal
-
     total = data["total"]
     if not any([*total["attempts"].values(), *total["jobs"].values()]):
         yield f"nothing has ended since {_local(since_s)}; --since looks further back"
         return
-    digits = _digits(total["hours"])
+    digits = 3 if total["hours"] < 10 else 2
     for key, rows in data["by"].items():
-        hours = _adding_up([row["hours"] for row in rows], total["hours"], digits)
         columns = (key.upper(), ">HOURS", ">DONE", ">FAILED", ">LOST", ">STOPPED", ">SUCCESS",
                    ">MEDIAN")  # fmt: skip
-        cells = [_cells(row[key], row, said) for row, said in zip(rows, hours)]
+        cells = [_cells(row[key], row, f"{row['hours']:.{digits}f}") for row in rows]
         yield terminal.table(columns, cells)
         yield ""
     over = [f"{count} {state}" for state, count in total["jobs"].items() if count]
     jobs = ", ".join(over) or "none"
     hours_in_all = f"{total['hours']:.{digits}f} h of training"
     yield f"Since {_local(since_s)}: {hours_in_all}; endings of jobs: {jobs}"
-
-
-def _digits(hours: float) -> int:
-    """Return how many digits of hours are shown: where they are few, enough to tell seconds."""
-    return 3 if hours < 10 else 2
-
-
-def _adding_up(parts: Sequence[float], total: float, digits: int) -> list[str]:
-    """Return parts of a total, rounded so that they come to what that is rounded to.
-
-    Whoever adds them up finds no fault; none is further off than one in its last digit. Parts that
-    are not all of it, as where a model is not known any more, are not made to be.
-    """
-    unit = 10.0**-digits
-    counts = [int(part / unit) for part in parts]
-    wanted = round(total / unit) if abs(sum(parts) - total) < unit else round(sum(parts) / unit)
-    by_rest = sorted(range(len(parts)), key=lambda one: counts[one] - parts[one] / unit)
-    for index in by_rest[: max(0, wanted - sum(counts))]:
-        counts[index] += 1
-    return [f"{count * unit:.{digits}f}" for count in counts]
 
 
 def account(
@@ -168,8 +146,6 @@ def _by_day(one: tuple[str, Account]) -> tuple[float, str]:
 
 
 def _cells(name: str, one: Mapping[str, Any], hours: str) -> tuple[Any, ...]:
-    from coordinator.ui import terminal
-
     attempts, success, median_s = one["attempts"], one["success"], one["median_s"]
     return (
         name,

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from broker.errors import RemoteError
 from broker.protocol.messages import AskStatus
-from broker.sentences import printable
+from broker.sentences import counted, printable
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone, Unreachable
+from coordinator.client.contact import NotDone, Unreachable
+from coordinator.client.forecast import look
+from coordinator.scheduler.explanation_layout import no_room
+from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
 
+SHOWN: Final = 8  # hosts
 INDENT: Final = 13  # as far as the facts stand beside their titles
 _Words = str | tuple[str, str]  # where one and several are said differently, both
 
@@ -87,9 +92,7 @@ def _read(client: OperatorClient) -> dict[str, Any]:
 
 
 def _draw(data: dict[str, Any]) -> Iterator[Any]:
-    from coordinator.ui import holds, terminal
-
-    yield from holds.paused(data)
+    yield from _paused(data)
     who = data["coordinator"]
     started = terminal.ago(who["started_at"])
     yield _fact("Coordinator", f"{who['host']}, version {who['version']}, started {started}")
@@ -98,7 +101,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
         said = terminal.Text(" " * INDENT).append(terminal.printable(strain), "yellow")
         yield terminal.Line(said, indent=INDENT)
     yield from _manifest(who)
-    yield from holds.disk(data)
+    yield from _disk(data)
     for title, counts in (("Jobs", data["jobs"]), ("Hosts", data["hosts"])):
         line = terminal.Text(f"{title:<{INDENT}}")
         shown = [(name, count) for name, count in counts.items() if count]
@@ -106,11 +109,11 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
             line.append(", " if index else "")
             line.append(f"{count} ").append(terminal.state(name))
         yield terminal.Line(line if shown else f"{title:<{INDENT}}none", indent=INDENT)
-    yield from holds.orphaned(data)
-    yield from holds.unplaceable(data)
-    yield from holds.waiting(data)
-    yield from holds.restrained(data)
-    yield from holds.away(data)
+    yield from _orphaned(data)
+    yield from _unplaceable(data)
+    yield from _waiting(data)
+    yield from _restrained(data)
+    yield from _away(data)
     if data["forecast"] is not None and data["forecast"]["text"]:
         yield _fact("Outlook", data["forecast"]["text"])
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
@@ -125,8 +128,6 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
 
 def _manifest(who: dict[str, Any]) -> Iterator[Any]:
     """Yield which manifest it is, and what is the matter with it, if anything is."""
-    from coordinator.ui import terminal
-
     if who["plan"]:
         yield _fact("Plan", terminal.printable(who["plan"]))
     yield _fact("Manifest", who["manifest"] or "none")
@@ -165,8 +166,6 @@ def _one_or_more(words: _Words, count: int) -> str:
 
 
 def _fact(title: str, text: str) -> Any:
-    from coordinator.ui import terminal
-
     return terminal.Line(f"{title:<{INDENT}}{text}", indent=INDENT)
 
 
@@ -174,8 +173,6 @@ def _why_nothing_starts(data: dict[str, Any]) -> str:
     if not sum(data["hosts"].values()):
         return "No host is known, so nothing can start: start an agent on each machine."
     if starting := data.get("starting"):
-        from coordinator.ui import outlook
-
         return f"Nothing that is pending can start yet: {outlook.starting(starting)}."
     return "Nothing that is pending can start; `fleet why JOB` says why."
 
@@ -185,10 +182,6 @@ def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | N
     left = data["active"] + data["jobs"]["pending"]
     if not left:
         return None
-    from datetime import UTC, datetime
-
-    from coordinator.ui import outlook
-
     if left > outlook.BY_THE_WAY:
         return {"text": f"{left} jobs are left; `fleet plan` takes the time to predict them"}
     known = sum(data["hosts"].values())
@@ -198,7 +191,76 @@ def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | N
         )
         return {"text": text}
     try:
-        found = outlook.look(client).forecast()
+        found = look(client).forecast()
     except (NotDone, RemoteError, Unreachable):
         return None  # the coordinator is of another version: the counts are what was asked for
     return outlook.summary_to_dict(found, datetime.now(UTC), data.get("starting", 0))
+
+
+def _paused(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield that the fleet is paused, if it is: nobody should have to look for that."""
+    if status.get("paused"):
+        yield terminal.Text("PAUSED       no new jobs are given out", style="bold yellow")
+        yield _indented(status["paused"])
+
+
+def _disk(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield what is wrong with the disk of the store, if anything is."""
+    if fault := status["coordinator"].get("disk_fault"):
+        said = f"{'Disk':<{INDENT}}{_disk_words(fault)}"
+        yield terminal.Line(said, indent=INDENT, style="yellow")
+
+
+def _disk_words(fault: dict[str, Any]) -> str:
+    if fault["code"] == "low":
+        many = fault["jobs"] > 1
+        return f"{counted(fault['jobs'], 'finished job')} {no_room(fault, several=many)}; make room"
+    what = "refuses, as the coordinator's log says"
+    if fault["code"] == "hangs":
+        what = f"has not answered for {fault['silent_s']} s"
+    waits = "waits" if fault["small"] == 1 else "wait"
+    small = f"{counted(fault['small'], 'small result')} {waits} for it in the ledger"
+    return f"the disk of the store {what}; {small}"
+
+
+def _orphaned(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield how many of the pending jobs will never run, if any: their count says nothing of it."""
+    if count := status.get("orphaned"):
+        yield _indented(f"{count} pending no longer in the manifest, and given to no host any more")
+
+
+def _unplaceable(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield which of the pending jobs no known host could ever run, if any."""
+    said = status.get("unplaceable") or {}
+    if names := [job["name"] for job in said.get("jobs", ())]:
+        yield _indented(terminal.unplaceable(names, said["count"]))
+
+
+def _waiting(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield which of the pending jobs wait for data, or for a host that is drained, if any."""
+    said = status.get("waiting") or {}
+    rows = said.get("jobs", ())
+    for line in terminal.waiting(rows):
+        yield _indented(line)
+    if (more := said.get("count", 0) - len(rows)) > 0:
+        yield _indented(f"and {counted(more, 'job')} more; `fleet list` says for what each waits")
+
+
+def _restrained(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield the first few hosts that are given no jobs, a line for each reason."""
+    rows = status.get("restrained", [])
+    for row in rows[:SHOWN]:
+        for reason in row["reasons"]:
+            yield _indented(f"{row['host']}: {reason}")
+    if len(rows) > SHOWN:
+        yield _indented(f"... and {len(rows) - SHOWN} more; see `fleet workers`")
+
+
+def _away(status: dict[str, Any]) -> Iterator[Any]:
+    """Yield the first few jobs whose hosts are away, and what becomes of them."""
+    for row in status.get("away", []):
+        yield _indented(f"{row['job']}: {row['text']}")
+
+
+def _indented(words: str) -> terminal.Line:
+    return terminal.Line(f"{' ' * INDENT}{words}", indent=INDENT, style="yellow")

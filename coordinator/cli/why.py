@@ -13,8 +13,10 @@ from broker.errors import RemoteError
 from broker.protocol.messages import AskWhy
 from broker.sentences import counted
 from broker.system.machine import new_id
-from coordinator.client.errors import NotDone, Unreachable
+from coordinator.client.contact import NotDone, Unreachable
+from coordinator.client.forecast import look
 from coordinator.scheduler.explanation_layout import alike, no_room, wished
+from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import job_argument
 from coordinator.ui.words import namesakes
@@ -54,8 +56,6 @@ def why_command(client: OperatorClient, job: str) -> View:
 
 
 def _read(client: OperatorClient, job: str) -> dict[str, Any]:
-    from coordinator.ui import outlook
-
     data: dict[str, Any] = client.ask(AskWhy(id=new_id(), job=job))
     data["advice"] = _advice(data)
     found = _forecast(client) if data["state"] in LIVE else None
@@ -69,14 +69,10 @@ def _read(client: OperatorClient, job: str) -> dict[str, Any]:
 
 
 def _draw(data: dict[str, Any]) -> Iterable[Any]:
-    from coordinator.ui import terminal
-
     return terminal.drawn(partial(_print, data))
 
 
 def _print(data: dict[str, Any], out: Any) -> None:
-    from coordinator.ui import outlook, terminal
-
     line = terminal.Text(f"{data['name']} is ").append(terminal.state(data["state"]))
     outlook.say(out, line.append(terminal.told(_told(data["state"], data["summary"]))))
     if lack := data.get("no_room"):
@@ -103,18 +99,14 @@ def _told(state: str, summary: str) -> str:
 
 
 def _forecast(client: OperatorClient) -> Forecast | None:
-    from coordinator.ui import outlook
-
     try:
-        return outlook.look(client).forecast()
+        return look(client).forecast()
     except (NotDone, RemoteError, Unreachable):
         return None  # of another version: the reasons are what was asked for
 
 
 def _when(one: Outlook, found: Forecast, *, takes: bool = True) -> str:
     """Say when a job will start, or end, and what that rests on; `takes`: some host can now."""
-    from coordinator.ui import outlook
-
     by = one.estimate.words(in_full=True) if one.estimate else ""
     match one.verdict:
         case "running" if one.ends_known and one.end is not None:
@@ -135,8 +127,6 @@ def _when(one: Outlook, found: Forecast, *, takes: bool = True) -> str:
 
 
 def _start(one: Outlook, found: Forecast, by: str, *, takes: bool) -> str:
-    from coordinator.ui import outlook
-
     assert one.start is not None  # noqa: S101 - it starts
     assert one.end is not None  # noqa: S101 - likewise
     before = found.outlooks.get(one.after or "")
@@ -174,7 +164,6 @@ def _advice(data: dict[str, Any]) -> list[str]:
 
 def _print_clauses(out: Any, data: dict[str, Any]) -> None:
     from coordinator.scheduler.explanation import PRESENCE
-    from coordinator.ui import outlook, terminal
 
     if data["clauses"]:
         known = data["known"]
@@ -210,8 +199,6 @@ def _print_hosts(out: Any, hosts: list[dict[str, Any]], summary: str) -> None:
 
     What is against all of them, and was said by the summary, is not said of each again.
     """
-    from coordinator.ui import outlook, terminal
-
     said = {
         reason
         for reason in (hosts[0]["reasons"] if len(hosts) > 1 else ())

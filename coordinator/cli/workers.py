@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
+from coordinator.ui.terminal import Column
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,8 +41,6 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     if not rows:
         yield "no hosts; start an agent on each with `fleet agent --data DIR`"
         return
-    from coordinator.ui import terminal
-    from coordinator.ui.terminal import Column
 
     columns = [
         Column("HOST", least=12),
@@ -64,8 +64,6 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
 
 
 def _twins(row: dict[str, Any]) -> list[str]:
-    from coordinator.ui import terminal
-
     if row["presence"] != "twins":
         return []
     said = "two agents use its name; start one of them with another --host"
@@ -79,8 +77,6 @@ def _twins(row: dict[str, Any]) -> list[str]:
 def _near_its_end(row: dict[str, Any]) -> list[str]:
     """Say when a host's certificate ends, if that is soon: a column for it would be in the way."""
     from datetime import UTC, datetime
-
-    from coordinator.ui import terminal
 
     ends = str((row["capability"] or {}).get("certificate_expires_at"))
     try:
@@ -97,8 +93,6 @@ def _near_its_end(row: dict[str, Any]) -> list[str]:
 
 
 def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
-    from coordinator.ui import terminal
-
     capability = row["capability"] or {}
     here = row["status"] == "online"  # of a host that is away nothing old is shown
     heartbeat = (row["heartbeat"] or {}) if here else {}
@@ -127,23 +121,17 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def _described(row: dict[str, Any]) -> str:
     """Return what a host is in its owner's words, else in the manifest's."""
-    from coordinator.ui import terminal
-
     said = [(row.get(of) or {}).get("description") for of in ("capability", "policy")]
     return terminal.first_line(said[0] or said[1])
 
 
 def _status(row: dict[str, Any]) -> Text:
     """Return how a host is in a word; of one that is there, why it is given no jobs."""
-    from coordinator.ui import terminal
-
     return terminal.state(row["condition"])
 
 
 def _doing(row: dict[str, Any]) -> str:
     """Return what a host is at, or when it was last heard of."""
-    from coordinator.ui import terminal
-
     if row["status"] != "online":
         return f"last seen {terminal.ago(row['last_seen'])}" if row["last_seen"] else "never seen"
     idle = "takes no jobs" if row["barred"] else "idle"

@@ -1,14 +1,34 @@
-"""Whether what a client shows is current: what does not answer, and since when.
+"""Who answers a client, since when nobody does, and the errors that tell so.
 
-A plain state machine, told of each event with the time (monotonic seconds): no clock, no IO.
+`Contact` is a plain state machine, told of each event with the time (monotonic seconds).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+from broker.errors import FleetError
 
 SILENT_S: Final = 8.0  # without an answer, while something is asked
+USUAL_S: Final = 5.0  # how long an answer is waited for, unless somebody says otherwise
+
+
+class Unreachable(FleetError):  # noqa: N818 - a state of the world, not a mistake
+    """The broker or the coordinator did not answer within the deadline."""
+
+
+class NotDone(FleetError):  # noqa: N818 - see above
+    """The coordinator refused, or did not find what was asked for.
+
+    `data` is what it said, `code` one of `OperatorResponse`.
+    """
+
+    def __init__(self, message: str, data: Any = None, code: str = "refused") -> None:
+        """Keep what the coordinator said."""
+        super().__init__(message)
+        self.data = data
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +47,12 @@ class Outage:
 
 
 class Contact:
-    """What one client knows of those that it talks to."""
+    """What one client knows of the broker and the coordinator that it talks to."""
 
     def __init__(self) -> None:
         """Begin without a connection."""
-        self._connected = False
-        self._why = "connecting"
+        self.connected = False
+        self.why = "connecting"
         self._lost_s: float | None = None
         self._gone = False
         self._gone_s: float | None = None
@@ -46,13 +66,14 @@ class Contact:
 
     def on_connected(self) -> None:
         """The broker is there; the coordinator has yet to answer."""
-        self._connected, self._is_fresh, self._waits_s = True, False, None
+        self.connected, self.why = True, ""
+        self._is_fresh, self._waits_s = False, None
 
     def on_disconnected(self, why: str, now_s: float) -> None:
         """The broker is gone, or still is."""
-        if self._connected:
+        if self.connected:
             self._lost_s = now_s
-        self._connected, self._why = False, why
+        self.connected, self.why = False, why
 
     def on_coordinator(self, *, online: bool, now_s: float) -> None:
         """The coordinator's status has come."""
@@ -77,8 +98,8 @@ class Contact:
 
     def outage(self, now_s: float) -> Outage | None:
         """Return why what is shown may be old, or none when it is current."""
-        if not self._connected:
-            return Outage("broker", self._lost_s, self._why)
+        if not self.connected:
+            return Outage("broker", self._lost_s, self.why)
         if self._gone:
             return Outage("coordinator", self._gone_s)
         if self._waits_s is not None and now_s - self._waits_s > SILENT_S:

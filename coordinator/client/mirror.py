@@ -35,7 +35,7 @@ from broker.protocol.topics import Topic
 from coordinator.client.seen import HostSeen, Snapshot
 from coordinator.jobs import job_progress
 from coordinator.jobs.curve import Curve, curves_of, extended, joined
-from coordinator.jobs.sharing import SharedTrainers
+from coordinator.jobs.hosts import TrainerSets
 
 _WAITS_FOR: Final = TypeAdapter(WaitsFor)
 MAX_HOSTS: Final = 20_000
@@ -59,7 +59,7 @@ class Mirror:
     garbage: int = 0
     ends_s: dict[str, float] = field(default_factory=dict)  # when jobs end by this progress
     heard: set[str] = field(default_factory=set)
-    trainers: SharedTrainers = field(default_factory=SharedTrainers)
+    trainers: TrainerSets = field(default_factory=TrainerSets)
 
     def snapshot(self) -> Snapshot:
         """Return everything as it is now."""
@@ -213,7 +213,7 @@ class Mirror:
             lost_s = None if status.reason != "lost" else host.lost_s or now.mono_s
             host = replace(host, status=status, heard_s=heard_s, lost_s=lost_s)
         elif topic.kind is Kind.CAPABILITY:
-            host = replace(host, capability=self.trainers.read(payload))
+            host = replace(host, capability=self.trainers.share(decode(CAPABILITY, payload)))
         else:
             host = replace(host, heartbeat=decode(HEARTBEAT, payload), heard_s=now.mono_s)
         self.hosts[topic.host] = host

@@ -6,6 +6,7 @@ same rules of matchmaking over the same views.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from broker.clock import Now, backoff_s, rfc3339, until
@@ -29,54 +30,35 @@ RETRY_CAP_S: Final = 1800.0
 
 def settle(world: World, now: Now) -> None:
     """Give every pending job that can start now to the host that suits it."""
-    if not world.fleet.paused:
-        _settle(world, now)
+    if not world.fleet.paused:  # which is a reason against every host
+        bring_up_to_date(world, now)
+        for job, view in world.queue.assign(world.book.known, partial(refusals, world, now=now)):
+            _assign(world, job, view, now)
     world.unsettled = False
 
 
-def _settle(world: World, now: Now) -> None:
-    board = world.board
-    bring_up_to_date(world, now)
-    for job_id, line, order in board.offers():
-        job = world.book.get(job_id)
-        assert job is not None  # noqa: S101 - jobs do not leave the book
-        chosen = board.choose(job, line, order, set(refusals(world, job, now)))
-        if chosen is None:
-            continue
-        board.remove(job_id)
-        _assign(world, job, chosen, now)
-        busier = chosen.with_one_more()
-        if busier.free_slots():
-            board.admit(busier)
-        else:
-            board.dismiss(busier.host)
-
-
 def bring_up_to_date(world: World, now: Now) -> None:
-    """Have the board see what has changed: jobs, hosts, and what time has brought."""
-    board, grace_s = world.board, world.grace_s()
+    """Have the queue see what has changed: jobs, hosts, and what time has brought."""
+    queue, grace_s = world.queue, world.grace_s()
     moved, hosts = world.book.take_moved(), [*world.changed_hosts]
     world.changed_hosts.clear()
-    if board.rests_on_others(world.hosts, world.plan, grace_s):
+    if queue.begin_anew(world.hosts, world.plan, grace_s):
         moved, hosts = world.book.in_state(JobState.PENDING), [*world.hosts]
-    moved += [job for job_id in board.due(now.mono_s) if (job := world.book.get(job_id))]
-    waiting = []
+    moved += map(world.book.known, queue.due(now.mono_s))
     for job in moved:
         if job.state is JobState.PENDING and job.in_plan:
             since_s = world.pending_since_s.get(job.job_id, now.mono_s)
-            waiting.append((job, world.retry_at_s.get(job.job_id, 0.0), since_s))
+            ready_s = world.retry_at_s.get(job.job_id, 0.0)
+            queue.place(job, ready_s, since_s + grace_s, now.mono_s)
         else:
-            board.remove(job.job_id)
-    board.place(waiting, now.mono_s, grace_s)
+            queue.remove(job.job_id)
     for name in hosts:
         view = open_view(world, name, now)
-        if name not in world.hosts:
-            board.forget(name)
-        elif view is None:
-            board.dismiss(name)
+        if view is None:
+            queue.dismiss(name)
         else:
-            board.admit(view)
-    due_s = board.next_deadline()
+            queue.admit(view)
+    due_s = queue.next_deadline()
     if due_s is not None:
         world.timers.set(("waiting",), due_s)
 
@@ -118,6 +100,7 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
         stall_timeout_s=spec.stall_timeout_s,
         on_lost=spec.on_lost,
         checkpoint=_left_off(world, job),
+        void_attempt=job.void_attempt,
         receipt=receipt(world.settings.receipt_key, job.host or "-", job.job_id, job.attempt),
     )
 
@@ -125,10 +108,7 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
 def catch_up(
     world: World, host: str, job_id: str, attempt: int, said: str, now: Now
 ) -> None:  # fmt: skip
-    """Take over an assignment that the ledger has lost: its host shows the receipt for it.
-
-    Only of a job that nobody has: who was given it since has the newer word.
-    """
+    """Take over an assignment that a restored ledger has lost, if its host shows the receipt."""
     job = world.book.get(job_id)
     if job is None or job.state is not JobState.PENDING or attempt <= job.attempt:
         return
@@ -302,10 +282,7 @@ def lose(world: World, job: Job, now: Now, who: str, why: str, **changes: Any) -
 
 
 def put_back(world: World, job: Job, now: Now, why: str) -> None:
-    """The process that was given an attempt has it no more, and did not say what became of it.
-
-    The job is not at fault where another coordinator may have told that process to stop.
-    """
+    """The agent dropped an attempt without a report: it is lost, unless a rival stopped it."""
     who = f"host:{job.host}"
     if world.has_rival:
         why = f"{why}; another coordinator may have stopped it"

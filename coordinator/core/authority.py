@@ -8,11 +8,12 @@ So a replay is nothing but a repetition, even after a restart, for as long as it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 from broker.clock import Now
 from broker.protocol import signing
@@ -21,7 +22,9 @@ from broker.protocol.messages import (
     Ask,
     AskEach,
     AskIdentity,
+    AskList,
     AskPause,
+    AskPlan,
     AskRun,
     AskSnooze,
     Command,
@@ -35,14 +38,15 @@ from coordinator.scheduler import unknown_hosts
 
 # Answers to operators: what is asked for, or why not.
 
+Data = dict[str, JsonValue]
+
+_T = TypeVar("_T")
+PAGE_BYTES: Final = 150_000  # of the rows in an answer
 MOST_NAMESAKES: Final = 16  # each change of an entry of the plan leaves one
 
 
-def given(request_id: str, data: JsonValue) -> OperatorResponse:
-    """Return an answer with what was asked for.
-
-    `data` is our own: to look through it again would take longer than to make a page of hosts.
-    """
+def given(request_id: str, data: Data) -> OperatorResponse:
+    """Return an answer with what was asked for; our own data is not validated again."""
     return OperatorResponse.model_construct(id=request_id, ok=True, data=data)
 
 
@@ -54,21 +58,45 @@ def told_apart(namesakes: Sequence[Job]) -> list[JsonValue]:
     ]
 
 
-def moved(request_id: str, job: Job, **more: JsonValue) -> OperatorResponse:
-    """Return the answer to a command that has moved a job; `more` is what else it tells."""
-    known = {"job_id": job.job_id, "name": job.spec.name, "state": job.state.value}
-    return given(request_id, {**known, **more})
+def fitting(rows: Iterable[Data], most_bytes: int = PAGE_BYTES) -> list[JsonValue]:
+    """Return the first of these rows, as many as an answer bears; one at least."""
+    found: list[JsonValue] = []
+    for row in rows:
+        most_bytes -= len(to_json(row))
+        if found and most_bytes < 0:
+            break
+        found.append(row)
+    return found
 
 
-def refusal(request_id: str, code: Any, message: str, data: JsonValue = None) -> OperatorResponse:
-    """Return an answer that says no; `code` is one of `OperatorResponse`."""
-    return OperatorResponse(id=request_id, ok=False, code=code, message=message, data=data)
+def paged(
+    items: Sequence[_T], ask: AskList | AskPlan, row_of: Callable[[_T], Data]
+) -> tuple[list[JsonValue], int | None]:
+    """Return a page of rows, and where the next page begins; none after the last."""
+    rows = fitting(row_of(one) for one in items[ask.offset : ask.offset + ask.limit])
+    end = ask.offset + len(rows)
+    return rows, end if end < len(items) else None
 
 
-def no_host(request_id: str, name: str, known: Collection[str]) -> OperatorResponse:
+class RequestRefused(Exception):  # noqa: N818 - which is no fault
+    """A request is not carried out: the message says why."""
+
+    def __init__(self, message: str, code: Any = "refused", data: JsonValue = None) -> None:
+        """Set what the answer says; `code` is one of `OperatorResponse`."""
+        super().__init__(message)
+        self.code, self._data = code, data
+
+    def response(self, request_id: str) -> OperatorResponse:
+        """Return the answer."""
+        return OperatorResponse(
+            id=request_id, ok=False, code=self.code, message=str(self), data=self._data
+        )
+
+
+def no_host(name: str, known: Collection[str]) -> RequestRefused:
     """Return the answer to whoever names a host that is not among those that are `known`."""
     message = f"{unknown_hosts.doubt(name, known)}; `fleet workers` shows them"
-    return refusal(request_id, "not_found", message.replace("?;", "?"))
+    return RequestRefused(message.replace("?;", "?"), "not_found")
 
 
 EXPIRY_SLACK_S: Final = 60.0  # how far an operator's clock may be behind ours

@@ -33,10 +33,7 @@ def expect(world: World, host: Host, now: Now) -> None:
 
 
 def on_passing(world: World, name: str, now: Now) -> None:
-    """Part of a birth has come, or what a broker has retained of it.
-
-    What was asked for does not count: else those that are asked first would hold up the others.
-    """
+    """Part of a birth has come that nobody had asked for."""
     if ("reborn", name) not in world.timers:
         world.birth_s = now.mono_s
 

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Final
 
 from broker.clock import Now
-from broker.protocol.messages import AskFetch, GrantMessage, OperatorResponse
+from broker.protocol.messages import AskFetch, GrantMessage
 from broker.sentences import counted
 from broker.stream.stream import Done, Refused, Sender, chunk_size
 from broker.stream.stream import SendChunk as Send
 from coordinator.core import authority
-from coordinator.core.authority import told_apart
+from coordinator.core.authority import Data, RequestRefused, told_apart
 from coordinator.core.effects import FindResults, ResultsFound, SendChunk
 from coordinator.core.state import Download, World
 from coordinator.jobs import set_aside
@@ -27,13 +27,8 @@ MAX_DOWNLOADS: Final = 16
 IDLE_S: Final = 60.0
 
 
-def on_fetch(
-    world: World, client: str, ask: AskFetch, job: Job, now: Now
-) -> OperatorResponse | None:
-    """Tell a client what it will get; its grants draw the chunks.
-
-    What only the ledger knows is looked up first: `on_results` answers then.
-    """
+def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> Data | None:
+    """Tell a client what it will get; none: the ledger is asked first, see `on_results`."""
     artifact_id = job.artifact_id
     size_bytes = world.stored.get(artifact_id or "", 0)  # 0: its file was emptied
     if artifact_id and size_bytes and ask.attempt in {None, job.attempt}:
@@ -50,11 +45,14 @@ def on_results(world: World, event: ResultsFound, now: Now) -> None:
         return  # it is asked again, and then there is no such job
     found = next((one for one in event.results if one.attempt == ask.attempt), None)
     if found is not None and found.is_there and found.artifact_id and found.size_bytes:
-        response = _begin(world, client, ask, job, found.artifact_id, found.size_bytes, now)
+        try:
+            data = _begin(world, client, ask, job, found.artifact_id, found.size_bytes, now)
+            response = authority.given(ask.id, data)
+        except RequestRefused as refused:
+            response = refused.response(ask.id)
     else:
-        keep_s = world.settings.keep_results_s
-        message = why_not(job, ask.attempt, event.results, keep_s)
-        response = OperatorResponse(id=ask.id, ok=False, code="not_found", message=message)
+        message = why_not(job, ask.attempt, event.results, world.settings.keep_results_s)
+        response = RequestRefused(message, "not_found").response(ask.id)
     authority.reply(world, client, response)
 
 
@@ -90,30 +88,26 @@ def _how_gone(result: Result, keep_s: float) -> str:
 
 def _begin(
     world: World, client: str, ask: AskFetch, job: Job, artifact_id: str, size_bytes: int, now: Now
-) -> OperatorResponse:
+) -> Data:
     if client not in world.downloads and len(world.downloads) >= MAX_DOWNLOADS:
         message = f"{MAX_DOWNLOADS} downloads are under way; try again in a minute"
-        return OperatorResponse(id=ask.id, ok=False, code="refused", message=message)
+        raise RequestRefused(message)
     chunk_bytes = chunk_size(size_bytes)
     sender = Sender(size_bytes, chunk_bytes)
     topic_of = partial(world.topics.download_chunk, client)
     world.downloads[client] = Download(artifact_id, sender, now.mono_s, topic_of)
     world.timers.set(("download", client), now.mono_s + IDLE_S)
-    return OperatorResponse(
-        id=ask.id,
-        ok=True,
-        data={
-            "job_id": job.job_id,
-            "name": job.spec.name,
-            "model": job.spec.model,
-            "mode": job.spec.mode,
-            "attempt": ask.attempt,
-            "artifact_id": artifact_id,
-            "size_bytes": size_bytes,
-            "chunk_bytes": chunk_bytes,
-            "others": told_apart(world.book.namesakes(job)),
-        },
-    )
+    return {
+        "job_id": job.job_id,
+        "name": job.spec.name,
+        "model": job.spec.model,
+        "mode": job.spec.mode,
+        "attempt": ask.attempt,
+        "artifact_id": artifact_id,
+        "size_bytes": size_bytes,
+        "chunk_bytes": chunk_bytes,
+        "others": told_apart(world.book.namesakes(job)),
+    }
 
 
 def on_grant(world: World, receiver: str, grant: GrantMessage, now: Now) -> None:

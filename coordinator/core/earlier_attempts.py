@@ -28,11 +28,7 @@ def earlier(world: World, job: Job) -> Earlier | None:
 
 
 def left_s(world: World, job: Job, now: Now) -> float | None:
-    """Return for how much longer a job trains (seconds), by its trainer's newest word.
-
-    Below zero where it should be over. Before its trainer has said that: by what it said in an
-    earlier attempt, as long as it should not be over by that. None where nobody knows.
-    """
+    """Return for how many seconds a job trains on, by its trainer's word; below zero: overdue."""
     host = world.hosts.get(job.host or "")
     if host is None or not job.is_held:
         return None

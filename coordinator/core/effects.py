@@ -24,10 +24,7 @@ from coordinator.manifest.problems import Problem
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """Open or create the part file of an artifact; answer with `PartOpened` or `PartFailed`.
-
-    `part` tells one opening from another; what is said of an earlier one is late.
-    """
+    """Open or create a part file; answer `PartOpened` or `PartFailed`. `part` numbers openings."""
 
     artifact_id: str
     size_bytes: int
@@ -37,10 +34,7 @@ class OpenPart:
 
 @dataclass(frozen=True, slots=True)
 class WriteChunk:
-    """Write whole chunks, the first of which is `index`, to their place in the part file.
-
-    Answer with `PartWritten`, for several of them at once, or `PartFailed` when the disk refuses.
-    """
+    """Write whole chunks from `index` on; answer `PartWritten` or `PartFailed`."""
 
     artifact_id: str
     index: int
@@ -139,10 +133,7 @@ class AnswerWithEvents:
 
 @dataclass(frozen=True, slots=True)
 class FindResults:
-    """Look up what a job's attempts have brought; answer with `ResultsFound`, which bears this.
-
-    `held` is the artifact that the job has now, if it has one.
-    """
+    """Look up the results of a job's attempts; answer `ResultsFound`. `held` is the present one."""
 
     client: str
     ask: AskFetch
@@ -170,10 +161,7 @@ class AnswerWithAttempts:
 
 @dataclass(frozen=True, slots=True)
 class AnswerWithLog:
-    """Answer an operator's `logs` with the last `lines` lines of the job's log.
-
-    `others` are the jobs of the same name.
-    """
+    """Answer an operator's `logs` with the last `lines` lines; `others` have the same name."""
 
     client: str
     request_id: str
@@ -204,11 +192,7 @@ class SendChunk:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Delete what is too old to keep: old events, part files of dead uploads, artifacts.
-
-    `unreferenced` are those that no job has as its result; answer with `Collected`. `unfiled` are
-    those that only the ledger has yet: their rows stay in the index.
-    """
+    """Delete old events, dead part files, artifacts that no job has; answer `Collected`."""
 
     unreferenced: tuple[str, ...]
     unfiled: frozenset[str]
@@ -277,10 +261,7 @@ class PartWritten:
 
 @dataclass(frozen=True, slots=True)
 class PartFailed:
-    """The part file could not be opened, written or finished.
-
-    `corrupt`: its hash is wrong; `no_room`: what the disk lacks, where that is why.
-    """
+    """The part file failed; `corrupt`: its hash is wrong; `no_room`: what the disk lacks."""
 
     artifact_id: str
     part: int

@@ -5,7 +5,6 @@ The decision and its explanation ask the same rules over the same views: those t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from broker.clock import Now
@@ -14,7 +13,7 @@ from coordinator.core.state import World
 from coordinator.jobs.hosts import Host
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import JobState
-from coordinator.scheduler.rules import HostView, Reason, is_open, prefers_cuda, reasons, slots
+from coordinator.scheduler.rules import HostView, Reason, of_host, prefers_cuda, reasons, slots
 
 _SOON_S: Final = 0.001
 
@@ -30,23 +29,16 @@ def open_view(world: World, name: str, now: Now) -> HostView | None:
     view = _view(world, host, used_slots, now)
     if view.twins:
         world.timers.set(("alone", name), now.mono_s + host.alone_in_s(now) + _SOON_S)
-    return view if is_open(view) else None
+    return None if any(of_host(view)) else view
 
 
 def host_views(world: World, now: Now) -> list[HostView]:
     """Return every host whose capability is known, by name, as matchmaking sees it."""
-    return [*each_host_view(world, now)]
-
-
-def each_host_view(world: World, now: Now) -> Iterator[HostView]:
-    """Yield them one by one: of a thousand hosts the first few may do."""
-    for host in _in_order(world):
-        yield _view(world, host, _used_slots(world, host.name), now)
-
-
-def _in_order(world: World) -> list[Host]:
-    known = (host for host in world.hosts.values() if host.capability is not None)
-    return sorted(known, key=lambda host: host.name)
+    known = [host for host in world.hosts.values() if host.capability is not None]
+    return [
+        _view(world, host, _used_slots(world, host.name), now)
+        for host in sorted(known, key=lambda host: host.name)
+    ]
 
 
 def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reason, ...]]]:

@@ -33,7 +33,7 @@ from broker.protocol.messages import (
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic
 from coordinator.core import assignment, downloads, presence, stopping, uploads
-from coordinator.core.commands import homeassistant_commands, job_commands
+from coordinator.core.commands import homeassistant_commands, requests
 from coordinator.core.effects import AppendLog
 from coordinator.core.state import World
 
@@ -51,7 +51,7 @@ def on_message(world: World, topic: Topic, message: Incoming, now: Now) -> None:
             status = decode(STATUS, payload)
             presence.on_status(world, topic.host, status, now, retained=message.retained)
         case Kind.CAPABILITY:
-            presence.on_capability(world, topic.host, message, now)
+            presence.on_capability(world, topic.host, payload, now)
         case Kind.HEARTBEAT:
             presence.on_heartbeat(world, topic.host, decode(HEARTBEAT, payload), now)
         case Kind.RESPONSE:
@@ -84,7 +84,7 @@ def _on_stream(world: World, topic: Topic, message: Incoming, now: Now) -> None:
             uploads.on_chunk(world, topic.host, topic.artifact_id, topic.index, payload, now)
         case Kind.OPERATOR_REQUEST if not message.retained:
             ask = decode(OPERATOR_REQUEST, payload)
-            job_commands.on_request(world, topic.host, ask, payload, now)
+            requests.on_request(world, topic.host, ask, payload, now)
         case Kind.HOME_COMMAND if not message.retained:
             homeassistant_commands.on_command(world, topic.host, decode(HOME_COMMAND, payload), now)
         case Kind.DOWNLOAD_GRANT if not message.retained:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
 from broker.clock import Now
-from broker.protocol.messages import AskRun, OperatorResponse
+from broker.protocol.messages import AskRun
 from broker.protocol.topics import user_of
 from coordinator.core import host_rules
-from coordinator.core.authority import given, refusal
+from coordinator.core.authority import Data, RequestRefused
 from coordinator.core.effects import Warn
 from coordinator.core.state import World
 from coordinator.jobs.jobs import Job
@@ -31,18 +31,14 @@ TRAINERS_BYTES: Final = 200_000  # of their schemas, in the answer to whoever as
 
 
 def take_plan(world: World, plan: Plan, now: Now, who: str) -> Difference:
-    """Make `plan` the running one, and return what that has changed.
-
-    A job's state is never touched. What its id is made of cannot have changed; the rest (name,
-    priority, constraints) is updated in place.
-    """
+    """Make `plan` the running one, and return what that has changed; no job changes its state."""
     found = _difference(world, plan)
     for step in found.steps:
         _take(world, step, now, who)
     for step in found.steps:
         if step.action in {"orphaned", "replaced"}:
             _leave(world, step, now, who)
-    world.plan = plan
+    world.plan = replace(plan, jobs=())  # the book has them
     world.timers.set(("summary",), now.mono_s + 0.2)
     host_rules.on_plan(world, now)
     world.unsettled = True
@@ -60,10 +56,7 @@ def _difference(world: World, plan: Plan) -> Difference:
 
 
 def told(found: Difference) -> dict[str, JsonValue]:
-    """Return as JSON values what a reload has done: all counts, and as many names as an answer has.
-
-    Answers are kept, and a packet holds only so much; whatever is not named is counted.
-    """
+    """Return what a reload has done as JSON: all counts, and as many names as an answer holds."""
     return {
         "changes": {**found.counts()},
         "steps": [*_some(step.to_dict() for step in found.told())],
@@ -88,10 +81,7 @@ def _some(rows: Iterable[dict[str, JsonValue]]) -> Iterator[dict[str, JsonValue]
 
 
 def doubts(world: World, plan: Plan) -> dict[str, JsonValue]:
-    """Return and log the `warnings` about a manifest that is sound; nothing where there are none.
-
-    Hosts that it names and that nobody knows.
-    """
+    """Return and log the `warnings` about a sound manifest: hosts that nobody knows."""
     warnings = unknown_hosts.of_plan(plan, world.known_hosts())
     for text in warnings:
         world.do(Warn(f"the manifest: {text}"))
@@ -99,12 +89,7 @@ def doubts(world: World, plan: Plan) -> dict[str, JsonValue]:
 
 
 def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
-    """Return the schema of each model's hyperparameters.
-
-    Those that the hosts announce; where hosts differ, any of theirs will do, and matchmaking finds
-    out whose. Then what is known without any host. A model that only the ledger knows may have
-    any: its hosts have yet to come.
-    """
+    """Return each model's schema: announced by hosts, else built in, else anything."""
     announced: dict[str, list[dict[str, JsonValue]]] = {}
     for host in sorted(world.hosts.values(), key=lambda host: host.name):
         for model, trainer in (host.capability.trainers if host.capability else {}).items():
@@ -147,7 +132,6 @@ def _take(world: World, step: Step, now: Now, who: str) -> None:
     if step.changes:
         names = ", ".join(name for name, *_ in step.changes)
         world.move(job, Event.CHANGED, now, who, names, spec=spec)
-    world.book.share(spec)
 
 
 def _leave(world: World, step: Step, now: Now, who: str) -> None:
@@ -165,7 +149,7 @@ def _leave(world: World, step: Step, now: Now, who: str) -> None:
 MOST_ERRORS: Final = 100  # in the answer, which a packet has to hold
 
 
-def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse:
+def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
     """Add a job, unless it is there already."""
     try:
         spec = read_job(ask.job, known_trainers(world))
@@ -173,9 +157,9 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse
         errors: list[JsonValue] = [
             {"key": one.key, "message": one.message} for one in error.problems[:MOST_ERRORS]
         ]
-        return refusal(ask.id, "bad_request", "the job has errors", {"errors": errors})
+        raise _errors(*errors) from None
     if unknown := _unknown_hosts(world, spec):
-        return refusal(ask.id, "bad_request", "the job has errors", {"errors": unknown})
+        raise _errors(*unknown)
     job, who = world.book.get(spec.job_id), user_of(client)
     if job is None or not job.in_plan:
         if job is not None and "name" not in ask.job:
@@ -184,38 +168,35 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> OperatorResponse
         namesake = next((one for one in named if one.in_plan and one.job_id != spec.job_id), None)
         if namesake is not None:
             message = f"{spec.name!r} is the name of job {namesake.job_id[:12]}; choose another"
-            return refusal(
-                ask.id, "bad_request", "the job has errors",
-                {"errors": [{"key": "name", "message": message}]},
-            )  # fmt: skip
+            raise _errors({"key": "name", "message": message})
     if job is None:
         job = world.book.add(spec, now, who, submitted_by=who)
         world.pending_since_s[job.job_id] = now.mono_s
         world.unsettled = True
         world.announce(job, now)
-        return _said(ask, job, added=True)
+        return _said(job, added=True)
     if job.in_plan:
-        return _said(ask, job, differs=_what_differs(ask, job, spec))
+        return _said(job, differs=_what_differs(ask, job, spec))
     job = world.move(
         job, Event.ADOPTED, now, who, "asked for beside the manifest", in_plan=True,
         submitted_by=who, spec=spec,
     )  # fmt: skip
-    return _said(ask, job, added=True)
+    return _said(job, added=True)
 
 
-def outcome(response: OperatorResponse) -> str:
+def _errors(*errors: JsonValue) -> RequestRefused:
+    return RequestRefused("the job has errors", "bad_request", {"errors": [*errors]})
+
+
+def outcome(data: Data) -> str:
     """Say in words what the answer to such a command holds; nothing where the job tells."""
-    data: Any = response.data
-    if isinstance(data, dict) and data.get("added") is False:
+    if data["added"] is False:
         return f"{data['name']} is there already, {data['state']}"
     return ""
 
 
 def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
-    """Return an error for each host that the job would wait for, and that nobody knows of.
-
-    One that is yet to come is in the manifest.
-    """
+    """Return an error for each host in `allowed_hosts` that neither fleet nor manifest knows."""
     if not spec.allowed_hosts:
         return []  # to know every host takes a look at every job
     declared = world.plan.hosts.keys() if world.plan else ()
@@ -238,11 +219,9 @@ def _what_differs(ask: AskRun, job: Job, spec: JobSpec) -> list[str]:
     return [name for name, *_ in spec_changes(job.spec, spec) if name in ask.job]
 
 
-def _said(
-    ask: AskRun, job: Job, *, added: bool = False, differs: list[str] | None = None
-) -> OperatorResponse:
+def _said(job: Job, *, added: bool = False, differs: list[str] | None = None) -> Data:
     host = job.host if job.is_held else None
-    data: dict[str, JsonValue] = {
+    return {
         "job_id": job.job_id,
         "name": job.spec.name,
         "state": job.state.value,
@@ -250,4 +229,3 @@ def _said(
         "added": added,
         "differs": [*(differs or [])],
     }
-    return given(ask.id, data)

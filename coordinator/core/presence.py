@@ -11,8 +11,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.clock import Now
-from broker.protocol.events import Incoming
-from broker.protocol.messages import MAX_LISTED, Heartbeat, HeldJob, OwedResult, Progress, Status
+from broker.protocol.messages import (
+    CAPABILITY,
+    MAX_LISTED,
+    Heartbeat,
+    HeldJob,
+    OwedResult,
+    Progress,
+    Status,
+    decode,
+)
 from coordinator.core import births, host_rules, release
 from coordinator.core.assignment import catch_up, lose, put_back, resume, take_back, void_claims
 from coordinator.core.effects import KeepPoint, Warn
@@ -20,7 +28,6 @@ from coordinator.core.state import MAX_HOSTS, World
 from coordinator.core.stopping import is_late, on_return, tell_to_stop, why_void
 from coordinator.jobs.hosts import TWIN_WINDOW_S, Host
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.sharing import Shortened
 from coordinator.jobs.states import FINAL, HELD, Event, JobState
 
 _DONE: Final = frozenset({"bundling", "reporting", "uploading"})
@@ -62,20 +69,14 @@ def on_status(world: World, name: str, status: Status, now: Now, *, retained: bo
             _let_go(world, host, status.owes, now)
 
 
-def on_capability(world: World, name: str, message: Incoming, now: Now) -> None:
+def on_capability(world: World, name: str, payload: bytes, now: Now) -> None:
     """A host says what it is, often in the same words as before. Raises `BadMessage`."""
     births.on_passing(world, name, now)
-    said = message.cut if isinstance(message, Shortened) else message.payload
-    known = world.hosts.get(name)
-    if known is not None and known.capability_said == world.trainers.digest(said):
-        return
-    capability = world.trainers.read(said)
+    capability = world.trainers.share(decode(CAPABILITY, payload))
     host = host_of(world, name)
-    if host is None:
-        return
-    # Its trainers are known by now.
-    host.capability, host.capability_said = capability, world.trainers.digest(said)
-    world.look_at(name)
+    if host is not None and host.capability != capability:
+        host.capability = capability
+        world.look_at(name)
 
 
 def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> None:
@@ -103,8 +104,8 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
     world.look_at(name)
 
 
-def on_connected(world: World, now: Now) -> None:
-    """We have a new connection. Nobody could be heard meanwhile: every lease begins anew."""
+def on_listening(world: World, now: Now) -> None:
+    """Renew every lease: nobody could be heard before this connection, or during a suspension."""
     for job in world.book.in_state(*HELD):
         world.renew_lease(job, now)
     for host in world.hosts.values():
@@ -151,10 +152,7 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
 
 
 def _grant(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> None:
-    """Renew the lease of what a host lists and still has, and tell it so.
-
-    A heartbeat that was overtaken is a sign of life, too.
-    """
+    """Renew the lease of what a host lists and still has, and tell it so."""
     leased: list[Job] = []
     for held in heartbeat.jobs:
         job = world.book.get(held.job_id)

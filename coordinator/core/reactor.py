@@ -35,7 +35,7 @@ from coordinator.core import (
     store_space,
     uploads,
 )
-from coordinator.core.commands import certificate_commands, host_commands, job_commands
+from coordinator.core.commands import certificate_commands, host_commands, requests
 from coordinator.core.effects import (
     ArtifactLost,
     BundleFiled,
@@ -66,6 +66,7 @@ from coordinator.jobs.states import JobState
 from coordinator.manifest.diff import in_words
 
 MAX_OTHERS: Final = 16
+LATE_S: Final = 5.0  # for a timer: longer than any turn takes
 COLLECT_FIRST_S: Final = 300.0
 COLLECT_EVERY_S: Final = 6 * 3600.0
 
@@ -115,6 +116,9 @@ class Core:
 
     def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
+        due_s = self.world.timers.next_deadline()
+        if self.world.connected and due_s is not None and now.mono_s - due_s > LATE_S:
+            presence.on_listening(self.world, now)  # this program was suspended
         if isinstance(event, Incoming):
             self._on_message(event, now)
         else:
@@ -124,10 +128,7 @@ class Core:
         self._now = now
 
     def take(self) -> tuple[list[Change | Record], list[Effect]]:
-        """Hand over the changes to commit, and the effects to perform afterwards.
-
-        Jobs are given out here, once for all the events since the last time.
-        """
+        """Assign jobs; return the changes to commit, and the effects to perform afterwards."""
         world = self.world
         if world.unsettled:
             assignment.settle(world, self._now)
@@ -140,10 +141,7 @@ class Core:
         return self.world.timers.next_deadline()
 
     def inherit(self, other: Core) -> None:
-        """Take over what `other` knew of the hosts and the plan; jobs and answers are the ledger's.
-
-        An answer that it did not take was to a command that has not happened.
-        """
+        """Take over what `other` knew of hosts and plan; jobs and answers come from the ledger."""
         mine, theirs = self.world, other.world
         mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
         mine.connected = theirs.connected
@@ -177,7 +175,7 @@ class Core:
                 # It may be another one; what it has retained comes.
                 world.broker_refused = world.broker_load = None
                 self._birth(now)
-                presence.on_connected(world, now)
+                presence.on_listening(world, now)
             case Collected(kept):
                 world.stored.update(kept)
             case ResultsFound():
@@ -263,7 +261,7 @@ class Core:
             what, is_news = _faults(event), True
             self.world.manifest_fault = what
         if event.client:
-            job_commands.on_reloaded(self.world, event.client, response, now, what)
+            requests.on_reloaded(self.world, event.client, response, now, what)
         elif is_news:
             outcome: Literal["done", "refused"] = "done" if response.ok else "refused"
             self.world.remember(Action(now.text(), who, "reload", outcome, what))
@@ -295,11 +293,7 @@ class Core:
                 assignment.on_wait_over(world, key)
 
     def _collect(self, now: Now) -> None:
-        """Have old things deleted; never the result that a job has, nor one that is awaited.
-
-        What may be deleted is forgotten first: should a job come to the same bytes meanwhile, they
-        are sent again.
-        """
+        """Have old things deleted; what may go is forgotten first, so it is sent again."""
         world = self.world
         jitter_s = COLLECT_EVERY_S * world.rng.random() / 10
         world.timers.set(("collect",), now.mono_s + COLLECT_EVERY_S + jitter_s)
@@ -325,9 +319,7 @@ class Core:
 
     def _publish_summary(self) -> None:
         world = self.world
-        hosts = {
-            str(key): int(str(count)) for key, count in job_commands.host_counts(world).items()
-        }
+        hosts = {str(key): int(str(count)) for key, count in requests.host_counts(world).items()}
         summary = Summary(
             jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
             paused=world.fleet.paused, no_room=store_space.of_all(world), plan=world.plan_name(),

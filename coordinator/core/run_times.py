@@ -12,11 +12,7 @@ from coordinator.core.state import World
 def ran_s(
     world: World, report: Finished | Failed | Released | Stopped, now: Now
 ) -> float | None:  # fmt: skip
-    """Return for how many seconds a trainer ran, by its agent's word; none if that says nothing.
-
-    It ran for no longer than since it was given out: what is said beyond that is cut. A duration
-    below zero is none.
-    """
+    """Return a trainer's run time by its agent's word, at most the time since its assignment."""
     if report.ran_s is None or report.ran_s < 0:
         return None
     most_s = _since_given_s(world, report.job_id, report.attempt, now)

@@ -32,7 +32,7 @@ from broker.protocol.signing import OperatorKey
 from broker.protocol.topics import Topics
 from broker.stream.stream import Receiver, Sender
 from coordinator.core.effects import Effect, Warn
-from coordinator.jobs.hosts import Host
+from coordinator.jobs.hosts import Host, TrainerSets
 from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
@@ -44,9 +44,8 @@ from coordinator.jobs.records import (
     RequestKey,
     Revocation,
 )
-from coordinator.jobs.sharing import SharedTrainers
 from coordinator.jobs.states import FINAL, Event, JobState
-from coordinator.scheduler.queue import Board
+from coordinator.scheduler.queue import Queue
 
 MAX_HOSTS: Final = 20_000
 MAX_ANSWERS: Final = 4096
@@ -181,7 +180,7 @@ class World:
     book: JobBook
     stored: dict[str, int]
     hosts: dict[str, Host] = field(default_factory=dict)
-    trainers: SharedTrainers = field(default_factory=SharedTrainers)
+    trainers: TrainerSets = field(default_factory=TrainerSets)
     plan: Plan | None = None
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
     births: dict[str, float] = field(default_factory=dict)  # awaited since when, oldest first
@@ -224,8 +223,8 @@ class World:
     unsaid: dict[str, None] = field(default_factory=dict)  # jobs whose rows are to be published
     rows: dict[str, None] = field(default_factory=dict)  # of these jobs, in this turn
     out: list[Effect] = field(default_factory=list)
-    board: Board = field(default_factory=Board)
-    changed_hosts: dict[str, None] = field(default_factory=dict)  # since the board saw them
+    queue: Queue = field(default_factory=Queue)
+    changed_hosts: dict[str, None] = field(default_factory=dict)  # since the queue saw them
     unsettled: bool = True
 
     def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:
@@ -315,10 +314,7 @@ class World:
             self.earlier[job.job_id] = (*(one for one in before if one.attempt == kept), *said)
 
     def announce(self, job: Job, now: Now) -> None:
-        """Publish a job's row at the end of the turn, once, and have the summary follow.
-
-        Of many rows at once most follow later: a broker, and our queue for it, hold only so many.
-        """
+        """Publish a job's row once at the end of the turn, or later if there are many."""
         self.unsaid.pop(job.job_id, None)
         if len(self.rows) < ROWS_AT_ONCE:
             self.rows[job.job_id] = None
@@ -330,11 +326,7 @@ class World:
             self.timers.set(("summary",), now.mono_s + 0.2)
 
     def take_out(self) -> list[Effect]:
-        """Return what the shell is to do: say what somebody waits for, then the jobs' rows.
-
-        What is for the disk comes last, and nobody waits for that: what is to be durable before
-        anything is said is in the ledger.
-        """
+        """Return the effects: messages first, then the jobs' rows, then work for the disk."""
         out, self.out = self.out, []
         rows, self.rows = self.rows, {}
         for job_id in rows:

@@ -48,11 +48,7 @@ def _has_many(world: World, host: str) -> bool:
 
 
 def is_late(job: Job | None, host: str, attempt: int) -> bool:
-    """Whether this attempt was given up as lost, but what it finishes is still of use.
-
-    Of a job that failed, its last attempt: the operator may take the result. Of one that is not
-    over, any attempt that no operator has voided: the result completes the job.
-    """
+    """Whether an attempt was given up as lost, but its result would still be taken."""
     if job is None:
         return False
     if job.is_at(host, attempt):

@@ -83,10 +83,7 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
 
 
 def _may_finish(world: World, job: Job, host: str, report: Finished) -> bool:
-    """Whether a result is taken: of the newest attempt, or of an earlier one that was lost.
-
-    That an earlier attempt was this host's is known by the receipt alone.
-    """
+    """Whether a result is taken: of the newest attempt, or of a lost one that shows its receipt."""
     if job.is_at(host, report.attempt):
         return job.state not in FINAL or is_late(job, host, report.attempt)
     known = is_receipt(
@@ -111,10 +108,7 @@ def _bundle(report: Finished) -> bytes | None:
 
 
 def has_come(job: Job, report: AgentResponse) -> bool:
-    """Whether a report says again what came of it: the job goes on from the checkpoint it names.
-
-    An agent repeats its report once the checkpoint is handed over, and the job has left it by then.
-    """
+    """Whether the report repeats one whose checkpoint has been stored already."""
     kept = job.checkpoint
     return (
         isinstance(report, Released)
@@ -245,10 +239,7 @@ def on_part_stored(world: World, artifact_id: str, size_bytes: int, now: Now) ->
 
 
 def on_artifact_lost(world: World, artifact_id: str) -> None:
-    """It is not in the store any more; whoever has it is asked for it when it is reported again.
-
-    That may be said late, of one that has come again meanwhile: the ledger has it.
-    """
+    """An artifact is gone from the store, unless the ledger has it meanwhile."""
     if artifact_id in world.unfiled or artifact_id in world.filed:
         return
     if world.stored.pop(artifact_id, None) is not None:

@@ -9,8 +9,8 @@ Discovery is published again, and every state with it, when the broker or Home A
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from broker.clock import Now, Randomness
 from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
@@ -19,7 +19,6 @@ from broker.protocol.topics import HOME_STATUS, Topics
 from coordinator.core.state import World
 from coordinator.faces.discovery import COORDINATOR, Discovery, Shape
 from coordinator.faces.energy import remembered
-from coordinator.faces.face import E
 from coordinator.faces.homeassistant_states import (
     ended,
     fleet_state,
@@ -33,53 +32,8 @@ from coordinator.jobs.jobs import Change
 from coordinator.jobs.records import HostForgotten, Record
 from coordinator.jobs.states import Event, JobState
 
-# Home Assistant was switched off: its entities are removed, once, and nothing more is said.
-
-
-class Farewell:
-    """The face of a fleet that was shown in Home Assistant, and is no longer.
-
-    `kept` is what the face has kept. Raises ValueError when it is not.
-    """
-
-    def __init__(self, topics: Topics, kept: bytes) -> None:
-        """See the class."""
-        discovery = Discovery(topics, "", commands=False)
-        meters = remembered(kept)
-        nodes = (COORDINATOR, *meters.of, *meters.leaving)
-        self._out = [message for node in nodes for message in discovery.removal(node)]
-        self._out += [Outgoing(topics.home_state(node), b"", retain=True) for node in nodes]
-        self._connected = False
-        self._memory: bytes | None = None
-
-    def sift(self, events: Sequence[E], _now: Now) -> list[E]:
-        """Note the connection, and leave every event to the core."""
-        self._connected |= any(isinstance(event, Connected) for event in events)
-        return list(events)
-
-    def turn(
-        self, _world: World, _changes: Sequence[Change | Record], _now: Now, *, active: bool
-    ) -> list[Outgoing]:
-        """Return the removals at the first connection."""
-        del active
-        if not self._connected or not self._out:
-            return []
-        out, self._out = self._out, []
-        self._memory = b""
-        return out
-
-    def next_deadline(self) -> None:
-        """No turn is wanted."""
-        return
-
-    def take_memory(self) -> bytes | None:
-        """Return that nothing is to be kept, once that is so."""
-        memory, self._memory = self._memory, None
-        return memory
-
-    def last_memory(self) -> bytes | None:
-        """Nothing changes at the end."""
-        return None
+E = TypeVar("E")
+Keep = Callable[[bytes], object]
 
 
 LOOK_EVERY_S: Final = 1.0
@@ -94,16 +48,37 @@ CLEAR_AFTER_S: Final = 5.0  # when Home Assistant has let go of the entities tha
 _ENDS: Final = frozenset({Event.COMPLETED, Event.FAILED, Event.EXHAUSTED})
 
 
+def farewell(topics: Topics, kept: bytes) -> list[Outgoing]:
+    """Return the messages that remove every entity from Home Assistant.
+
+    `kept` is what `HomeAssistant` has kept. Raises ValueError when it is not.
+    """
+    discovery = Discovery(topics, "", commands=False)
+    meters = remembered(kept)
+    nodes = (COORDINATOR, *meters.hosts, *meters.leaving)
+    out = [message for node in nodes for message in discovery.removal(node)]
+    return out + [Outgoing(topics.home_state(node), b"", retain=True) for node in nodes]
+
+
 class HomeAssistant:
     """The face; see the module.
 
-    `kept` is what `take_memory` returned before the last restart. Raises ValueError when it is not.
+    `keep` puts bytes on the disk for the next start, which are then `kept`. Raises ValueError when
+    these are not.
     """
 
     def __init__(
-        self, topics: Topics, rng: Randomness, version: str, kept: bytes | None, *, commands: bool
+        self,
+        topics: Topics,
+        rng: Randomness,
+        version: str,
+        kept: bytes | None,
+        keep: Keep,
+        *,
+        commands: bool,
     ) -> None:
         """`version` is the coordinator's; `commands`: Home Assistant may give some."""
+        self._keep = keep
         self._topics = topics
         self._rng = rng
         self._version = version
@@ -121,10 +96,9 @@ class HomeAssistant:
         self._removals: deque[Outgoing] = deque()
         self._clears: dict[str, float] = {}
         self._was_open: bool | None = None
-        self._memory: bytes | None = None
 
     def sift(self, events: Sequence[E], now: Now) -> list[E]:
-        """See `Face`."""
+        """Note what concerns Home Assistant, and return what is for the core."""
         left: list[E] = []
         for event in events:
             self._dirty = True
@@ -147,13 +121,16 @@ class HomeAssistant:
     def turn(
         self, world: World, changes: Sequence[Change | Record], now: Now, *, active: bool
     ) -> list[Outgoing]:
-        """See `Face`."""
+        """Return what is to be published after a turn; `changes` are those committed.
+
+        `active`: anything may have changed.
+        """
         for change in changes:
             if isinstance(change, Change):
                 self._note_end(change)
             elif isinstance(change, HostForgotten):
                 self._retire(change.host, now)
-                self._memory = self._meters.due(now)  # before anything that it says is on its way
+                self._keep_meters(now)  # before the removals are published
         self._dirty |= active
         due_s = self.next_deadline()
         if due_s is None or now.mono_s < due_s:
@@ -161,7 +138,7 @@ class HomeAssistant:
         return self._look(world, now)
 
     def next_deadline(self) -> float | None:
-        """See `Face`."""
+        """Return when a turn is wanted (monotonic seconds), or none."""
         if not self._connected:
             return None
         due_s = [self._next_look_s] if self._dirty or self._events or self._removals else []
@@ -170,14 +147,13 @@ class HomeAssistant:
         due_s += self._clears.values()
         return min(due_s, default=None)
 
-    def take_memory(self) -> bytes | None:
-        """See `Face`."""
-        memory, self._memory = self._memory, None
-        return memory
+    def close(self) -> None:
+        """Keep the newest readings for the next start."""
+        self._keep(self._meters.kept())
 
-    def last_memory(self) -> bytes:
-        """See `Face`."""
-        return self._meters.kept()
+    def _keep_meters(self, now: Now) -> None:
+        if (kept := self._meters.due(now)) is not None:
+            self._keep(kept)
 
     def _on_birth(self, now: Now) -> None:
         """Home Assistant has come, or come again: state everything, jittered, and not too often."""
@@ -226,7 +202,7 @@ class HomeAssistant:
         out = [*self._leaving(now)]
         for host in world.hosts.values():
             self._meters.read(host.name, host.heartbeat, now)
-        self._memory = self._meters.due(now) or self._memory
+        self._keep_meters(now)
         out += self._node(Shape(COORDINATOR, "Coordinator", self._version), fleet_state(world), now)
         out += self._hosts(world, MESSAGES_A_LOOK - len(out), now)
         self._note_plan(world)
@@ -253,7 +229,7 @@ class HomeAssistant:
             if len(out) >= room:
                 self._dirty = True
                 break
-            meter = self._meters.of[host.name]
+            meter = self._meters.hosts[host.name]
             state = host_state(world, host, held.get(host.name, []), meter.energy_kwh, now)
             out += self._node(_shape(host, meter.measures), state, now)
         return out

@@ -17,10 +17,6 @@ class Aging:
         self._before = now
 
     def look(self, now: Now) -> float:
-        """Return by which time things are so old, in seconds since the epoch.
-
-        It is not later than the clock says, nor than it said at the look before with what has
-        passed since. A machine that has slept catches up at the next look.
-        """
+        """Return the time to judge ages by: the clock's, or the last look's plus what passed."""
         before, self._before = self._before, now
         return min(now.wall_s, before.wall_s + max(0.0, now.mono_s - before.mono_s))

@@ -34,10 +34,7 @@ TONES: Final[Mapping[str, Tone]] = {
 
 
 def restraint(record: HostRecord, refuses: str, *, lacks_data: bool) -> str:
-    """Return why a host is given no jobs, empty where it is.
-
-    `refuses` is what its agent says of that, `lacks_data`: it has no prepared data.
-    """
+    """Return why a host is given no jobs, empty where it is; `refuses` is its agent's word."""
     found = {
         "drained": record.drained, "quarantine": record.quarantine,
         "snoozed": record.snoozed_until, "refusing": refuses, "no data": lacks_data,

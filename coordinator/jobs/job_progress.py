@@ -48,11 +48,7 @@ def last_word(host: str, told: Progress | None) -> tuple[LastWord, ...]:
 
 
 def left_s(told: Progress | None, since_s: float) -> float | None:
-    """Return for how much longer a trainer trains that said so `since_s` ago; all in seconds.
-
-    Below zero: it should be over. None where it did not say, or has trained: what comes then takes
-    a time of its own.
-    """
+    """Return the trainer's ETA less the seconds since it said so; none: it did not say."""
     return told.eta_s - since_s if told is not None and told.eta_s else None
 
 
@@ -64,10 +60,7 @@ def left_words(left_s: float | None) -> str:
 
 
 def share(told: Progress | None, held: HeldJob | None) -> float | None:
-    """Return how much is done, 0 to 1, of the training, or once it has ended of the hand-over.
-
-    `told` and `held` are of one attempt: what its trainer said last, and its host's heartbeat.
-    """
+    """Return the share of the training that is done, or of the hand-over once that has ended."""
     if held is not None and held.phase in _AFTERWARDS:
         return held.progress
     done = trained(told)

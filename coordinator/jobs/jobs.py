@@ -188,6 +188,10 @@ class JobBook:
         """Return the job, or none."""
         return self._jobs.get(job_id)
 
+    def known(self, job_id: str) -> Job:
+        """Return the job, which is known to be there: jobs do not leave the book."""
+        return self._jobs[job_id]
+
     def all(self) -> Iterator[Job]:
         """Every job, in no particular order."""
         return iter(self._jobs.values())
@@ -211,17 +215,8 @@ class JobBook:
         """Return the jobs that `host` holds."""
         return [self._jobs[job_id] for job_id in self._held.get(host, ())]
 
-    def share(self, spec: JobSpec) -> None:
-        """Have a job hold this very spec in the place of one that is equal to it."""
-        job = self._jobs[spec.job_id]
-        if job.spec is not spec and job.spec == spec:
-            self._jobs[spec.job_id] = replace(job, spec=spec)
-
     def take_moved(self) -> list[Job]:
-        """Return the jobs that were added, moved or changed since the last call.
-
-        The first call returns all that are pending.
-        """
+        """Return the jobs that changed since the last call; at first all that are pending."""
         moved, self._moved = self._moved, {}
         return [self._jobs[job_id] for job_id in moved]
 
@@ -280,13 +275,7 @@ class JobBook:
         ran_s: float | None = None, size_bytes: int | None = None, by_attempt: int | None = None,
         **changes: Any,
     ) -> Job:  # fmt: skip
-        """Carry `event` out on `job` and return it as it then is.
-
-        `ran_s` is how long the trainer ran, `size_bytes` the size of a result, where the event
-        brings them; `by_attempt` is the attempt that it is about, where that is not the newest.
-        Raises `AssertionError` when the transition table does not allow it, or the attempt would
-        shrink: the caller has looked.
-        """
+        """Carry `event` out on `job` and return it. AssertionError: the table forbids it."""
         target = leads_to(job.state, event)
         if target is None:
             raise AssertionError(f"{event} in state {job.state} of job {job.job_id}")

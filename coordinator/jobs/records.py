@@ -152,11 +152,7 @@ class Revocation:
 
 @dataclass(frozen=True, slots=True)
 class StoryFilter:
-    """Which part of the ledger's story is wanted.
-
-    `since` is RFC 3339. `after` is a place in the tables of events and of actions, from 0. `who` is
-    as it is recorded, `operator:alice`, or one of its halves.
-    """
+    """Which part of the ledger's story is wanted; `after` is a place in events and in actions."""
 
     since: str | None = None
     job_id: str | None = None

@@ -49,10 +49,7 @@ def set_aside(
     metrics: Mapping[str, Any] | None,
     artifact_id: str | None,
 ) -> str:
-    """Return what a requeue of a job in this state loses; empty where that is nothing.
-
-    `share` is how much of it is done, 0 to 1, none where nobody has said.
-    """
+    """Return what a requeue of a job in this state loses; empty where that is nothing."""
     if state in _HELD:
         return f"it is stopped{_at(share)} on {host}, and begins again"
     if state != "completed" or artifact_id is None:
@@ -62,10 +59,7 @@ def set_aside(
 
 
 def begins_again(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what it costs to have a host give back its jobs at once, a sentence a job.
-
-    `jobs` are those of the host as `workers` has them. One that keeps checkpoints costs nothing.
-    """
+    """Say of each job without checkpoints what it loses; `jobs` are rows of `workers`."""
     return [
         f"{job['name']} runs{_at(job['progress'])} and keeps no checkpoint: given back, it begins "
         "again"
@@ -107,9 +101,6 @@ def kept_words(keep_s: float) -> str:
 
 
 def share_of(row: Mapping[str, Any]) -> float | None:
-    """Return how much of its training a held job has done, by a row as `show` and `list` have it.
-
-    A hand-over is none of it.
-    """
+    """Return how much of its training a held job has done, by its row in `show` or `list`."""
     is_at_work = (row.get("held") or {}).get("phase", "running") == "running"
     return row.get("share") if is_at_work else None

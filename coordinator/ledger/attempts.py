@@ -1,25 +1,26 @@
-"""Attempts that have ended, from the ledger's events: what predictions and accounts are made of.
+"""Ended attempts and their results, from the ledger's events.
 
-How long one took is what its agent has measured: how long the trainer ran. Where no report has
-brought that (the agent is gone, or older than that is known), an attempt begins when its trainer
-starts, or when its host turns out to be still at it, and ends with the next event that takes the
-job from the host. So the hours of a host add up.
+The duration of an attempt is what its agent has measured. Where no report has brought that, it
+begins when its trainer starts, or when its host is found to be still at it, and ends with the next
+event that takes the job from the host. So the hours of a host add up.
 """
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from coordinator.jobs.records import GOES_ON, AttemptFilter
+from coordinator.jobs.records import GOES_ON, AttemptFilter, Result
+from coordinator.jobs.set_aside import told_metric
 from coordinator.jobs.states import Event
-from coordinator.ledger.database import Database
-from coordinator.ledger.statements import sql
+from coordinator.ledger.database import Database, sql
 
-SPAN: Final = 20_000  # events that one page looks at, however few of them it wants
 PAGE_CHARS: Final = 150_000
+BRINGS: Final = (Event.COMPLETED, Event.KEPT)
 
 # event -> how an attempt that it ends has ended
 ENDS: Final[dict[Event, str]] = {
@@ -46,35 +47,27 @@ def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
     to its end in one go.
     """
     (newest,) = database.execute(sql("newest_event")).fetchone()
-    before = newest + 1 if wanted.before is None else min(wanted.before, newest + 1)
-    oldest = wanted.after + 1
-    first = max(oldest, before - SPAN)
     events = [event.value for event, end in ENDS.items() if not wanted.ends or end in wanted.ends]
     values = {
-        "before": before,
-        "first": first,
+        "before": newest + 1 if wanted.before is None else wanted.before,
+        "after": wanted.after,
         "since": wanted.since,
-        "events": _json_list(events),
-        "ends": _json_list([event.value for event in ENDS]),
+        "events": json.dumps(events),
+        "ends": json.dumps([event.value for event in ENDS]),
         "goes_on": GOES_ON,
-        "limit": wanted.limit,
+        "limit": wanted.limit + 1,  # one more: whether there is an older page
     }
-    rows = database.execute(sql("ended_attempts"), values).fetchall()
     told: list[JsonValue] = []
     size_chars = 0
-    reached = before
-    for seq, *row in rows:
+    reached = 0
+    for seq, *row in database.execute(sql("ended_attempts"), values):
         attempt = _attempt(row)
         size_chars += len(str(attempt))
-        if told and size_chars > PAGE_CHARS:
+        if told and (size_chars > PAGE_CHARS or len(told) >= wanted.limit):
             return {"attempts": told, "next": reached, "newest": newest}
         told.append(attempt)
         reached = seq
-    # Whatever is left of a span that was read to its end is not wanted.
-    if len(rows) < wanted.limit:
-        reached = first
-    is_older = reached > oldest and not _is_past(database, wanted.since, reached)
-    return {"attempts": told, "next": reached if is_older else None, "newest": newest}
+    return {"attempts": told, "next": None, "newest": newest}
 
 
 def _attempt(row: list[Any]) -> dict[str, JsonValue]:
@@ -112,16 +105,19 @@ def _seconds(began: str | None, ended: str) -> float | None:
     return max(0.0, round(took.total_seconds(), 3))
 
 
-def _is_past(database: Database, since: str | None, seq: int) -> bool:
-    """Whether all that stands before `seq` is older than what is wanted.
-
-    A clock that was set back leaves a few that are not: their rows are passed over with the rest.
-    """
-    if since is None:
-        return False
-    found = database.execute(sql("event_time_before"), (seq,)).fetchone()
-    return found is None or found[0] < since
-
-
-def _json_list(words: list[str]) -> str:
-    return "[" + ",".join(f'"{word}"' for word in words) + "]"
+def results(database: Database, job_id: str) -> list[Result]:
+    """Return the results of a job's attempts, also those that a requeue has set aside."""
+    found: dict[int, Result] = {}
+    for event, attempt, at, host, who, why, artifact_id, size_bytes in database.execute(
+        sql("results_of_job"), (job_id,)
+    ):
+        if event in BRINGS:
+            known = found.get(attempt)
+            # A result that came late and was taken by a requeue came when it was kept.
+            came_at = known.at if known else at
+            role, _, name = who.partition(":")
+            by = host or (name if role == "host" else None)
+            found[attempt] = Result(attempt, came_at, by, artifact_id, size_bytes)
+        elif attempt in found and found[attempt].set_aside_at is None:
+            found[attempt] = replace(found[attempt], metric=told_metric(why), set_aside_at=at)
+    return [found[attempt] for attempt in sorted(found)]

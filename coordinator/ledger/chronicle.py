@@ -1,26 +1,22 @@
 """The ledger's story: what happened to jobs, and what operators did, as one list.
 
-Two tables are read side by side, each in the order of its rows, and put together by their times. A
-page of the list ends at a place in each table, which the next page goes on from; so nothing is told
-twice or left out, whichever way the clock has jumped.
+Two tables are read side by side, each in the order of its rows, and merged by time. A page ends at
+a place in each table, where the next page begins: so nothing is told twice or left out, whichever
+way the clock has jumped.
 """
 
 from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import JsonValue
 
 from broker.protocol.messages import OPERATOR_RESPONSE, OperatorResponse, decode
-from coordinator.jobs.records import Action, RequestKey, Revocation, StoryFilter
-from coordinator.ledger.database import Database
-from coordinator.ledger.statements import sql
+from coordinator.jobs.records import Action, RequestKey, StoryFilter
+from coordinator.ledger.database import Database, sql
 
-SPAN: Final = 20_000  # rows that one page looks at, however few of them it wants
 PAGE_BYTES: Final = 150_000
 
 _FIELDS: Final = (
@@ -28,20 +24,8 @@ _FIELDS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """The statements that read one of the two tables."""
-
-    rows: str
-    newest: str
-    first_since: str
-    time_up_to: str
-
-
-_TABLES: Final = (
-    _Table("story_of_events", "newest_event", "first_event_since", "event_time_up_to"),
-    _Table("story_of_actions", "newest_action", "first_action_since", "action_time_up_to"),
-)
+# For each table: the statement that reads it, and the one that tells where it ends.
+_TABLES: Final = (("story_of_events", "newest_event"), ("story_of_actions", "newest_action"))
 
 
 def record(database: Database, action: Action) -> None:
@@ -79,82 +63,41 @@ def _answer(said: bytes) -> OperatorResponse:
     return decode(OPERATOR_RESPONSE, said, limit_bytes=len(said))
 
 
-def revoked(database: Database) -> dict[str, Revocation]:
-    """Return the hosts of which the last that was done with their certificates was to revoke."""
-    rows = database.execute(sql("revoked_hosts")).fetchall()
-    return {host: Revocation(at, who) for host, at, who in rows}
-
-
 def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:
     """Return `events` (oldest first), `next` (a place) and whether there is `more`."""
-    parts = [_part(database, table, after, wanted) for table, after in zip(_TABLES, wanted.after)]
-    # Of tables that are not read to their ends yet, the one that is behind holds the other up.
-    behind = min((part for part in parts if part.more), key=lambda part: part.ends_at, default=None)
+    ends = [database.execute(sql(newest)).fetchone()[0] for _, newest in _TABLES]
+    tables = [
+        _rows(database, table, statement, after, wanted)
+        for table, ((statement, _), after) in enumerate(zip(_TABLES, wanted.after))
+    ]
+    reached = [*wanted.after]
     told: list[JsonValue] = []
     size_bytes = 0
-    for part, (seq, *row) in heapq.merge(*(part.told() for part in parts), key=_place):
+    for table, (seq, *row) in heapq.merge(*tables, key=_moment):
         fields = dict(zip(_FIELDS, row, strict=True))
         size_bytes += len(json.dumps(fields))
         if told and (size_bytes > PAGE_BYTES or len(told) >= wanted.limit):
-            break
-        ahead = behind is not None and part is not behind and row[0] > behind.ends_at
-        if part.is_held_up or ahead:
-            part.is_held_up = True
-            continue
+            return {"events": told, "next": list(reached), "more": True}
         told.append(fields)
-        part.taken += 1
-        part.reached = seq
-    for part in parts:
-        if part.taken == len(part.rows) < wanted.limit:
-            part.reached = part.end
-    return {
-        "events": told,
-        "next": [part.reached for part in parts],
-        "more": any(part.reached < part.newest for part in parts),
-    }
+        reached[table] = seq
+    return {"events": told, "next": list(ends), "more": False}
 
 
-@dataclass(slots=True)
-class _Part:
-    """What one page may tell of one table: the rows that fit, after `reached` and up to `end`."""
-
-    rows: list[tuple[Any, ...]]
-    reached: int
-    end: int
-    newest: int
-    ends_at: str
-    taken: int = 0
-    is_held_up: bool = False
-
-    @property
-    def more(self) -> bool:
-        return self.end < self.newest
-
-    def told(self) -> Iterator[tuple[_Part, tuple[Any, ...]]]:
-        return ((self, row) for row in self.rows)
-
-
-def _place(one: tuple[_Part, tuple[Any, ...]]) -> tuple[str, bool]:
-    """Return what to sort by: the time, and of the same time a reload before what came of it."""
-    _seq, at, _who, event, outcome, *_rest = one[1]
-    return str(at), (event, outcome) != ("reload", "done")
-
-
-def _part(database: Database, table: _Table, after: int, wanted: StoryFilter) -> _Part:
-    (newest,) = database.execute(sql(table.newest)).fetchone()
-    if wanted.since is not None:
-        (found,) = database.execute(sql(table.first_since), (wanted.since,)).fetchone()
-        after = newest if found is None else max(after, found - 1)
-    end = min(after + SPAN, newest)
+def _rows(
+    database: Database, table: int, statement: str, after: int, wanted: StoryFilter
+) -> list[tuple[int, tuple[Any, ...]]]:
     values = {
         "after": after,
-        "end": end,
         "since": wanted.since,
         "job_id": wanted.job_id,
         "host": wanted.host,
         "who": wanted.who,
-        "limit": wanted.limit,
+        "limit": wanted.limit + 1,  # one more: whether there is more
     }
-    rows = database.execute(sql(table.rows), values).fetchall()
-    (ends_at,) = database.execute(sql(table.time_up_to), (end,)).fetchone() or ("",)
-    return _Part(rows, after, end, newest, ends_at)
+    return [(table, row) for row in database.execute(sql(statement), values)]
+
+
+def _moment(one: tuple[int, tuple[Any, ...]]) -> tuple[str, bool]:
+    """Return what to sort by: the time, and of the same time a reload before what came of it."""
+    _seq, at, _who, event, outcome, *_rest = one[1]
+    return str(at), (event, outcome) != ("reload", "done")

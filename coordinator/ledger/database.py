@@ -1,16 +1,17 @@
-"""SQLite files: opened, checked, migrated, copied; the only importer of sqlite3.
+"""SQLite files: opened, checked, copied; the statements of queries.sql by their names.
 
-A schema is a list of scripts; the n-th leads from version n - 1 to version n. Each runs in one
-transaction together with the number that says so, so that a file always is of one version.
+The schema is schema.sql, version 1 (`PRAGMA user_version`); a file of another version is refused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import re
 import sqlite3
-from collections.abc import Iterator, Sequence
-from enum import Enum, auto
+from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -20,54 +21,61 @@ from broker.system.files import RealDisk
 Database = sqlite3.Connection
 
 
-class Found(Enum):
-    """What lies where a database is to be opened."""
-
-    NOTHING = auto()  # no file, or an empty one
-    LIVE = auto()  # what is in it may be in the -wal beside it
-    WHOLE = auto()  # a copy that `back_up` has made, or a file that nobody has written to yet
-
-
 IN_MEMORY: Final = ":memory:"
 RESTORE: Final = (
     "restore a backup: move it away with the -wal and -shm beside it, put the file that "
     "`fleet backup` made in its place, and start again"
 )
+VERSION: Final = 1
 _WAIT_S: Final = 5.0
 _OF_WAL: Final = b"\2\2"  # what the header of a file in WAL mode says from byte 18
 _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SHUT: Final = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 _IN_USE: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
-def found_at(path: Path) -> Found:
-    """Tell what is there, by the file's header. Raises OSError when it cannot be read."""
+def sql(name: str) -> str:
+    """Return a statement of queries.sql. Raises KeyError for a name that it does not have."""
+    return _statements()[name]
+
+
+@functools.cache
+def _statements() -> dict[str, str]:
+    _, *parts = _NAME.split(_text("queries.sql"))
+    return dict(zip(parts[::2], (part.strip() for part in parts[1::2]), strict=True))
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+def header(path: Path) -> bytes:
+    """Return the beginning of a file, empty without one. Raises OSError when it is unreadable."""
     try:
         with path.open("rb") as file:
-            header = file.read(20)
+            return file.read(20)
     except FileNotFoundError:
-        return Found.NOTHING
-    if not header:
-        return Found.NOTHING
-    return Found.LIVE if header[18:] == _OF_WAL else Found.WHOLE
+        return b""
 
 
-def open_file(path: str, scripts: Sequence[str]) -> Database:
-    """Open or create a file: checked, of the newest schema, each commit durable.
+def is_live(header: bytes) -> bool:
+    """Whether some of a ledger may be in the -wal beside it; `back_up` makes files without one."""
+    return header[18:] == _OF_WAL
 
-    Raises `StorageError` when it cannot be opened, is damaged, or is of a newer schema. A file of
-    an older schema is copied to `<path>.v<version>` before it is changed.
+
+def open_file(path: str) -> Database:
+    """Open or create a ledger: checked, each commit durable.
+
+    Raises `StorageError` when it cannot be opened, is damaged, or is of another version.
     """
     with refusals(path):
         database = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
-        return _prepared(database, path, scripts)
+        return _prepared(database, path)
 
 
-def open_copy(path: str, scripts: Sequence[str]) -> Database:
-    """Return a copy of a file, in memory and of the newest schema; the file is only read.
-
-    Raises `StorageError` as `open_file` does.
-    """
+def open_copy(path: str) -> Database:
+    """Return a copy of a ledger in memory; the file is only read. Raises as `open_file`."""
     with refusals(path):
         database = sqlite3.connect(IN_MEMORY, isolation_level=None)
         try:
@@ -76,7 +84,7 @@ def open_copy(path: str, scripts: Sequence[str]) -> Database:
         except BaseException:
             database.close()
             raise
-        return _prepared(database, path, scripts)
+        return _prepared(database, path)
 
 
 def back_up(source: Path, target: Path) -> int:
@@ -118,28 +126,29 @@ def transaction(database: Database) -> Iterator[None]:
         raise
 
 
-def _prepared(database: Database, path: str, scripts: Sequence[str]) -> Database:
+def _prepared(database: Database, path: str) -> Database:
     try:
         database.execute("PRAGMA synchronous = FULL")
-        version = _version(database, path, len(scripts))
+        version = _version(database, path)
         _check(database, path)
-        if 0 < version < len(scripts) and _is_file(database):
-            _copy(database, Path(f"{path}.v{version}"))
-        for number, script in enumerate(scripts[version:], version + 1):
-            _migrate(database, path, number, script)
+        if version == 0:
+            database.executescript(
+                f"BEGIN IMMEDIATE; {_text('schema.sql')}; PRAGMA user_version = {VERSION}; COMMIT"
+            )
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA foreign_keys = ON")
     except BaseException:
+        _roll_back(database)
         database.close()
         raise
     return database
 
 
-def _version(database: Database, path: str, newest: int) -> int:
+def _version(database: Database, path: str) -> int:
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version > newest:
+    if version not in {0, VERSION}:
         raise StorageError(
-            f"ledger {path}: schema version {version}; this program knows {newest}: install the "
+            f"ledger {path}: schema version {version}; this program knows {VERSION}: install the "
             "version that wrote it"
         )
     return int(version)
@@ -157,17 +166,6 @@ def _check(database: Database, path: str) -> None:
             f"ledger {path}: damaged (row {stray[1]} of {stray[0]} belongs to no row of "
             f"{stray[2]}): {RESTORE}"
         )
-
-
-def _migrate(database: Database, path: str, number: int, script: str) -> None:
-    # Foreign keys are off here, so that a script may rebuild a table; hence the check at the end.
-    try:
-        database.executescript(f"BEGIN IMMEDIATE; {script}\n; PRAGMA user_version = {number};")
-        _check(database, path)
-        database.execute("COMMIT")
-    except BaseException:
-        _roll_back(database)
-        raise
 
 
 def _copy(database: Database, target: Path) -> int:
@@ -201,10 +199,6 @@ def _reading(path: Path) -> Iterator[Database]:
     database = sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None)
     with contextlib.closing(database):
         yield database
-
-
-def _is_file(database: Database) -> bool:
-    return any(path for _, _, path in database.execute("PRAGMA database_list"))
 
 
 def _roll_back(database: Database) -> None:

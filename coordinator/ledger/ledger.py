@@ -8,10 +8,9 @@ the caller reloads.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import JsonValue
 
@@ -34,12 +33,19 @@ from coordinator.jobs.records import (
     StoryFilter,
 )
 from coordinator.jobs.states import JobState
-from coordinator.ledger import attempts, chronicle, database, host_rows, results
-from coordinator.ledger.results import Brought
-from coordinator.ledger.statements import scripts, sql
+from coordinator.ledger import attempts, chronicle, database
+from coordinator.ledger.database import Database, sql
 
 FILE_NAME: Final = "training_jobs.db"
 LIVE_FACTOR: Final = 10
+# Columns of the table of jobs that are fields of `Job`.
+_FIELDS: Final = (
+    "attempt", "losses", "host", "instance", "error", "artifact_id", "created_at", "pending_since",
+    "started_at", "finished_at", "failures", "not_before", "submitted_by", "ran_s", "void_attempt",
+)  # fmt: skip
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 class LedgerConflict(StorageError):  # noqa: N818 - a conflict is what it is
@@ -49,8 +55,8 @@ class LedgerConflict(StorageError):  # noqa: N818 - a conflict is what it is
 class Ledger:
     """The jobs and their history in one SQLite file.
 
-    Raises `StorageError` naming the file when it cannot be opened, is not a ledger, is damaged, or
-    was written by a newer version.
+    Every method raises `StorageError`, which names the file, where that cannot be read or written.
+    Opening does so also for what is not a ledger, is damaged, or is of another version.
     """
 
     def __init__(
@@ -68,7 +74,7 @@ class Ledger:
         self._path = str(path)
         self._note, self._newest = note, 0
         how = database.open_copy if copy else database.open_file
-        self._db = how(self._path, scripts())
+        self._db = how(self._path)
 
     def close(self) -> None:
         """Close the file."""
@@ -86,19 +92,18 @@ class Ledger:
             raise StorageError(f"ledger {self._path}: a row cannot be read: {error}") from error
 
     def load_hosts(self) -> dict[str, HostRecord]:
-        """Return what is remembered of each host. Raises `StorageError`."""
-        with database.refusals(self._path):
-            return host_rows.load(self._db)
+        """Return what is decided about each host."""
+        return {row[0]: _host(*row) for row in self._rows("load_hosts")}
 
     def hosts(self) -> set[str]:
-        """Return the names of all hosts that it has something of. Raises `StorageError`."""
-        with database.refusals(self._path):
-            return {row[0] for row in self._db.execute(sql("host_names"))}
+        """Return the names of all hosts that it has something of."""
+        return {name for (name,) in self._rows("host_names")}
 
     def load_fleet(self) -> FleetRecord:
-        """Return what is remembered of the fleet as a whole. Raises `StorageError`."""
-        with database.refusals(self._path):
-            return host_rows.load_fleet(self._db)
+        """Return what is decided about the fleet as a whole."""
+        for paused, at, who in self._rows("load_fleet"):
+            return FleetRecord(bool(paused), at, who)
+        return FleetRecord()
 
     def commit(self, changes: Sequence[Change | Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
@@ -118,94 +123,72 @@ class Ledger:
             self._note(self._newest)
 
     def newest_event(self) -> int:
-        """Return the number of the newest event of any job; 0 without one. Raises `StorageError`.
-
-        It only grows: the newest event of a job is never deleted.
-        """
-        with database.refusals(self._path):
-            (newest,) = self._db.execute(sql("newest_event")).fetchone()
-        return int(newest)
+        """Return the number of the newest event of any job, which only grows; 0 without one."""
+        return int(self._rows("newest_event")[0][0])
 
     def bundle_sizes(self) -> dict[str, int]:
-        """Return the size in bytes of each artifact that is kept here. Raises `StorageError`."""
-        with database.refusals(self._path):
-            return dict(self._db.execute(sql("bundle_sizes")))
+        """Return the size in bytes of each artifact that is kept here."""
+        return dict(self._rows("bundle_sizes"))
 
     def bundle(self, artifact_id: str) -> BundleKept | None:
-        """Return an artifact that is kept here, or none. Raises `StorageError`."""
-        with database.refusals(self._path):
-            row = self._db.execute(sql("load_bundle"), (artifact_id,)).fetchone()
-        return None if row is None else BundleKept(*row)
+        """Return an artifact that is kept here, or none."""
+        rows = self._rows("load_bundle", artifact_id)
+        return BundleKept(*rows[0]) if rows else None
 
     def events(self, job_id: str, limit: int = 200) -> list[dict[str, JsonValue]]:
-        """Return the newest `limit` events of a job, oldest first. Raises `StorageError`."""
-        with database.refusals(self._path):
-            rows = self._db.execute(sql("events_of_job"), (job_id, limit)).fetchall()
+        """Return the newest `limit` events of a job, oldest first."""
+        rows = self._rows("events_of_job", job_id, limit)
         keys = ("at", "event", "from", "to", "attempt", "host", "who", "why", "ran_s")
         return [dict(zip(keys, row, strict=True)) for row in reversed(rows)]
 
     def load_answers(self, limit: int) -> dict[RequestKey, tuple[str, OperatorResponse]]:
-        """Return the newest answers to commands, oldest first, and when (RFC 3339) each was given.
-
-        Raises `StorageError`.
-        """
-        with database.refusals(self._path):
-            try:
-                return chronicle.answers(self._db, limit)
-            except BadMessage as error:
-                raise StorageError(f"ledger {self._path}: an answer: {error}") from error
+        """Return the newest answers to commands, oldest first, each with its time (RFC 3339)."""
+        try:
+            return self._read(chronicle.answers, limit)
+        except BadMessage as error:
+            raise StorageError(f"ledger {self._path}: an answer: {error}") from error
 
     def load_revoked(self) -> dict[str, Revocation]:
-        """Return the hosts whose certificates are revoked, by name. Raises `StorageError`."""
-        with database.refusals(self._path):
-            return chronicle.revoked(self._db)
+        """Return the hosts whose certificates are revoked, by name."""
+        return {host: Revocation(at, who) for host, at, who in self._rows("revoked_hosts")}
 
     def story(self, wanted: StoryFilter) -> dict[str, JsonValue]:
-        """Return a page of all that happened, see `chronicle.page`. Raises `StorageError`."""
-        with database.refusals(self._path):
-            return chronicle.page(self._db, wanted)
+        """Return a page of all that happened, see `chronicle.page`."""
+        return self._read(chronicle.page, wanted)
 
     def attempts(self, wanted: AttemptFilter) -> dict[str, JsonValue]:
-        """Return a page of ended attempts, see `attempts.page`. Raises `StorageError`."""
-        with database.refusals(self._path):
-            return attempts.page(self._db, wanted)
+        """Return a page of ended attempts, see `attempts.page`."""
+        return self._read(attempts.page, wanted)
 
     def results(self, job_id: str) -> list[Result]:
-        """Return what a job's attempts have brought, see `results`. Raises `StorageError`."""
-        with database.refusals(self._path):
-            return results.of_job(self._db, job_id)
+        """Return the results of a job's attempts, by attempt; see `attempts.results`."""
+        return self._read(attempts.results, job_id)
 
-    def brought(self) -> Brought:
-        """Return the results that all attempts have brought, see `results`.
+    def set_aside_since(self, at: str) -> set[str]:
+        """Return the artifacts that were set aside at `at` (RFC 3339) or later."""
+        return {artifact_id for (artifact_id,) in self._rows("set_aside_since", at) if artifact_id}
 
-        Raises `StorageError`.
-        """
+    def _read(self, query: Callable[[Database, A], T], wanted: A) -> T:
         with database.refusals(self._path):
-            return results.brought(self._db)
+            return query(self._db, wanted)
 
-    def set_aside_since(self, at: str) -> frozenset[str]:
-        """Return what was set aside lately, see `results`. Raises `StorageError`."""
+    def _rows(self, name: str, *values: object) -> list[Any]:
         with database.refusals(self._path):
-            return results.set_aside_since(self._db, at)
+            return self._db.execute(sql(name), values).fetchall()
 
     def prune_actions(self, older_than: str, answers: int, most_turned_away: int) -> int:
-        """Delete old actions, durably; return how many, see `chronicle.prune`.
-
-        Raises `StorageError`.
-        """
+        """Delete old actions, durably; return how many, see `chronicle.prune`."""
         with database.refusals(self._path), database.transaction(self._db):
             return chronicle.prune(self._db, older_than, answers, most_turned_away)
 
     def prune_events(self, keep_per_job: int, older_than: str) -> int:
-        """Delete old events, durably; return how many. Raises `StorageError`.
+        """Delete old events, durably; return how many.
 
         An event goes when it and all before it of its job are older than `older_than` (RFC 3339),
         and its job has at least `keep_per_job` (1 or more) newer ones; a job that is not final
         keeps `LIVE_FACTOR` times as many, whatever becomes of it next. What is left of a history
         is its end without a gap, so that replaying it still gives the row.
         """
-        if keep_per_job < 1:
-            raise ValueError("the newest event of a job is never deleted")
         values = {
             "keep": keep_per_job,
             "keep_live": LIVE_FACTOR * keep_per_job,
@@ -216,8 +199,10 @@ class Ledger:
 
     def _remember(self, record: Record) -> None:
         match record:
-            case HostRecord() | FleetRecord():
-                host_rows.remember(self._db, record)
+            case HostRecord():
+                self._db.execute(sql("put_host"), _host_values(record))
+            case FleetRecord(paused, at, who):
+                self._db.execute(sql("put_fleet"), (int(paused), at, who))
             case HostForgotten(host):
                 self._db.execute(sql("delete_host"), (host,))
             case Action():
@@ -242,7 +227,7 @@ class Ledger:
                     f"{before.state.value} with attempt {before.attempt}"
                 )
         after = change.after
-        result = after.artifact_id if change.event in results.BRINGS else None
+        result = after.artifact_id if change.event in attempts.BRINGS else None
         added = self._db.execute(
             sql("insert_event"),
             (
@@ -264,8 +249,8 @@ class Ledger:
 
 
 def _values(job: Job, *, spec_too: bool) -> dict[str, Any]:
-    spec, left_off = job.spec, job.checkpoint
-    return {
+    spec, checkpoint = job.spec, job.checkpoint
+    return {name: getattr(job, name) for name in _FIELDS} | {
         "job_id": spec.job_id,
         "name": spec.name,
         "model": spec.model,
@@ -274,56 +259,41 @@ def _values(job: Job, *, spec_too: bool) -> dict[str, Any]:
         "priority": spec.priority,
         "in_plan": int(job.in_plan),
         "state": job.state.value,
-        "attempt": job.attempt,
-        "losses": job.losses,
-        "host": job.host,
-        "instance": job.instance,
-        "error": job.error,
-        "artifact_id": job.artifact_id,
         "metrics": None if job.metrics is None else json.dumps(dict(job.metrics), sort_keys=True),
-        "created_at": job.created_at,
-        "pending_since": job.pending_since,
-        "started_at": job.started_at,
-        "finished_at": job.finished_at,
-        "failures": job.failures,
-        "not_before": job.not_before,
-        "checkpoint_id": left_off.artifact_id if left_off else None,
-        "checkpoint_bytes": left_off.size_bytes if left_off else None,
-        "checkpoint_attempt": left_off.attempt if left_off else None,
-        "submitted_by": job.submitted_by,
-        "ran_s": job.ran_s,
-        "void_attempt": job.void_attempt,
+        "checkpoint_id": checkpoint.artifact_id if checkpoint else None,
+        "checkpoint_bytes": checkpoint.size_bytes if checkpoint else None,
+        "checkpoint_attempt": checkpoint.attempt if checkpoint else None,
     }
 
 
 def _job(row: Mapping[str, Any]) -> Job:
+    checkpoint_id = row["checkpoint_id"]
     return Job(
         spec=spec_from_json(row["spec"]),
         state=JobState(row["state"]),
-        created_at=sys.intern(row["created_at"]),
-        pending_since=sys.intern(row["pending_since"]),
         in_plan=bool(row["in_plan"]),
-        attempt=row["attempt"],
-        losses=row["losses"],
-        host=row["host"],
-        instance=row["instance"],
-        error=row["error"],
-        artifact_id=row["artifact_id"],
         metrics=None if row["metrics"] is None else json.loads(row["metrics"]),
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        failures=row["failures"],
-        not_before=row["not_before"],
-        checkpoint=_checkpoint(row),
-        submitted_by=row["submitted_by"],
-        ran_s=row["ran_s"],
-        void_attempt=row["void_attempt"],
+        checkpoint=None
+        if checkpoint_id is None
+        else StoredCheckpoint(checkpoint_id, row["checkpoint_bytes"], row["checkpoint_attempt"]),
+        **{name: row[name] for name in _FIELDS},
     )
 
 
-def _checkpoint(row: Mapping[str, Any]) -> StoredCheckpoint | None:
-    if row["checkpoint_id"] is None:
-        return None
-    return StoredCheckpoint(
-        row["checkpoint_id"], row["checkpoint_bytes"], row["checkpoint_attempt"]
-    )
+def _host_values(record: HostRecord) -> tuple[Any, ...]:
+    until = record.snoozed_until or None
+    return (
+        record.host, int(record.drained), record.quarantine or None, record.at, record.who,
+        int(record.drained_now), until, record.snoozed_by if until else None,
+        record.snooze_s if until else None, int(bool(until) and not record.snoozed_now),
+    )  # fmt: skip
+
+
+def _host(
+    host: str, drained: int, quarantine: str | None, at: str, who: str, drained_now: int,
+    until: str | None, snoozed_by: str | None, snooze_s: float | None, snooze_finish: int,
+) -> HostRecord:  # fmt: skip
+    return HostRecord(
+        host, bool(drained), quarantine or "", at, who, bool(drained_now), until or "",
+        snoozed_by or "", snooze_s or 0.0, bool(until and not snooze_finish),
+    )  # fmt: skip

@@ -119,21 +119,11 @@ FROM events AS ended JOIN jobs USING (job_id) LEFT JOIN events AS began ON began
     SELECT max(seq) FROM events AS earlier WHERE earlier.job_id = ended.job_id
     AND earlier.seq < ended.seq AND earlier.attempt = ended.attempt
     AND earlier.event IN ('started', 'resumed'))
-WHERE ended.seq < :before AND ended.seq >= :first AND (:since IS NULL OR ended.at >= :since)
+WHERE ended.seq < :before AND ended.seq > :after AND (:since IS NULL OR ended.at >= :since)
     AND ended.event IN (SELECT value FROM json_each(:events))
     AND (ended.from_state IN ('claimed', 'running')
         OR ended.event IN ('completed', 'failed', 'cancelled') OR ended.ran_s IS NOT NULL)
 ORDER BY ended.seq DESC LIMIT :limit;
-
--- name: event_time_before
-SELECT at FROM events WHERE seq < ? ORDER BY seq DESC LIMIT 1;
-
--- name: all_results
-SELECT job_id, attempt, artifact_id FROM events WHERE event IN ('completed', 'kept')
-UNION SELECT job_id, attempt, artifact_id FROM jobs WHERE artifact_id IS NOT NULL;
-
--- name: oldest_attempts
-SELECT job_id, min(attempt) FROM events GROUP BY job_id;
 
 -- name: results_of_job
 SELECT event, attempt, at, host, who, why, artifact_id, size_bytes FROM events
@@ -151,7 +141,7 @@ WHERE gone.at >= ? AND gone.event = 'requeued' AND gone.from_state IN ('complete
 SELECT seq, at, who, event, 'done', job_id,
     (SELECT name FROM jobs WHERE jobs.job_id = told.job_id), host, attempt, from_state, to_state, why
 FROM events AS told
-WHERE seq > :after AND seq <= :end AND (:since IS NULL OR at >= :since)
+WHERE seq > :after AND (:since IS NULL OR at >= :since)
     AND (:job_id IS NULL OR job_id = :job_id)
     AND (:host IS NULL OR host = :host OR who = 'host:' || :host)
     AND (:who IS NULL OR :who <> '' AND :who IN (
@@ -165,7 +155,7 @@ SELECT seq, at, who, action, outcome, job_id,
 FROM actions AS told
 WHERE NOT (outcome = 'done'
         AND (action IN ('cancel', 'requeue') OR action = 'run' AND what = ''))
-    AND seq > :after AND seq <= :end AND (:since IS NULL OR at >= :since)
+    AND seq > :after AND (:since IS NULL OR at >= :since)
     AND (:job_id IS NULL OR job_id = :job_id)
     AND (:host IS NULL OR host = :host OR who = 'host:' || :host)
     AND (:who IS NULL OR :who <> '' AND :who IN (
@@ -177,18 +167,6 @@ SELECT coalesce(max(seq), 0) FROM events;
 
 -- name: newest_action
 SELECT coalesce(max(seq), 0) FROM actions;
-
--- name: first_event_since
-SELECT min(seq) FROM events WHERE at >= ?;
-
--- name: first_action_since
-SELECT min(seq) FROM actions WHERE at >= ?;
-
--- name: event_time_up_to
-SELECT at FROM events WHERE seq <= ? ORDER BY seq DESC LIMIT 1;
-
--- name: action_time_up_to
-SELECT at FROM actions WHERE seq <= ? ORDER BY seq DESC LIMIT 1;
 
 -- name: insert_action
 INSERT INTO actions (

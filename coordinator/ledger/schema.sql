@@ -1,5 +1,4 @@
 -- The ledger, version 1. Times are RFC 3339 in UTC. CHECKs refuse rows that cannot be.
--- A later version adds 0002_NAME.sql beside this file, which changes a file of this version in place.
 
 CREATE TABLE jobs (
     job_id             TEXT PRIMARY KEY CHECK (length(job_id) = 64),

@@ -78,20 +78,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a reload does. `hosts` maps a host to what changes in its policy.
-
-    `settings` are what changes for the plan as a whole.
-    """
+    """What a reload does: steps, changed policies by host, changes of the whole plan."""
 
     steps: tuple[Step, ...]
     hosts: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
     settings: tuple[Change, ...] = ()
 
     def counts(self) -> dict[str, int]:
-        """Return how many jobs there are of each action, and how many hosts and settings change.
-
-        All of them are named. Each job counts once: one that is replaced not as added as well.
-        """
+        """Return how many jobs there are of each action, and how many hosts and settings change."""
         counts = dict.fromkeys(ACTIONS, 0)
         for step in self.steps:
             counts[step.action] += 1
@@ -146,11 +140,7 @@ def _toml(value: JsonValue) -> str:
 
 
 def spec_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
-    """Return what of a job is changed in place; its needs one by one.
-
-    What its id is made of is named only where nothing else differs: the id says that it is equal,
-    and another order of `train_hosts` is no news.
-    """
+    """Return what of a job is changed in place; its identity only where nothing else differs."""
     if before == after:  # as most are, of a large plan
         return ()
     found: list[Change] = []

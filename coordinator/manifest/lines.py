@@ -25,10 +25,7 @@ class Lines:
         self._found: dict[Path, int] | None = None
 
     def of(self, path: Path) -> int | None:
-        """Return the line, from 1, of a key, or else of the table that it belongs into.
-
-        `path` has a number for each entry of a list: `("jobs", 2, "hyper", "lr")`.
-        """
+        """Return the line, from 1, of a key such as `("jobs", 2, "seed")`, or of its table."""
         if self._found is None:
             self._found = _locate(self._text)
         for end in range(len(path), 0, -1):

@@ -50,10 +50,7 @@ class ManifestFile:
         self._looks = Looks(self._look, EVERY_S, self._aside, soon_s)
 
     def read(self, answer_s: float = ANSWER_S) -> bytes:
-        """Return what it holds, to compare it with from now on; at most a byte more than it may.
-
-        Raises OSError when it cannot be read, `TimeoutError` when it does not answer `answer_s`.
-        """
+        """Return the file's bytes, and remember them for `news`. Raises OSError."""
         self._seen = None
         self._seen, data = self._aside.do(self._contents, answer_s).result(answer_s)
         return data
@@ -64,10 +61,7 @@ class ManifestFile:
         self._looks.again()
 
     def news(self, mono_s: float) -> str | None:
-        """Return what is to be said of it, empty where it is as it was; none if that was said.
-
-        It is hardly waited for: what does not answer at once is told by a later call.
-        """
+        """Return how the file has changed, empty where it is as it was; none: no news."""
         try:
             said = self._looks.take(mono_s)
         except TimeoutError:
@@ -107,27 +101,17 @@ class ManifestFile:
 
 
 def load_manifest(path: Path, trainers: Mapping[str, Mapping[str, JsonValue]]) -> Plan:
-    """Return the plan in the file at `path`.
-
-    `trainers` maps each known model to the JSON Schema of its hyperparameters. Raises
-    `ManifestError` with every problem of the file.
-    """
+    """Return the plan in a file; `trainers` are schemas by model. Raises `ManifestError`."""
     return parse_manifest(path, read_text(path), trainers)
 
 
 def read_text(path: Path, answer_s: float = ANSWER_S) -> str:
-    """Return the text of a manifest.
-
-    Raises `ManifestError` when the file is none, or nothing is heard of it for `answer_s`.
-    """
+    """Return the text of a manifest. Raises `ManifestError`, also when the disk does not answer."""
     return text_of(path, lambda: within(answer_s, lambda: _read(path)), answer_s)
 
 
 def text_of(path: Path, read: Callable[[], bytes], answer_s: float = ANSWER_S) -> str:
-    """Return the text of the manifest at `path` of which `read` returns the bytes, or raises.
-
-    Raises `ManifestError` as `read_text`.
-    """
+    """Return the text of the bytes that `read` returns. Raises `ManifestError` as `read_text`."""
     try:
         data = read()
         if len(data) > MAX_BYTES:

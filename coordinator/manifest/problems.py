@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error of a manifest. `job` and `key` are empty where they do not apply.
-
-    `line` is where the key stands, or else the table that it belongs into; none: the whole file.
-    """
+    """One error of a manifest; what does not apply is empty. `line` none: the whole file."""
 
     file: str
     job: str
@@ -33,11 +30,7 @@ class Problem:
 
 
 class ManifestError(ConfigError):
-    """A manifest has errors; `problems` are all of them, in the order of their lines.
-
-    `readable` is what could be read all the same, for whoever looks for more that may be wrong. It
-    is no plan to carry out.
-    """
+    """A manifest has errors: all of them by line, and a plan of what could be read."""
 
     def __init__(self, problems: tuple[Problem, ...], readable: Plan | None = None) -> None:
         """Say them all, one a line."""

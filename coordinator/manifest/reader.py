@@ -218,10 +218,7 @@ class Reader:
     def entry(
         self, table: dict[str, Any], index: int, defaults: Defaults, names: dict[str, int]
     ) -> JobSpec:
-        """Return the job of one table; one that is broken has no `job_id`.
-
-        `names` are those of the jobs before it, each with its index.
-        """
+        """Return the job of one table, without `job_id` if it is broken; `names` came before."""
         label = _label(table, index)
         self._place = ("jobs", index)
         job = self._table(JobTable, table, label, is_job=True)
@@ -314,10 +311,7 @@ class Reader:
     def _check_broken(
         self, table: Mapping[str, Any], defaults: Defaults, label: str
     ) -> tuple[JobSpec, bool]:
-        """Look at the rest of a job that has an error already: all are reported at once.
-
-        Return what is left of it, and whether its name is known.
-        """
+        """Check the rest of a faulty job; return what is left, and whether its name is known."""
         faulty: set[str | int] = set()
         try:
             JobTable.model_validate(table)
@@ -334,11 +328,7 @@ class Reader:
         return self._spec(job, defaults, label), is_named
 
     def _check_model(self, model: str | None, hyper: dict[str, Any], label: str) -> dict[str, Any]:
-        """Return the hyperparameters that an id can be made of; say what is wrong with others.
-
-        For a model that is not known the schema of the one that was probably meant is taken; where
-        there is none, it is told what no trainer could be given.
-        """
+        """Return the hyperparameters that an id can be made of; say what is wrong with others."""
         likely = model
         if model is not None and model not in self._trainers:
             likely = meant(model, self._trainers)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from pydantic import JsonValue
 
 from broker.errors import StorageError, plain
 from broker.system.files import RealDisk, read_sealed, write_sealed
@@ -12,7 +15,8 @@ from coordinator.jobs.plan_entries import Plan
 from coordinator.manifest.manifest_file import ManifestFile, text_of
 from coordinator.manifest.problems import ManifestError, Problem
 from coordinator.manifest.reader import parse_manifest
-from coordinator.manifest.rereading import PlanReader, Trainers
+
+Trainers = Mapping[str, Mapping[str, JsonValue]]
 
 log = logging.getLogger("fleet.coordinator")
 
@@ -26,7 +30,6 @@ class PlanFile:
         """Read nothing yet. `state` is the coordinator's folder."""
         self._path = path
         self._last_good = state / LAST_GOOD
-        self._reader = PlanReader()
         self._file = None if path is None else ManifestFile(path)
 
     def read(self, trainers: Trainers) -> Plan | None:
@@ -34,7 +37,7 @@ class PlanFile:
         if self._path is None or self._file is None:
             return None
         text = text_of(self._path, self._file.read)
-        plan = self._reader.parse(self._path, text, trainers)
+        plan = parse_manifest(self._path, text, trainers)
         try:
             write_sealed(RealDisk(), self._last_good, text.encode())
         except OSError as error:
@@ -45,10 +48,7 @@ class PlanFile:
     def first(
         self, trainers: Trainers, *, may_fall_back: bool
     ) -> tuple[Plan | None, tuple[Problem, ...]]:
-        """Return the plan to begin with, and what is wrong with the manifest if it is an older one.
-
-        Raises `ManifestError` for a faulty manifest without a good one before it.
-        """
+        """Return the plan to begin with, and the errors if it is the last good one. May raise."""
         try:
             return self.read(trainers), ()
         except ManifestError as error:

@@ -34,10 +34,7 @@ MOST_EPOCHS: Final = 1e9
 
 
 class _Runs(NamedTuple):
-    """Durations that speak for a job, ascending, and what is made of each.
-
-    The job has `epochs`, the runs had `scaled_from` where that is another number.
-    """
+    """Durations of like runs, ascending; scaled where those had another number of epochs."""
 
     basis: str
     took_s: Sequence[float]
@@ -107,10 +104,7 @@ class History:
     def estimate(
         self, model: str, mode: str, host: str, epochs: Any = None, earlier: Earlier | None = None
     ) -> Estimate:
-        """Return how long a job of that kind takes on `host`, or what an earlier attempt has left.
-
-        `epochs` are those that it sets itself, if it does.
-        """
+        """Return how long such a job takes on `host`, or the rest after an earlier attempt."""
         key = (model, mode, host, self.epochs(model, host, epochs))
         if earlier is not None:
             return self._say(self._after(key, earlier), key)
@@ -131,11 +125,7 @@ class History:
         epochs: Any = None,
         earlier: Earlier | None = None,
     ) -> Estimate:
-        """Return for how much longer a job runs that has run for `elapsed_s`.
-
-        Its trainer's ETA is believed first, then the share that it has done, then the history: of
-        the runs that took longer than this one so far, what was left of them.
-        """
+        """Return how long a running job takes on: by ETA, else progress, else history."""
         key = (model, mode, host, self.epochs(model, host, epochs))
         found = self._nearest(key)
         if eta_s is not None:
@@ -165,11 +155,7 @@ class History:
         )  # fmt: skip
 
     def _after(self, key: _Key, earlier: Earlier) -> _Runs:
-        """Return what speaks for a job that was tried before.
-
-        What its own trainer said on that host is nearer than anything but runs of its like there;
-        on another host, than history that has to be scaled.
-        """
+        """Return what speaks for a job that was tried before: its own trainer's word is nearest."""
         found = self._nearest(key)
         host = key[2]
         is_like = bool(found.took_s) and not found.scaled_from
@@ -270,11 +256,7 @@ def _by_nearness(kept: Mapping[_Key, list[float]]) -> dict[_Place, dict[float, l
 
 
 def _scaled(basis: str, by_epochs: Mapping[float, list[float]], epochs: float) -> _Runs:
-    """Return the runs of the nearest number of epochs, scaled.
-
-    Some of what a run takes is the same whatever its epochs are, and it may stop before the last:
-    so the case that the ratio would make better, or worse, is that nothing changes.
-    """
+    """Return the runs of the nearest number of epochs, scaled; one extreme is no scaling at all."""
     known = [*by_epochs]
     place = bisect_left(known, epochs)
     near = [one for one in known[max(0, place - 1) : place + 1] if one]
@@ -289,11 +271,7 @@ def _scaled(basis: str, by_epochs: Mapping[float, list[float]], epochs: float) -
 
 
 def _by_line(by_epochs: Mapping[float, list[float]], nearest: float, epochs: float) -> float | None:
-    """Return what runs of the nearest number of epochs are multiplied by, with a fixed part in it.
-
-    By the line through their median and that of the number that is furthest from theirs; none where
-    there is no other number, or more epochs did not take longer.
-    """
+    """Return the factor by a line through the medians of two numbers of epochs; none: no line."""
     known = [one for one in by_epochs if one and one != nearest]
     if not known:
         return None

@@ -46,10 +46,7 @@ class Earlier(NamedTuple):
     kept: float = 0.0
 
     def rest(self, host: str) -> Factors:
-        """Return which part of the job is left for an attempt on that host.
-
-        What has not come home its trainer may have kept there by the way, and may not.
-        """
+        """Return which part is left for an attempt there; a local checkpoint may be lost."""
         most = 1.0 - self.kept
         if host != self.host or self.share <= self.kept:
             return Factors(most, most, most)

@@ -76,10 +76,7 @@ class Clause:
 def clauses(
     spec: JobSpec, explained: Explained, presence: Mapping[str, str]
 ) -> list[Clause]:  # fmt: skip
-    """Return the conditions that the job has, or that rule a host out.
-
-    `presence` says in a word how each host is; those that are away are told by it.
-    """
+    """Return the conditions that the job has, or that rule a host out; `presence` by host."""
     remaining = {view.host for view, _ in explained}
     found: list[Clause] = []
     # Reasons that this table does not know stand for themselves, before the slots.
@@ -130,10 +127,7 @@ def unpaused(explained: Explained) -> Explained:
 
 
 def remedies(spec: JobSpec, explained: Explained, grace_s: float) -> list[str]:
-    """Return what would open further hosts to the job, one change at a time, best first.
-
-    A host that is asleep or busy counts as open: that passes.
-    """
+    """Return single changes that would open further hosts to the job, best first."""
     closed = [view for view, rs in explained if not all(reason.passing for reason in rs)]
     found: list[tuple[int, str]] = []
     for relax in _RELAXATIONS:
@@ -261,10 +255,7 @@ def _most(view: HostView, name: str) -> Any:
 
 
 def _so_much(views: Sequence[HostView], name: str, amount: float) -> str:
-    """Return how much a job might need there; what is free now as well where that is less.
-
-    All of a host's memory is hardly ever free, so it is no number to write into a manifest.
-    """
+    """Return how much a job might need there; what is free now as well where that is less."""
     free = max(_free(view, name) for view in views)
     if free >= amount * GIB:
         return f"{amount:g}"

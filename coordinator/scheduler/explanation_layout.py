@@ -45,10 +45,7 @@ def wished(why: Mapping[str, Any]) -> tuple[str, list[str]]:
 def alike(
     hosts: Sequence[Mapping[str, Any]], said: Iterable[str] = ()
 ) -> dict[tuple[str, ...], list[str]]:
-    """Return by the reasons against them the hosts, those together that have the same.
-
-    What no waiting ends comes first, as the coordinator tells it. What was `said` is left out.
-    """
+    """Return the hosts by the reasons against them, without those that were `said`."""
     known = frozenset(said)
     nothing = "nothing else is against it" if known else CAN
     found: dict[tuple[str, ...], list[str]] = {}

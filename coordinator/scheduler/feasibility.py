@@ -1,20 +1,61 @@
-"""Who may go where, as far as that does not depend on the moment: what a forecast begins with."""
+"""Which host may take which job now or later, and what a job waits for that none can take now.
+
+A host has to be waited for as long as the slowest of the reasons against it lasts, a job for the
+host that it may have soonest.
+"""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from broker.protocol.messages import WaitsFor
 from coordinator.jobs.plan_entries import JobSpec
-from coordinator.scheduler.awaiting import ORDER, What, what
 from coordinator.scheduler.estimates import Earlier
-from coordinator.scheduler.rules import HostView, Reason, reasons
+from coordinator.scheduler.judges import Judges
+from coordinator.scheduler.rules import HostView, Reason, kind_of, prefers_cuda, reasons
 
+What = Literal["quiet", "return", "data", "resume"]
+
+MOST_HOSTS: Final = 3  # that are named
 MOST_TEXTS: Final = 4
+# What passes sooner comes first; what somebody has to do, last.
+ORDER: Final[tuple[What, ...]] = ("quiet", "return", "data", "resume")
+_BY_REASON: Final[dict[str, What]] = {"barred": "resume", "no-data": "data", "offline": "return"}
 _MEMORY: Final = frozenset({"ram-now", "vram-now"})
+
+
+def what(reasons: Iterable[Reason]) -> What | None:
+    """Return what a host is waited for to do; none: something that lasts is against it."""
+    found = [*reasons]
+    if any(reason.lasts for reason in found):
+        return None
+    waits: Iterable[What] = (_BY_REASON.get(reason.code, "quiet") for reason in found)
+    return max(waits, key=ORDER.index, default="quiet")
+
+
+def soonest(found: Iterable[tuple[str, Iterable[Reason]]]) -> tuple[What | None, list[str]]:
+    """Return what a job waits for, and the hosts; none: no host can ever take it."""
+    hosts: dict[What, list[str]] = {}
+    for host, against in found:
+        if (one := what(against)) is not None:
+            hosts.setdefault(one, []).append(host)
+        if one in {"quiet", "return"}:
+            break
+    first = min(hosts, key=ORDER.index, default=None)
+    return first, hosts[first] if first else []
+
+
+def waits_for(first: What | None, hosts: Sequence[str]) -> WaitsFor | None:
+    """Return for what a job waits that does not come by itself, with the first of its hosts."""
+    if first not in {"data", "resume"}:
+        return None
+    more = len(hosts) > MOST_HOSTS
+    return WaitsFor.model_validate(
+        {"what": first, "hosts": tuple(hosts[:MOST_HOSTS]), "more": more}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +90,7 @@ class Fate:
 
 
 class Sorter:
-    """Finds out where jobs may go; jobs that are alike are looked at once."""
+    """Finds out where jobs may go; of jobs that are alike one is looked at."""
 
     def __init__(
         self, hosts: Mapping[str, HostView], at_work: Mapping[str, int], grace_s: float
@@ -58,24 +99,20 @@ class Sorter:
         self._hosts = hosts
         self._at_work = at_work
         self._grace_s = grace_s
-        self._by_name = any(
-            view.policy.allow_jobs or view.policy.deny_jobs for view in hosts.values()
-        )
-        self._known: dict[tuple[Any, ...], Fate] = {}
+        self._judges = Judges()
+        self._differing: dict[str, list[HostView]] = {}
+        self._known: dict[Hashable, Fate] = {}
 
     def fate(self, job: Waiting) -> Fate:
         """Return what becomes of a job."""
         spec = job.spec
-        in_grace = spec.needs.prefer_cuda and job.waited_s < self._grace_s
-        key = (
-            spec.model,
-            spec.needs,
-            spec.allowed_hosts,
-            spec.denied_hosts,
-            json.dumps(dict(spec.hyper), sort_keys=True),
-            spec.name if self._by_name else None,
-            in_grace,
-        )
+        if spec.model not in self._differing:
+            views = self._hosts.values()
+            self._differing[spec.model] = self._judges.differing(views, spec.model)
+        waits = prefers_cuda(spec) and job.waited_s < self._grace_s
+        verdicts = [self._judges.takes(spec, view) for view in self._differing[spec.model]]
+        own = "" if all(verdicts) else spec.job_id  # the reasons name its hyperparameters
+        key = kind_of(spec, waits=waits), own
         if key not in self._known:
             self._known[key] = self._look(spec, job.waited_s)
         return self._known[key]
@@ -100,9 +137,8 @@ class Sorter:
                     absent[_away(view, found)] += 1
                 texts.update({reason.text: 1 for reason in found if reason.lasts})
         against = tuple((absent or texts).most_common(MOST_TEXTS))
-        soonest = min(awaited, key=ORDER.index, default=None)
-        hosts = () if soonest is None else tuple(awaited[soonest])
-        return Fate(conditions, soonest, hosts, against)
+        first = min(awaited, key=ORDER.index, default=None)
+        return Fate(conditions, first, tuple(awaited[first]) if first else (), against)
 
 
 def _away(view: HostView, found: Sequence[Reason]) -> str:

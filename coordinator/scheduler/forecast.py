@@ -20,10 +20,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from coordinator.jobs.plan_entries import JobSpec
-from coordinator.scheduler.awaiting import What
 from coordinator.scheduler.durations import Expected, History
 from coordinator.scheduler.estimates import QUANTILES, Earlier, Estimate, Span
-from coordinator.scheduler.feasibility import Conditions, Fate, Sorter, Waiting
+from coordinator.scheduler.feasibility import Conditions, Fate, Sorter, Waiting, What
 from coordinator.scheduler.rules import HostView, choose
 
 MEDIAN: Final = 1  # in QUANTILES
@@ -125,11 +124,7 @@ def forecast(
     history: History,
     grace_s: float,
 ) -> Forecast:
-    """Return what is to be expected of all jobs.
-
-    Slots are counted by `held`, not by the views. Claim order is that of the coordinator: priority,
-    then age, then name.
-    """
+    """Return what is to be expected of all jobs; slots are counted by `held`."""
     hosts = {view.host: _with_room(view) for view in views}
     at_work = Counter(job.host for job in held if job.uses_slot)
     sorter = Sorter(hosts, at_work, grace_s)

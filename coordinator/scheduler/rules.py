@@ -1,7 +1,8 @@
 """Which host may take which job, and which one should: pure functions over what is known.
 
-`reasons` returns every reason that speaks against a host, in an operator's words; no reason means
-eligible. The decision (`choose`) asks the same function as the explanation (`fleet why`).
+`reasons` returns every reason against a host, in an operator's words; no reason means eligible. It
+has three parts, of the host, of the job's kind and of the job itself. Assignment, `fleet why` and
+the forecast ask these three and nothing else.
 
 What a host declares in the manifest and what it detects are intersected: the more restrictive wins.
 Free memory is what the newest heartbeat says, other people's processes counted.
@@ -19,8 +20,6 @@ from broker.protocol.messages import Capability, Gpu, Heartbeat
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec
 
 GIB: Final = 1024**3
-# What speaks against a job by its name, by its hyperparameters, or by what has become of it there.
-_OF_ONE_JOB: Final = frozenset({"allow-jobs", "deny-jobs", "hyper", "refused"})
 # What an operator lifts, by `fleet resume` or `fleet pause --off`, or by mounting a disk: the host
 # suits all the same.
 _NO_DATA: Final = "no-data"
@@ -119,99 +118,56 @@ def slots(capability: Capability, policy: HostPolicy) -> int:
     return capability.slots if policy.slots is None else min(policy.slots, capability.slots)
 
 
+def prefers_cuda(job: JobSpec) -> bool:
+    """Whether the job waits for a CUDA host for a while."""
+    return job.needs.prefer_cuda and not job.needs.require_cuda
+
+
+def kind_of(job: JobSpec, *, waits: bool) -> Hashable:
+    """Return what jobs have in common for which `of_kind` says the same of every host."""
+    return job.model, job.needs, job.allowed_hosts, job.denied_hosts, waits
+
+
 def reasons(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> tuple[Reason, ...]:
     """Return every reason against giving `job` to the host now; none means eligible.
 
     `waited_s` is for how long the job has been pending, `grace_s` for how long a `prefer_cuda` job
     waits for a CUDA host.
     """
-    return tuple(_against(job, view, waited_s, grace_s))
+    return tuple(_reasons(job, view, waited_s, grace_s))
+
+
+def _reasons(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterator[Reason]:
+    yield from of_host(view)
+    yield from of_kind(job, view, waited_s, grace_s)
+    yield from of_job(job, view)
+
+
+def of_host(view: HostView) -> Iterator[Reason]:
+    """Yield what speaks against giving the host any job now."""
+    yield from _by_presence(view)
+    yield from _by_people(view)
+    yield from _by_slots(view)
+
+
+def of_kind(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterator[Reason]:
+    """Yield what speaks against giving the host jobs of this kind, see `kind_of`."""
+    yield from _by_hosts(job, view)
+    yield from _by_trainer(job, view)
+    yield from _by_hardware(job, view)
+    yield from _by_memory(job, view)
+    yield from _by_grace(job, view, waited_s, grace_s)
+
+
+def of_job(job: JobSpec, view: HostView) -> Iterator[Reason]:
+    """Yield what speaks against this very job: its name, its hyperparameters."""
+    yield from _by_name(job, view)
+    yield from _by_hyper(job, view)
 
 
 def could_take(job: JobSpec, view: HostView, grace_s: float) -> bool:
     """Whether the host could take the job, now or once what holds it up has passed by itself."""
-    return all(reason.passing for reason in _against(job, view, grace_s, grace_s))
-
-
-def could_take_kind(job: JobSpec, view: HostView, grace_s: float) -> bool:
-    """Whether `could_take` holds for jobs of this kind, but for what is this very job's."""
-    found = _against(job, view, grace_s, grace_s)
-    return all(reason.passing or reason.code in _OF_ONE_JOB for reason in found)
-
-
-def could_with_data_take_kind(job: JobSpec, view: HostView, grace_s: float) -> bool:
-    """Whether `could_take_kind` holds once its prepared data is there."""
-    found = _against(job, view, grace_s, grace_s)
-    known = {_NO_DATA, *_OF_ONE_JOB}
-    return all(reason.passing or reason.code in known for reason in found)
-
-
-def could_ever_take_kind(job: JobSpec, view: HostView, grace_s: float) -> bool:
-    """Whether nothing that lasts speaks against jobs of this kind, but for this very job's."""
-    found = _against(job, view, grace_s, grace_s)
-    return not any(reason.lasts and reason.code not in _OF_ONE_JOB for reason in found)
-
-
-def lasting(view: HostView) -> Hashable:
-    """Return what hosts have in common for which the three above say the same.
-
-    But for jobs that name hosts.
-    """
-    capability, policy = view.capability, view.policy
-    return (
-        bool(view.revoked), bool(view.barred), bool(view.paused), view.slots() == 0,
-        frozenset(capability.trainers), capability.data_id is None,
-        tuple(gpu.vram_total_bytes for gpu in capability.gpus), view.free_vram_bytes() is None,
-        capability.physical_cores, capability.ram_total_bytes,
-        policy.cuda, policy.max_ram_gib, policy.max_vram_gib,
-    )  # fmt: skip
-
-
-# The same rules in three parts. A job is eligible at a host if the host is open, suits the job's
-# kind, takes the job itself, and has not refused it a moment ago.
-
-
-def is_open(view: HostView) -> bool:
-    """Whether the host takes any job now."""
-    return next(iter(_by_presence(view)), None) is None
-
-
-def kind_of(job: JobSpec, *, waits: bool) -> Hashable:
-    """Return what jobs have in common for which `suits_kind` says the same of every host."""
-    return job.model, job.needs, job.allowed_hosts, job.denied_hosts, waits
-
-
-def suits_kind(job: JobSpec, view: HostView, *, waits: bool) -> bool:
-    """Whether nothing speaks against the host for jobs of this kind.
-
-    `waits`: the job waits for a CUDA host, and its grace is not over.
-    """
-    for rule in (_by_hosts, _by_trainer, _by_hardware, _by_memory):
-        for _ in rule(job, view):
-            return False
-    return not waits or next(iter(_by_grace(job, view, 0.0, 1.0)), None) is None
-
-
-def takes(job: JobSpec, view: HostView) -> bool:
-    """Whether nothing speaks against this very job: neither its name nor its hyperparameters."""
-    reasons = (reason for rule in (_by_name, _by_hyper) for reason in rule(job, view))
-    return next(reasons, None) is None
-
-
-def prefers_cuda(job: JobSpec) -> bool:
-    """Whether the job waits for a CUDA host for a while."""
-    return job.needs.prefer_cuda and not job.needs.require_cuda
-
-
-def _against(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterator[Reason]:
-    yield from _by_presence(view)
-    yield from _by_hosts(job, view)
-    yield from _by_name(job, view)
-    yield from _by_trainer(job, view)
-    yield from _by_hyper(job, view)
-    yield from _by_hardware(job, view)
-    yield from _by_memory(job, view)
-    yield from _by_grace(job, view, waited_s, grace_s)
+    return all(reason.passing for reason in _reasons(job, view, grace_s, grace_s))
 
 
 def choose(
@@ -227,9 +183,7 @@ def choose(
     one that would not; then `last_host`, which may still have a checkpoint of it; then the host
     where the least memory is left over; then by name.
     """
-    eligible = [
-        view for view in views if next(_against(job, view, waited_s, grace_s), None) is None
-    ]
+    eligible = [view for view in views if not any(_reasons(job, view, waited_s, grace_s))]
     return min(eligible, key=lambda view: preferred(rank(job, view), last_host), default=None)
 
 
@@ -264,18 +218,9 @@ def _by_presence(view: HostView) -> Iterable[Reason]:
         yield Reason("refuses", text, passing=True)
     if view.twins:
         yield Reason("twins", _why_twins(view.capability), passing=True)
-    yield from _by_people(view)
     if view.online and view.joined and view.untold:
         text = "its agent has not taken the manifest's quiet hours yet (is it of this version?)"
         yield Reason("rules", text, passing=True)
-    slots = view.slots()
-    if slots == 0:
-        yield Reason("no-slots", "[hosts] gives it no slots")
-    elif view.free_slots() == 0:
-        busy = "its only slot is busy" if slots == 1 else f"all {slots} slots are busy"
-        yield Reason("busy", busy, passing=True)
-    for why in view.refused:
-        yield Reason("refused", f"refused a moment ago: {why}", passing=True)
 
 
 def _by_people(view: HostView) -> Iterable[Reason]:
@@ -287,6 +232,17 @@ def _by_people(view: HostView) -> Iterable[Reason]:
         yield Reason("snoozed", view.snoozed, passing=True)
     if view.paused:
         yield Reason("paused", view.paused)
+
+
+def _by_slots(view: HostView) -> Iterable[Reason]:
+    slots = view.slots()
+    if slots == 0:
+        yield Reason("no-slots", "[hosts] gives it no slots")
+    elif view.free_slots() == 0:
+        busy = "its only slot is busy" if slots == 1 else f"all {slots} slots are busy"
+        yield Reason("busy", busy, passing=True)
+    for why in view.refused:
+        yield Reason("refused", f"refused a moment ago: {why}", passing=True)
 
 
 def _why_twins(capability: Capability) -> str:

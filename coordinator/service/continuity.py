@@ -1,9 +1,8 @@
-"""Opens the ledger of a state folder, unless something there shows that it has lost its jobs.
+"""Opens the ledger of a state folder, unless it has lost jobs.
 
-Beside the ledger a small file tells the number of its newest event. It is written after each
-commit, so it may lag behind, and is never ahead: a ledger whose history ends earlier has lost its
-write-ahead log, or is an old copy. A copy that `fleet backup` made is known by its header, and is
-taken as it is.
+A small file beside the ledger holds the number of its newest event. It is written after each
+commit, so it may lag behind, never lead: a ledger that ends earlier has lost its write-ahead log,
+or is an old copy. A copy by `fleet backup` is known by its header, and is taken as it is.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from broker.errors import StorageError
-from coordinator.ledger.database import RESTORE, Found, found_at
+from coordinator.ledger.database import RESTORE, header, is_live
 from coordinator.ledger.ledger import FILE_NAME, Ledger
-from coordinator.service import receipt_key
+from coordinator.service.state_files import RECEIPT_KEY
 from coordinator.store.index_rows import INDEX
 from coordinator.store.store import BUNDLE
 
@@ -25,55 +25,44 @@ MARK: Final = "newest-event"
 _DIGITS: Final = 20
 
 
-class Mark:
-    """The number of the newest event that is in the ledger of `folder`.
+def _marked(path: Path) -> int:
+    """Return the number in the file; 0 when there is none, or it cannot be understood."""
+    try:
+        return int(path.read_bytes())
+    except (OSError, ValueError):
+        return 0
 
-    It is not flushed, and a disk that refuses it does no harm: it then lags behind.
-    """
 
-    def __init__(self, folder: Path) -> None:
-        """Touch nothing yet."""
-        self._path = folder / MARK
-
-    def read(self) -> int:
-        """Return the number; 0 when there is none, or it cannot be understood."""
-        try:
-            return int(self._path.read_bytes())
-        except (OSError, ValueError):
-            return 0
-
-    def note(self, event: int) -> None:
-        """Put down a number, in the place of the last one: always as many bytes."""
-        with contextlib.suppress(OSError):
-            try:
-                file = self._path.open("r+b", buffering=0)
-            except FileNotFoundError:
-                file = self._path.open("wb", buffering=0)
-            with file:
-                file.write(f"{event:0{_DIGITS}d}\n".encode())
+def _mark(path: Path, event: int) -> None:
+    """Overwrite the number. It is not flushed: a disk that refuses it only makes it lag behind."""
+    with contextlib.suppress(OSError):
+        if not path.exists():
+            path.touch()
+        with path.open("r+b", buffering=0) as file:
+            file.write(f"{event:0{_DIGITS}d}\n".encode())
 
 
 def open_ledger(
-    state: Path, make: Callable[[Path, Callable[[int], None]], Ledger], *, accept: bool = False
+    state: Path, make: Callable[..., Ledger] = Ledger, *, accept: bool = False
 ) -> Ledger:
-    """Return what `make` opens or creates, given the file and whom to tell of each newest event.
+    """Return the ledger that `make` opens or creates.
 
-    Raises `StorageError` with the remedy when the ledger is empty, or ends too early, though a
-    fleet with jobs was here; with `accept` such a ledger is taken as it is.
+    Raises `StorageError` with the remedy when it is empty, or ends too early, though a fleet with
+    jobs was here; with `accept` such a ledger is taken as it is.
     """
-    path, mark = state / FILE_NAME, Mark(state)
-    found, marked, traces = found_at(path), mark.read(), _traces(state)
-    if found is Found.NOTHING and (traces or marked) and not accept:
+    path, mark = state / FILE_NAME, state / MARK
+    found, marked, traces = header(path), _marked(mark), _traces(state)
+    if not found and (traces or marked) and not accept:
         raise _refusal(path, "is missing or empty", traces)
-    ledger = make(path, mark.note)
+    ledger = make(path, note=partial(_mark, mark))
     try:
         newest = ledger.newest_event()
-        if found is Found.LIVE and not accept:
+        if is_live(found) and not accept:
             _check(path, newest, marked, traces)
     except BaseException:
         ledger.close()
         raise
-    mark.note(newest)
+    _mark(mark, newest)
     return ledger
 
 
@@ -81,7 +70,7 @@ def _check(path: Path, newest: int, marked: int, traces: list[str]) -> None:
     # A key alone shows nothing here: it is made at the first start, before there is a job.
     if newest < marked:
         what = f"ends with event {newest}, and the coordinator has written {marked}"
-    elif newest == 0 and traces != [receipt_key.FILE_NAME] and traces:
+    elif newest == 0 and traces != [RECEIPT_KEY] and traces:
         what = "has no job"
     else:
         return
@@ -101,7 +90,7 @@ def _traces(state: Path) -> list[str]:
     models = state / "models"
     index = models / INDEX
     found = {
-        receipt_key.FILE_NAME: (state / receipt_key.FILE_NAME).exists(),
+        RECEIPT_KEY: (state / RECEIPT_KEY).exists(),
         f"models/{INDEX}": index.exists() and index.stat().st_size > 0,
         "models/": next(models.glob(f"*/*/{BUNDLE}"), None) is not None,
     }

@@ -1,4 +1,4 @@
-"""The way of a coordinator into its fleet: does at the broker what `Succession` decides."""
+"""A coordinator's way into its fleet: does at the broker what `Succession` decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coordinator.service.succession import Do, Step, Succession
 log = logging.getLogger("fleet.coordinator")
 
 
-class Entrance:
+class Entrance(Succession):
     """Stands between a link and a shell.
 
     `own` is what it says while it serves, `filters` what it then hears; the link itself subscribes
@@ -26,16 +26,11 @@ class Entrance:
         self, link: Link, topics: Topics, own: Holder, filters: Sequence[tuple[str, int]]
     ) -> None:
         """Begin without a connection."""
+        super().__init__(topics, own)
         self._link = link
         self._filters = filters
-        self._succession = Succession(topics, own)
-        self._holder = Outgoing(topics.holder(), encode(own), 1, retain=True)
+        self._said_holder = Outgoing(topics.holder(), encode(own), 1, retain=True)
         self._echo = topics.echo("coordinator")
-
-    @property
-    def serves(self) -> bool:
-        """Whether the fleet is ours, and the broker there."""
-        return self._succession.serves
 
     def publish(self, *messages: Outgoing) -> bool:
         """Hand messages to the link, as its `publish`; false, and nothing done, unless we serve."""
@@ -46,15 +41,11 @@ class Entrance:
 
         Raises `ConfigError` when another coordinator serves this fleet.
         """
-        return self._carry_out(self._succession.handle(event, now_s))
+        return self._carry_out(self.handle(event, now_s))
 
-    def on_time(self, now_s: float) -> None:
-        """Time has passed (monotonic)."""
-        self._carry_out(self._succession.on_time(now_s))
-
-    def next_deadline(self) -> float | None:
-        """Return when `on_time` is wanted (monotonic seconds), or none."""
-        return self._succession.next_deadline()
+    def passes(self, now_s: float) -> None:
+        """Do what is due (monotonic)."""
+        self._carry_out(self.on_time(now_s))
 
     def _carry_out(self, step: Step) -> bool:
         match step.do:
@@ -64,11 +55,11 @@ class Entrance:
                 self._link.drop(step.said)
                 return False
             case Do.ASK:
-                self._link.publish(Outgoing(self._echo, self._succession.word, 1))
+                self._link.publish(Outgoing(self._echo, self.word, 1))
             case Do.ENTER:
                 self._link.subscribe(self._filters)
             case Do.SERVE:
-                self._link.publish(self._holder)
+                self._link.publish(self._said_holder)
         if step.said:
             log.warning("%s", step.said)
         return step.do in {Do.PASS, Do.SERVE}

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from broker.clock import rfc3339
 from broker.errors import plain
-from broker.system.files import Disk
+from broker.system.files import RealDisk
 from coordinator.core.effects import (
     AnswerWithAttempts,
     AnswerWithCurves,
@@ -50,7 +50,7 @@ class Lookups:
     """Looks up. All methods raise `StorageError` where the ledger cannot be read."""
 
     def __init__(
-        self, ledger: Ledger, store: Store, logs: JobLogs, disk: Disk, keep_results_s: float
+        self, ledger: Ledger, store: Store, logs: JobLogs, disk: RealDisk, keep_results_s: float
     ) -> None:
         """Results that were set aside are kept for `keep_results_s`."""
         self._ledger = ledger

@@ -1,64 +1,195 @@
-"""The door at which Prometheus asks: a very small HTTP server, bounded in every way.
+"""The port at which Prometheus asks, and the ledger whose commits are timed; only with metrics.
 
-It answers `GET /metrics` and nothing else, one request a connection. Each connection has a thread
-of at most `CONNECTIONS`, and `DEADLINE_S` from its first byte to its last. Where it listens
-for this machine alone, a name of somebody else's in `Host` is refused: that may be made to point at
-this machine (DNS rebinding), and the scripts of its pages would then read along.
+Each connection has a thread, of at most `CONNECTIONS`, and `DEADLINE_S` from its first byte to its
+last. On a loopback address, a `Host` header with somebody else's name is refused: it may be made to
+point at this machine (DNS rebinding), and the scripts of its pages would then read the answer.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
+import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from ipaddress import ip_address
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler
 
-from broker.errors import ConfigError
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
-log = logging.getLogger("fleet.metrics")
+from broker.errors import ConfigError, StorageError
+from coordinator.faces.metrics import Tally
+from coordinator.jobs.jobs import Change
+from coordinator.jobs.records import Record
+from coordinator.ledger.ledger import Ledger
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 CONNECTIONS: Final = 8
 DEADLINE_S: Final = 5.0
-MAX_REQUEST_BYTES: Final = 8192
-_REASONS: Final = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found",
-                   405: "Method Not Allowed", 503: "Service Unavailable"}  # fmt: skip
-_NOT_OURS: Final = (
-    "these metrics are for this machine alone: ask for them by its address or as localhost;"
-    " behind a proxy, see docs/metrics.md\n"
-)
-_HINT: Final = "write it as HOST:PORT, such as 127.0.0.1:9464"
+
+Address = tuple[str, int]
+Readings = Sequence[Metric]
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
-    """Where to listen."""
+class MeteredLedger(Ledger):
+    """A ledger whose commits are timed and counted."""
 
-    host: str
-    port: int
+    def __init__(self, path: Path, note: Callable[[int], None], tally: Tally) -> None:
+        """Open it, as `Ledger` does."""
+        super().__init__(path, note=note)
+        self._tally = tally
+
+    def commit(self, changes: Sequence[Change | Record]) -> None:
+        """Commit, see `Ledger.commit`."""
+        begun_s = time.perf_counter()
+        try:
+            super().commit(changes)
+        except StorageError:
+            self._tally.commit_failures += 1
+            raise
+        if changes:
+            self._tally.on_commit(changes, time.perf_counter() - begun_s)
 
 
-def parse_door(text: str, *, plain: bool, source: str = "metrics") -> Door:
-    """Return the address in HOST:PORT.
+def parse_address(text: str, *, plain: bool, source: str = "[coordinator] metrics") -> Address:
+    """Return the host and the port in HOST:PORT.
 
-    Raises `ConfigError`, which names `source`, for what is none, and for one beyond this machine
-    unless that is meant (`plain`).
+    Raises `ConfigError`, which names `source`, for what is none, and for an address beyond this
+    machine unless that is meant (`plain`).
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"{source}: {text!r} is no address; {_HINT}")
+        raise ConfigError(
+            f"{source}: {text!r} is no address; write it as HOST:PORT, such as 127.0.0.1:9464"
+        )
     if not plain and not _is_loopback(host):
         raise ConfigError(
             f"{source}: {text!r} is beyond this machine, where everybody may read them, without"
             " TLS; have Prometheus scrape 127.0.0.1, or set metrics_plain = true on a network"
             " that you trust"
         )
-    return Door(host, int(port))
+    return host, int(port)
+
+
+class Scrapes(Collector):
+    """Serves `GET /metrics`.
+
+    `ask` has the deciding thread `metrics.read` and give the result to a future. Raises
+    `ConfigError` when the address cannot be listened on.
+    """
+
+    def __init__(self, address: Address, ask: Callable[[Future[Readings]], object]) -> None:
+        """Listen; `start` begins to answer."""
+        self.tally = Tally()
+        self._ask = ask
+        self._is_private = _is_loopback(address[0])
+        registry = CollectorRegistry()
+        registry.register(self)
+        self._metrics: WSGIApplication = make_wsgi_app(registry)
+        try:
+            self._server = _Server(address)
+        except OSError as error:
+            raise ConfigError(
+                f"metrics: {address[0]}:{address[1]}: {error.strerror or error}; choose another"
+                " address in [coordinator] metrics"
+            ) from None
+        self._server.set_app(self._answer)
+        self.port: int = self._server.server_address[1]
+
+    def open_ledger(self, path: Path, *, note: Callable[[int], None]) -> Ledger:
+        """Return a ledger whose commits are timed."""
+        return MeteredLedger(path, note, self.tally)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        threading.Thread(
+            target=self._server.serve_forever, name="fleet-metrics", daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """Listen no more; what is being answered is."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the readings. Raises TimeoutError when the coordinator is busy."""
+        readings: Future[Readings] = Future()
+        self._ask(readings)
+        return readings.result(DEADLINE_S - 1)
+
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        why = self._refusal(environ)
+        if not why:
+            try:
+                return self._metrics(environ, start_response)
+            except TimeoutError:
+                why = "503 the coordinator is busy"
+        start_response(why, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{why}\n".encode()]
+
+    def _refusal(self, environ: WSGIEnvironment) -> str:
+        host = environ.get("HTTP_HOST")
+        if self._is_private and host is not None and not _is_own_name(host):
+            return (
+                "403 these metrics are for this machine alone: ask for them by its address or as"
+                " localhost; behind a proxy, see docs/metrics.md"
+            )
+        return "" if environ["PATH_INFO"] == "/metrics" else "404 the metrics are at /metrics"
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing of each request."""
+
+
+class _Server(ThreadingWSGIServer):
+    def __init__(self, address: Address) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._room = threading.BoundedSemaphore(CONNECTIONS)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Bind, without asking the DNS for our name as `HTTPServer` does."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve it on a thread of its own, if there is room."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve it, for so long at most."""
+        end = threading.Timer(DEADLINE_S, _cut, [request])
+        end.daemon = True
+        end.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            end.cancel()
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that has gone, or was cut off."""
+
+
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _is_loopback(host: str) -> bool:
@@ -68,120 +199,10 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-class Scrapes:
-    """Serves one text. `text` is called for each request, on its thread; it may raise TimeoutError.
-
-    Raises `ConfigError` when the address cannot be listened on.
-    """
-
-    def __init__(self, door: Door, text: Callable[[], str], content_type: str) -> None:
-        """Listen; `start` begins to answer."""
-        self._text = text
-        self._is_private = _is_loopback(door.host)
-        self._type = content_type
-        self._room = threading.BoundedSemaphore(CONNECTIONS)
-        self._stopping = threading.Event()
-        family = socket.AF_INET6 if ":" in door.host else socket.AF_INET
-        try:
-            self._socket = socket.create_server((door.host, door.port), family=family, backlog=16)
-        except OSError as error:
-            raise ConfigError(
-                f"metrics: {door.host}:{door.port}: {error.strerror or error}; choose another"
-                " address in [coordinator] metrics"
-            ) from None
-        self._socket.settimeout(0.5)  # to see now and then whether to stop
-        self.port: int = self._socket.getsockname()[1]
-        self._thread = threading.Thread(target=self._accept, name="fleet-metrics", daemon=True)
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Listen no more; what is being answered is."""
-        self._stopping.set()
-        self._socket.close()
-
-    def _accept(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                connection, _ = self._socket.accept()
-            except TimeoutError:
-                continue
-            except OSError as error:
-                if not self._stopping.wait(0.5):  # out of descriptors, for one
-                    log.warning("metrics: %s", error.strerror or error)
-                continue
-            if not self._room.acquire(blocking=False):
-                connection.close()
-                continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        end_s = time.monotonic() + DEADLINE_S
-        try:
-            with connection, contextlib.suppress(OSError):
-                answer = self._answer(_head(connection, end_s))
-                connection.settimeout(max(0.01, end_s - time.monotonic()))
-                connection.sendall(answer)
-        finally:
-            self._room.release()
-
-    def _answer(self, head: bytes) -> bytes:
-        request, *fields = head.split(b"\r\n")
-        method, _, rest = request.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
-        if not rest.partition(b" ")[2].startswith(b"HTTP/1."):
-            return self._response(400, "no HTTP request\n")
-        if self._is_private and not all(map(_is_own_name, _hosts(fields))):
-            return self._response(403, _NOT_OURS)
-        if path != b"/metrics":
-            return self._response(404, "the metrics are at /metrics\n")
-        if method not in {b"GET", b"HEAD"}:
-            return self._response(405, "metrics are only read\n")
-        try:
-            text = self._text()
-        except TimeoutError:
-            return self._response(503, "the coordinator is busy\n")
-        return self._response(200, text, is_head=method == b"HEAD")
-
-    def _response(self, status: int, text: str, *, is_head: bool = False) -> bytes:
-        body = text.encode()
-        kind = self._type if status == 200 else "text/plain; charset=utf-8"
-        head = (
-            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
-        return head.encode() + (b"" if is_head else body)
-
-
-def _hosts(fields: Iterable[bytes]) -> Iterator[str]:
-    """Yield by what names it was asked for, without the ports."""
-    for field in fields:
-        name, _, value = field.partition(b":")
-        if name.strip().lower() == b"host":
-            host = value.strip().decode("latin-1").lower()
-            yield host.partition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
-
-
 def _is_own_name(host: str) -> bool:
+    """Whether a `Host` header cannot be made to point elsewhere: an address, or localhost."""
     try:
-        ip_address(host)
+        name = urlsplit(f"//{host}").hostname or ""
+        return name.removesuffix(".") == "localhost" or bool(ip_address(name))
     except ValueError:
-        return host.removesuffix(".") == "localhost"
-    return True  # nobody can make an address point elsewhere
-
-
-def _head(connection: socket.socket, end_s: float) -> bytes:
-    """Return the request's head, when it has come whole. Raises OSError when that is too long."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        left_s = end_s - time.monotonic()
-        if left_s <= 0 or len(data) > MAX_REQUEST_BYTES:
-            raise TimeoutError
-        connection.settimeout(left_s)
-        part = connection.recv(4096)
-        if not part:
-            raise ConnectionResetError
-        data += part
-    return data.partition(b"\r\n\r\n")[0]
+        return False

@@ -1,123 +1,48 @@
-"""The coordinator's shell: feeds the core, commits what it decides, performs what it asks for.
+"""The coordinator's shell: feeds the core, commits its changes, then has its effects performed.
 
-It decides nothing itself, and whatever it does it does through its `Surroundings` and the ledger,
-the store and the logs that it is given; so it runs in the simulation as it runs in the service.
+It decides nothing, and reaches the outside only by what it is given, so it runs in the simulation
+as it runs in the service.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import JsonValue
-
-from broker.clock import Now, Randomness, backoff_s, rfc3339
+from broker.clock import Now, backoff_s
 from broker.errors import StorageError
-from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing, Publish
-from broker.protocol.messages import OperatorResponse, encode
-from broker.protocol.topics import Topics
+from broker.protocol.events import Connected, Disconnected, Outgoing
+from broker.protocol.messages import encode
 from broker.system.address import IS_IT_THERE
-from broker.system.files import Disk
-from coordinator.core.authority import refusal
 from coordinator.core.effects import (
-    AppendIndex,
-    AppendLog,
-    ArtifactLost,
-    BundleRefused,
-    Collect,
-    Collected,
-    DropPart,
-    Effect,
-    FileBundles,
-    FindResults,
-    FinishPart,
     JournalRead,
-    KeepPoint,
-    LeavePart,
     ManifestChanged,
     ManifestRead,
     ManifestRefused,
-    OpenPart,
-    PartStored,
-    ReadManifest,
     ReloadAsked,
-    ResultsFound,
-    SendChunk,
-    ShellEvent,
-    StoreBundle,
-    Tell,
     Tick,
-    VerifyStored,
-    Warn,
-    WriteChunk,
 )
 from coordinator.core.reactor import Core
 from coordinator.core.state import MAX_ANSWERS, CoreSettings
-from coordinator.faces.face import Face
-from coordinator.jobs.aging import Aging
 from coordinator.jobs.jobs import Change
-from coordinator.jobs.plan_entries import Plan
-from coordinator.jobs.records import Record
 from coordinator.jobs.states import OF_PLAN, TROUBLE
 from coordinator.ledger.ledger import Ledger
-from coordinator.manifest.problems import ManifestError
-from coordinator.service.lookups import Lookups, Question, asked_by
+from coordinator.service.performer import Event, Performer, Retention, Surroundings
 from coordinator.store.joblog import JobLogs
-from coordinator.store.small_bundles import SmallBundles
-from coordinator.store.store import PARTS_KEPT_S, Store
-from coordinator.store.writer import Intake
+from coordinator.store.store import Store
+
+if TYPE_CHECKING:
+    from coordinator.faces.homeassistant import HomeAssistant
 
 log = logging.getLogger("fleet.coordinator")
 
 RELOAD_BASE_S: Final = 1.0
 RELOAD_CAP_S: Final = 30.0
-DAY_S: Final = 86_400.0
 
-Event = Connected | Disconnected | Incoming | ShellEvent
 # What is read of this machine's files is told when it changes, and no more.
 ONCE: Final = (JournalRead, ManifestChanged, ManifestRead, ManifestRefused, ReloadAsked)
 OF_MANIFEST: Final = (ManifestRead, ManifestRefused, ManifestChanged)  # it is read by the first two
-Schemas = Mapping[str, Mapping[str, JsonValue]]
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a shell may do to the outside.
-
-    `publish` hands messages to the link; `put` brings a local event to the next turn; `background`
-    has a slow function run elsewhere, `writing` one after the other on the thread of part files;
-    `read_plan` reads the manifest, given the known trainers' schemas, and raises `ManifestError`,
-    or returns none when there is no manifest; `reading` has that done, one after the other, on
-    another thread where a large one would hold up the turns; `keep` puts on the disk what a face
-    wants to find at its next start, nothing when that is empty; `tell` says to whoever manages the
-    service what was done.
-    """
-
-    topics: Topics
-    disk: Disk
-    rng: Randomness
-    new_id: Callable[[], str]
-    publish: Publish
-    put: Callable[[Event], object]
-    background: Callable[[Callable[[], None]], object]
-    writing: Callable[[Callable[[], None]], object]
-    read_plan: Callable[[Schemas], Plan | None]
-    keep: Callable[[bytes], object] = lambda _: None
-    tell: Callable[[str], object] = lambda _: None
-    reading: Callable[[Callable[[], None]], object] = lambda read: read()
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """For how long things are kept that nothing rests on any more; results: `CoreSettings`."""
-
-    events_s: float = 90 * DAY_S
-    events_per_job: int = 200
-    turned_away: int = 10_000  # commands of those who may not give any
-    parts_s: float = PARTS_KEPT_S
 
 
 class Shell:
@@ -132,21 +57,17 @@ class Shell:
         logs: JobLogs,
         now: Now,
         retention: Retention | None = None,
-        face: Face | None = None,
+        face: HomeAssistant | None = None,
     ) -> None:
         """Load the ledger. Raises `StorageError` when it cannot be read."""
         self._face = face
-        self._retention = retention or Retention()
-        self._now, self._aging = now, Aging(now)
         self._settings = settings
         self._around = around
         self._ledger = ledger
         self._store = store
-        self._logs = logs
-        self._intake = Intake(store, around.put, around.writing, around.background)
-        self._small = SmallBundles(store, around.put, around.background)
-        self._lookups = Lookups(ledger, store, logs, around.disk, settings.keep_results_s)
-        self._looking: set[str] = set()  # for artifacts in the store
+        self._performer = Performer(
+            around, ledger, store, logs, now, retention or Retention(), settings.keep_results_s
+        )
         self._session: str | None = None
         self._advised = False
         self._failures = 0
@@ -154,8 +75,8 @@ class Shell:
         self._waiting: dict[type[Event], Event] = {}  # for the ledger to take changes again
         self._again_s = 0.0  # when that is tried
         self._tries = 0
-        self._agree_index()
         self.core = self._new_core(now)
+        self._performer.keep_index(self.core.world.book.all())
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
         """Take some events, in one transaction; then perform what comes of them.
@@ -204,10 +125,9 @@ class Shell:
 
     def close(self) -> None:
         """Leave every part file as it is, for a later go, and close everything."""
-        if self._face is not None and (memory := self._face.last_memory()) is not None:
-            self._around.keep(memory)
-        self._intake.close()
-        self._logs.close()
+        if self._face is not None:
+            self._face.close()
+        self._performer.close()
         self._ledger.close()
 
     def _take(self, events: Sequence[Event], now: Now) -> None:
@@ -251,21 +171,14 @@ class Shell:
             return
         if changes:
             self._failures = 0
-        self._now = now
-        self._perform_all(effects)
+        self._performer.perform(effects, self.core, now)
         if log.isEnabledFor(logging.INFO):
             _tell(changes)
         if self._face is not None:
-            self._show(self._face, changes, now, active=bool(changes or effects))
-
-    def _show(
-        self, face: Face, changes: Sequence[Change | Record], now: Now, *, active: bool
-    ) -> None:
-        messages = face.turn(self.core.world, changes, now, active=active)
-        if (memory := face.take_memory()) is not None:
-            self._around.keep(memory)
-        if messages:
-            self._around.publish(*messages)
+            active = bool(changes or effects)
+            messages = self._face.turn(self.core.world, changes, now, active=active)
+            if messages:
+                self._around.publish(*messages)
 
     def _stand_back(self, error: StorageError, now: Now) -> None:
         """The ledger did not take a change: nothing of it happened. Go on from it in a while."""
@@ -275,7 +188,7 @@ class Shell:
         self._resume_s = now.mono_s + wait_s
 
     def _resume(self, now: Now) -> bool:
-        self._intake.do(None)
+        self._performer.leave_parts()
         old = self.core
         try:
             self.core = self._new_core(now)
@@ -305,159 +218,6 @@ class Shell:
 
     def _presence(self, status: Any) -> Outgoing:
         return Outgoing(self._around.topics.coordinator_status(), encode(status), 1, retain=True)
-
-    def _perform_all(self, effects: Sequence[Effect]) -> None:
-        """Say all that is to be said at once, then do the rest: `World.take_out` says why."""
-        said = [effect for effect in effects if isinstance(effect, Outgoing)]
-        if said:
-            self._around.publish(*said)
-        for effect in effects:
-            self._perform(effect)
-
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case Outgoing():
-                pass  # it is said already
-            case WriteChunk() | OpenPart() | FinishPart() | DropPart() | LeavePart():
-                self._intake.do(effect)
-            case StoreBundle():
-                self._small.add(effect)
-            case FileBundles(artifact_ids):
-                self._file_bundles(artifact_ids)
-            case AppendIndex(row):
-                self._append_index(row)
-            case VerifyStored(artifact_id):
-                self._look_for(artifact_id)
-            case AppendLog() | KeepPoint():
-                self._keep_word(effect)
-            case SendChunk():
-                self._send_chunk(effect)
-            case ReadManifest(client, request_id):
-                schemas = self.core.known_trainers()
-                self._around.reading(partial(self._reload, client, request_id, schemas))
-            case Collect(unreferenced, unfiled):
-                self._collect(unreferenced, unfiled)
-            case Tell() | Warn():
-                self._log(effect)
-            case _:
-                self._answer(effect)
-
-    def _keep_word(self, effect: AppendLog | KeepPoint) -> None:
-        if isinstance(effect, AppendLog):
-            self._logs.append(effect.job_id, effect.said, effect.at_s)
-        else:
-            self._logs.curves.add(effect.job_id, effect.told)
-
-    def _log(self, effect: Tell | Warn) -> None:
-        if isinstance(effect, Warn):
-            log.warning("%s", effect.text)
-        else:
-            log.info("%s", effect.text)
-            self._around.tell(effect.text)
-
-    def _answer(self, effect: Question) -> None:
-        """Look up what is asked for; where that cannot be read, say so, and go on."""
-        client, request_id = asked_by(effect)
-        try:
-            if isinstance(effect, FindResults):
-                found = self._lookups.results(effect.job_id, effect.held)
-                self._around.put(ResultsFound(effect, tuple(found)))
-                return
-            response = OperatorResponse(id=request_id, ok=True, data=self._lookups.data(effect))
-        except StorageError as error:
-            log.error("%s", error)
-            response = refusal(request_id, "refused", str(error))
-        topic = self._around.topics.operator_response(client)
-        self._around.publish(Outgoing(topic, encode(response)))
-
-    def _look_for(self, artifact_id: str) -> None:
-        # A report is repeated until it is answered: while a disk hangs one look waits for it.
-        if artifact_id not in self._looking:
-            self._looking.add(artifact_id)
-            self._around.background(partial(self._verify, artifact_id))
-
-    def _verify(self, artifact_id: str) -> None:
-        try:
-            size_bytes = self._store.verify(artifact_id)
-        finally:
-            self._looking.discard(artifact_id)
-        if size_bytes is None:
-            self._around.put(ArtifactLost(artifact_id))
-        else:
-            self._around.put(PartStored(artifact_id, size_bytes))
-
-    def _file_bundles(self, artifact_ids: Sequence[str]) -> None:
-        for artifact_id in artifact_ids:
-            try:
-                kept = self._ledger.bundle(artifact_id)
-            except StorageError as error:
-                log.error("%s", error)
-                self._around.put(BundleRefused(artifact_id))
-                continue
-            if kept is not None:
-                self._small.add(StoreBundle(artifact_id, kept.data, kept.model, kept.mode))
-
-    def _agree_index(self) -> None:
-        """Drop the rows that the ledger knows nothing of; the core appends those that it lacks."""
-        brought = self._ledger.brought()
-        try:
-            self._store.index.keep(brought.may_be)
-        except StorageError as error:
-            log.error("%s", error)
-
-    def _append_index(self, row: dict[str, Any]) -> None:
-        try:
-            self._store.index.append(row)
-        except StorageError as error:
-            log.error("%s", error)
-
-    def _send_chunk(self, effect: SendChunk) -> None:
-        try:
-            data = self._lookups.piece(effect)
-        except StorageError as error:
-            log.error("%s", error)
-            return  # it is asked for again
-        if data is None:
-            self._around.put(ArtifactLost(effect.artifact_id))
-        else:
-            self._around.publish(Outgoing(effect.topic, data, 0))
-
-    def _collect(self, unreferenced: Sequence[str], unfiled: frozenset[str]) -> None:
-        keep, wall_s = self._retention, self._aging.look(self._now)
-        results_s = self._settings.keep_results_s
-        lately = rfc3339(max(0.0, wall_s - results_s))
-        events = parts = 0
-        try:
-            # Files first: on a full disk the ledger takes nothing before there is room.
-            parts = self._store.collect_parts(keep.parts_s, wall_s)
-            self._store.collect_artifacts(
-                unreferenced, unfiled, results_s, wall_s,
-                # A result is kept so long from the requeue, however old it was by then.
-                spared=lambda: self._ledger.set_aside_since(lately),
-            )  # fmt: skip
-            older_than = rfc3339(wall_s - keep.events_s)
-            events = self._ledger.prune_events(keep.events_per_job, older_than)
-            events += self._ledger.prune_actions(older_than, MAX_ANSWERS, keep.turned_away)
-        except StorageError as error:
-            log.error("%s; old things are deleted another time", error)
-        sizes = ((one, self._store.size_bytes(one)) for one in unreferenced)
-        kept = {one: size_bytes for one, size_bytes in sizes if size_bytes is not None}
-        gone = len(unreferenced) - len(kept)
-        if events or parts or gone:
-            log.info("deleted %d old events, %d parts, %d artifacts", events, parts, gone)
-        self._around.put(Collected(kept))
-
-    def _reload(self, client: str | None, request_id: str, schemas: Schemas) -> None:
-        try:
-            plan = self._around.read_plan(schemas)
-        except ManifestError as error:
-            log.error("%s\nthe manifest has errors; the running plan is unchanged", error)
-            self._around.put(ManifestRefused(error.problems, client, request_id))
-            return
-        if plan is None:
-            log.warning("asked to reload, but there is no manifest")
-        else:
-            self._around.put(ManifestRead(plan, client, request_id))
 
 
 def _tell(changes: Sequence[object]) -> None:

@@ -1,19 +1,18 @@
 """Whether a coordinator may serve a fleet that another one has served: a machine without IO.
 
-A broker knows coordinators of one root by one name, and throws the first off when a second comes.
-So a coordinator looks before it does anything. Whoever serves has said so by a retained `Holder`:
-its installation and its process. No will touches that, unlike the status, so whoever has not served
-leaves it as it was, however it ends. If the holder is somebody else, and has not said goodbye, it
-is given time to come back; it does so by itself, which throws this one off, and then this one
-yields.
+A broker knows the coordinators of one root by one client id, and drops the first when a second
+connects. So a coordinator looks first. Whoever serves has published a retained `Holder`: its
+installation and its process. No will changes that, so a coordinator that never served leaves it as
+it was. If the holder is another coordinator and has not said goodbye, this one waits: the other
+reconnects by itself, which drops this one, and then this one yields.
 
-An earlier process of the same installation is nobody else: a lock on the state folder keeps two
-from running. But a process that has been the holder, and later finds another process of its own
-installation in its place, has met a clone of its whole machine, and takes it for somebody else.
+An earlier process of the same installation is no other: a lock on the state folder keeps two from
+running. But a process that was the holder, and later finds another process of its installation in
+its place, has met a clone of its machine.
 
-Who serves waits to hear its own `Holder`, which shows that the broker lets it say and hear that:
-one whose files are older drops it in silence, or ends the connection. A coordinator that has never
-come past that gives up in a while, for somebody to see.
+While it serves it waits for its own `Holder`, which shows that the broker's rights allow it: a
+broker with older files drops it silently, or ends the connection. A coordinator that has never come
+past that ends after a while.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from broker.protocol.events import Connected, Disconnected, Incoming
 from broker.protocol.messages import HOLDER, STATUS, Holder, decode
 from broker.protocol.topics import Topics
 
-WAIT_S: Final = 20.0  # a coordinator that was thrown off is back within a second or two
-ANSWER_S: Final = 5.0  # for a word to ourselves, and what is retained before it
+WAIT_S: Final = 20.0  # a coordinator that was dropped reconnects within a second or two
+ANSWER_S: Final = 5.0  # for our own message, and what is retained before it
 SUBSCRIBE_S: Final = 10.0
 HEARD_S: Final = 30.0  # for our own holder: what is retained of all hosts may come before
-DENIED_S: Final = 60.0  # a broker's cluster may refuse for as long as one of its nodes is away
+DENIED_S: Final = 60.0  # a cluster may refuse while one of its nodes is away
 
 
 class Do(Enum):
@@ -40,16 +39,16 @@ class Do(Enum):
 
     NOTHING = auto()
     PASS = auto()  # hand the event to the shell
-    ASK = auto()  # say `word` to ourselves
+    ASK = auto()  # publish `word` to ourselves
     ENTER = auto()  # subscribe to what a coordinator hears
-    SERVE = auto()  # say who holds the fleet, and hand the event to the shell
+    SERVE = auto()  # publish the holder, and hand the event to the shell
     DROP = auto()  # end the connection, for the next one
-    YIELD = auto()  # end, and start nothing again
+    YIELD = auto()  # end the program
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is to be done, and what is to be said to people."""
+    """What is to be done, and the message for people."""
 
     do: Do
     said: str = ""
@@ -57,7 +56,7 @@ class Step:
 
 class _Phase(Enum):
     AWAY = auto()
-    LOOKING = auto()  # until the word to ourselves is back: what is retained comes before
+    LOOKING = auto()  # until our own message is back: what is retained comes before it
     WAITING = auto()  # for the holder to come back
     ENTERING = auto()  # until the subscriptions are granted
     SERVING = auto()
@@ -68,10 +67,7 @@ _IN: Final = frozenset({_Phase.ENTERING, _Phase.SERVING})
 
 
 class Succession:
-    """Follows one coordinator's connections, `own` being what it says while it serves.
-
-    Times are monotonic seconds.
-    """
+    """Follows one coordinator's connections; `own` is its holder message. Times are monotonic."""
 
     def __init__(self, topics: Topics, own: Holder) -> None:
         """Begin without a connection."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.protocol.messages import Progress
-from broker.system.files import Disk, read
+from broker.system.files import RealDisk, read
 from coordinator.jobs.curve import MOST, Curve, Point, added, extended
 
 KEPT: Final = 256  # curves in memory
@@ -23,7 +23,7 @@ LINES: Final = MOST  # after the whole curve
 class CurveFiles:
     """Curves under `folder`, which is there."""
 
-    def __init__(self, folder: Path, disk: Disk) -> None:
+    def __init__(self, folder: Path, disk: RealDisk) -> None:
         """Prepare; files are read when they are asked for."""
         self._folder, self._disk = folder, disk
         self._known: OrderedDict[str, tuple[Curve | None, int]] = OrderedDict()

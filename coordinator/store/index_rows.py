@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from broker.system.files import Disk, read, write_atomically
+from broker.system.files import RealDisk, read, write_atomically
+from coordinator.jobs.jobs import Job
 from coordinator.store.partfile import storage
 
 INDEX: Final = "index.jsonl"
@@ -21,7 +22,7 @@ Key = tuple[str, str, str]  # job, attempt in decimal, artifact
 class IndexRows:
     """The rows of the index in `folder`. All methods raise `StorageError` when the disk refuses."""
 
-    def __init__(self, disk: Disk, folder: Path) -> None:
+    def __init__(self, disk: RealDisk, folder: Path) -> None:
         """Read the index; a last line that a crash has torn is cut off."""
         self._disk = disk
         self._folder = folder
@@ -41,12 +42,11 @@ class IndexRows:
         key = row_key(row)
         if key in self._keys:
             return
-        line = json.dumps(row, sort_keys=True, allow_nan=False)
         with storage(self._path):
             before_bytes = self._disk.size_bytes(self._path) or 0
             try:
                 with self._disk.open(self._path, "ab") as file:
-                    file.write(line.encode() + b"\n")
+                    file.write(row_line(row) + b"\n")
             except OSError:
                 # Half a row would spoil the next one. It is closed by now: as long as it is open
                 # it tries to write the rest, before anything else.
@@ -55,13 +55,10 @@ class IndexRows:
                 raise
         self._keys.add(key)
 
-    def keep(self, may_stay: Callable[[str, str, str], bool]) -> None:
-        """Delete the rows that may not stay, by job, attempt and artifact.
-
-        A ledger that was restored from a backup does not know the newest.
-        """
-        if not all(may_stay(*key) for key in self._keys):
-            self._write([line for key, line in self._rows() if may_stay(*key)])
+    def keep(self, attempts: Mapping[str, int]) -> None:
+        """Delete the rows of attempts that a restored ledger does not know; see `ended`."""
+        if not all(is_known(key, attempts) for key in self._keys):
+            self._write([line for key, line in self._rows() if is_known(key, attempts)])
 
     def compact(self, artifacts: Container[str]) -> None:
         """Leave one row for each job and each of these artifacts, the newest."""
@@ -96,9 +93,31 @@ def row_key(row: Mapping[str, Any]) -> Key:
     return str(row.get("job_id")), str(row.get("attempt")), str(row.get("artifact_id"))
 
 
-def _key_in(line: bytes) -> Key | None:
+def ended(jobs: Iterable[Job]) -> dict[str, int]:
+    """Return the newest attempt of each job that has ended, 0 without one."""
+    return {job.job_id: job.attempt - job.is_held for job in jobs}
+
+
+def is_known(key: Key, attempts: Mapping[str, int]) -> bool:
+    """Whether a row is of an attempt of its job that has ended."""
+    job_id, attempt, _ = key
+    return attempt.isdecimal() and 0 < int(attempt) <= attempts.get(job_id, 0)
+
+
+def row_line(row: Mapping[str, Any]) -> bytes:
+    """Return a row as a line, without its end."""
+    return json.dumps(row, sort_keys=True, allow_nan=False).encode()
+
+
+def row_in(line: bytes) -> dict[str, Any] | None:
+    """Return the row in a line; none when it has none."""
     with contextlib.suppress(ValueError):
         row = json.loads(line)
         if isinstance(row, dict):
-            return row_key(row)
+            return row
     return None
+
+
+def _key_in(line: bytes) -> Key | None:
+    row = row_in(line)
+    return None if row is None else row_key(row)

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from broker.protocol.loglines import LogLines, missing
-from broker.system.files import Disk, RealDisk, read, write_atomically
+from broker.system.files import RealDisk, read, write_atomically
 from coordinator.store.curve_files import CurveFiles
 
-MAX_OPEN_FILES: Final = 64
 MAX_ANSWER_BYTES: Final = 120_000
 LINE: Final = re.compile("([0-9]{1,10}) ([0-9]{1,15}) (.*)", re.DOTALL)  # number, ms, text
 CUT: Final = "..."  # the first line of a file whose beginning was let go
@@ -40,12 +38,11 @@ class LogTail:
 class JobLogs:
     """Logs under `folder`, each at most `max_bytes`: half of it is let go when it is full."""
 
-    def __init__(self, folder: Path, max_bytes: int, disk: Disk | None = None) -> None:
+    def __init__(self, folder: Path, max_bytes: int, disk: RealDisk | None = None) -> None:
         """Make the folder."""
         self._disk = disk or RealDisk()
         self._folder = folder
         self._max_bytes = max_bytes
-        self._open: OrderedDict[Path, IO[bytes]] = OrderedDict()
         self._disk.make_folder(folder)
         self.curves = CurveFiles(folder, self._disk)
 
@@ -55,10 +52,12 @@ class JobLogs:
         head = f"{max(0, round(at_s * 1000))}"  # ms: a tail with its times is no longer than it is
         text = "".join(f"{n} {head} {line}\n" for n, line in enumerate(said.lines, said.number))
         with contextlib.suppress(OSError):
-            file = self._file(path)
-            file.write(text.encode("utf-8", "replace"))
-            file.flush()
-            if file.tell() > self._max_bytes:
+            if self._disk.size_bytes(path) is None:
+                self._forget_older(path)
+            with self._disk.open(path, "ab") as file:
+                file.write(text.encode("utf-8", "replace"))
+                size_bytes = file.tell()
+            if size_bytes > self._max_bytes:
                 self._halve(path)
 
     def tail(self, job_id: str, attempt: int, lines: int) -> LogTail:
@@ -74,41 +73,17 @@ class JobLogs:
         kept = text.split("\n")[1 if start else 0 :]
         return _tail(kept, lines, cut=bool(start) or kept[0] == CUT)
 
-    def close(self) -> None:
-        """Close every file."""
-        while self._open:
-            _close(self._open.popitem()[1])
-
     def _path(self, job_id: str, attempt: int) -> Path:
         return self._folder / f"{job_id}.{attempt}.log"
 
-    def _file(self, path: Path) -> IO[bytes]:
-        if path not in self._open:
-            if self._disk.size_bytes(path) is None:
-                self._forget_older(path)
-            self._open[path] = self._disk.open(path, "ab")
-            if len(self._open) > MAX_OPEN_FILES:
-                _close(self._open.popitem(last=False)[1])
-        self._open.move_to_end(path)
-        return self._open[path]
-
     def _forget_older(self, path: Path) -> None:
         for older in self._disk.glob(self._folder, f"{path.name.split('.', 1)[0]}.*.log"):
-            if (file := self._open.pop(older, None)) is not None:
-                _close(file)
             self._disk.unlink(older)
 
     def _halve(self, path: Path) -> None:
-        _close(self._open.pop(path))
         kept = read(self._disk, path)[-self._max_bytes // 2 :]
         data = CUT.encode() + b"\n" + kept[kept.find(b"\n") + 1 :]
         write_atomically(self._disk, path, data, durable=False)
-
-
-def _close(file: IO[bytes]) -> None:
-    # A full disk refuses what is still buffered, too; the file is closed all the same.
-    with contextlib.suppress(OSError):
-        file.close()
 
 
 def _tail(kept: Sequence[str], most: int, *, cut: bool) -> LogTail:

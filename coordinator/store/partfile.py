@@ -1,7 +1,7 @@
-"""The part file of an artifact that is on its way in: written, hashed, made durable, sealed.
+"""The part file of an artifact that is on its way in, and the list of chunks that are in it.
 
-The list of chunks may lag behind the part file, never lead it: data is fsynced before the list that
-claims it is written.
+The list may lag behind the part file, never lead it: data is fsynced before the list that claims it
+is written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
@@ -17,24 +16,21 @@ from typing import IO, Final
 from broker.errors import StorageError
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import chunk_count
-from broker.system.files import Disk, write_atomically
+from broker.system.files import RealDisk, read, write_atomically
 
 SYNC_EVERY_BYTES: Final = 16 * 1024 * 1024
-CATCH_UP_BYTES: Final = 4 * 1024 * 1024  # at a time: whoever writes has more to do
 _BLOCK_BYTES: Final = 1024 * 1024
 
 
 class Part:
     """The part file of one artifact. All methods raise `StorageError` when the disk refuses.
 
-    One thread writes. Another may `sync` meanwhile, and what ends the part waits for it; when that
-    fails, so does the next write. The sha256 is taken along, as far as the file is whole from its
-    beginning: at the end little is left to read.
+    A disk that has failed once may have forgotten what it was given: nothing is claimed afterwards.
     """
 
     def __init__(
         self,
-        disk: Disk,
+        disk: RealDisk,
         path: Path,
         artifact_id: str,
         size_bytes: int,
@@ -49,76 +45,44 @@ class Part:
         self.chunk_bytes = chunk_bytes
         self._have = have
         self._unsafe_bytes = 0
-        self._syncing = threading.Lock()
-        self._claim: list[tuple[int, int]] | None = None  # what the next `sync` makes durable
-        self._failure: StorageError | None = None
-        self._digest = hashlib.sha256()
-        self._hashed_bytes = 0
+        self._has_failed = False
         with storage(path):
             there = disk.size_bytes(path) is not None
             self._file: IO[bytes] = disk.open(path, "r+b" if there else "w+b")
 
     def write(self, index: int, data: bytes) -> None:
-        """Write whole chunks, the first of which is `index`, to their place."""
-        offset = index * self.chunk_bytes
-        self._raise_failure()
+        """Write whole chunks to their place, from `index` on; `sync` after every 16 MiB."""
         with storage(self.path):
-            self._file.seek(offset)
+            self._file.seek(index * self.chunk_bytes)
             self._file.write(data)
-            self._have.add(index, index + chunk_count(len(data), self.chunk_bytes))
-            if offset == self._hashed_bytes:
-                self._digest.update(data)
-                self._hashed_bytes += len(data)
-            else:
-                self._catch_up(CATCH_UP_BYTES)
+        self._have.add(index, index + chunk_count(len(data), self.chunk_bytes))
         self._unsafe_bytes += len(data)
-
-    def wants_sync(self) -> bool:
-        """Whether much was written since the last `sync`; says so once, and is for the writer."""
-        if self._unsafe_bytes < SYNC_EVERY_BYTES or self._claim is not None:
-            return False
-        self._unsafe_bytes, self._claim = 0, list(self._have)
-        return True
+        if self._unsafe_bytes >= SYNC_EVERY_BYTES:
+            self.sync()
 
     def sync(self) -> None:
-        """Make the data durable, then the list of chunks that claims it.
-
-        Beside the thread that writes, only what `wants_sync` spoke of is claimed. A disk that has
-        failed once may have forgotten what it was given: that is never relied upon.
-        """
-        with self._syncing:
-            if self._file.closed:
-                return
-            claimed = list(self._have) if self._claim is None else self._claim
-            try:
-                with storage(self.path):
-                    self._disk.sync(self._file)
-                    self._disk.forget(self._file, self._hashed_bytes)
-                    listed = {
-                        "size_bytes": self.size_bytes,
-                        "chunk_bytes": self.chunk_bytes,
-                        "have": claimed,
-                    }
-                    list_path = self.path.with_suffix(".json")
-                    write_atomically(self._disk, list_path, json.dumps(listed).encode())
-            except StorageError as error:
-                self._failure = error
-                raise
-            finally:
-                self._claim = None
+        """Make the data durable, then the list of chunks that claims it."""
+        listed = {
+            "size_bytes": self.size_bytes,
+            "chunk_bytes": self.chunk_bytes,
+            "have": list(self._have),
+        }
+        try:
+            with storage(self.path):
+                self._disk.sync(self._file)
+                data = json.dumps(listed).encode()
+                write_atomically(self._disk, self.path.with_suffix(".json"), data)
+        except StorageError:
+            self._has_failed = True
+            raise
+        self._unsafe_bytes = 0
 
     def close(self) -> None:
         """Leave the part as it is, for a later go; closing twice does no harm."""
-        if self._failure is None:
-            self._claim = None
+        if not (self._has_failed or self._file.closed):
             with contextlib.suppress(StorageError):
                 self.sync()
         self._release()
-
-    def close_file(self) -> None:
-        """Close the file, so that it can be renamed everywhere."""
-        with self._syncing, storage(self.path):
-            self._file.close()
 
     def discard(self) -> None:
         """Delete the part."""
@@ -127,36 +91,44 @@ class Part:
             with contextlib.suppress(OSError):
                 self._disk.unlink(path)
 
+    def seal(self) -> str:
+        """Make the file durable and close it; return the sha256 of all of it, in hex."""
+        with storage(self.path):
+            self._disk.sync(self._file)
+            self._file.close()
+            return sha256_of(self._disk, self.path)[0]
+
     def _release(self) -> None:
         # A full disk refuses what is still buffered, too; the file is closed all the same.
-        with self._syncing, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
             self._file.close()
 
-    def seal(self) -> str:
-        """Flush everything to the disk and return the sha256 of the whole file, in hex."""
-        self._raise_failure()
-        with self._syncing, storage(self.path):
-            self._disk.sync(self._file)
-            self._catch_up(self.size_bytes)
-        return self._digest.hexdigest()
 
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise StorageError(str(self._failure))
+def listed_chunks(disk: RealDisk, path: Path, size_bytes: int, chunk_bytes: int) -> RangeSet:
+    """Return the chunks that are surely in a part file, if it is of this size and chunk size."""
+    try:
+        listed = json.loads(read(disk, path.with_suffix(".json")))
+        same = (listed["size_bytes"], listed["chunk_bytes"]) == (size_bytes, chunk_bytes)
+        ranges = [(int(start), int(stop)) for start, stop in listed["have"]]
+        on_disk_bytes = disk.size_bytes(path) or 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return RangeSet()
+    most = chunk_count(size_bytes, chunk_bytes)
+    inside = all(0 <= start < stop <= most for start, stop in ranges)
+    reached_bytes = max((stop for _, stop in ranges), default=0) * chunk_bytes
+    if not same or not inside or on_disk_bytes < min(size_bytes, reached_bytes):
+        return RangeSet()
+    return RangeSet(ranges)
 
-    def _catch_up(self, most_bytes: int) -> None:
-        """Hash what came before its turn, or was there already; it is read again for that."""
-        first = self._have.first_range()
-        whole_bytes = first[1] * self.chunk_bytes if first and first[0] == 0 else 0
-        end = min(whole_bytes, self.size_bytes, self._hashed_bytes + most_bytes)
-        if self._hashed_bytes < end:
-            self._file.seek(self._hashed_bytes)
-        while self._hashed_bytes < end:
-            block = self._file.read(min(_BLOCK_BYTES, end - self._hashed_bytes))
-            if not block:
-                return  # cut short behind our back: the hash will tell
-            self._digest.update(block)
-            self._hashed_bytes += len(block)
+
+def sha256_of(disk: RealDisk, path: Path) -> tuple[str, int]:
+    """Return the sha256 of a file, in hex, and its size in bytes. Raises OSError."""
+    digest, size_bytes = hashlib.sha256(), 0
+    with disk.open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+            size_bytes += len(block)
+    return digest.hexdigest(), size_bytes
 
 
 @contextlib.contextmanager

@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -26,37 +24,16 @@ from broker.file_names import is_plain
 from broker.protocol.messages import NoRoom
 from broker.sentences import size
 from broker.stream.ranges import RangeSet
-from broker.stream.stream import chunk_count
-from broker.system.files import Disk, RealDisk, read
+from broker.system.files import RealDisk
 from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.store.index_rows import IndexRows
-from coordinator.store.partfile import Part, storage
+from coordinator.store.partfile import Part, listed_chunks, sha256_of, storage
 
 BUNDLE: Final = "bundle.tar.zst"
 PARTS_KEPT_S: Final = 7 * 86_400.0  # a part that nothing was written to for so long is given up
 RESERVE_BYTES: Final = 64 * 1024 * 1024
-_BLOCK_BYTES: Final = 1024 * 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredInfo:
-    """An artifact in the store."""
-
-    artifact_id: str
-    path: Path
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A small artifact that has come whole, and where it belongs."""
-
-    artifact_id: str
-    data: bytes
-    model: str
-    mode: str
 
 
 class NoRoomError(StorageError):
@@ -76,11 +53,12 @@ class Store:
     """Artifacts under one root folder. Raises `StorageError` when the folder cannot be used."""
 
     def __init__(
-        self, root: Path, disk: Disk | None = None, reserve_bytes: int = RESERVE_BYTES
+        self, root: Path, disk: RealDisk | None = None, reserve_bytes: int = RESERVE_BYTES
     ) -> None:
         """Make the folders and find what is there. What is fetched leaves the reserve free."""
         self._disk = disk = disk or RealDisk()
         self._reserve_bytes = reserve_bytes
+        self.on_stored: Callable[[int], object] = lambda _: None  # told the size of what comes
         self._incoming = root / "incoming"
         self._models = root / "models"
         self._paths: dict[str, Path] = {}
@@ -129,7 +107,7 @@ class Store:
         part of another size starts over.
         """
         path = self._incoming / f"{_checked(_HEX, artifact_id)}.part"
-        have = _listed(self._disk, path, size_bytes, chunk_bytes)
+        have = listed_chunks(self._disk, path, size_bytes, chunk_bytes)
         missing_bytes = size_bytes - have.count() * chunk_bytes
         with storage(path):
             free_bytes = self._disk.free_bytes(self._incoming)
@@ -146,8 +124,8 @@ class Store:
         part = Part(self._disk, path, artifact_id, size_bytes, chunk_bytes, have)
         return part, RangeSet(have)
 
-    def finish(self, part: Part, model: str, mode: str) -> StoredInfo:
-        """Take a whole part into the store: hash, fsync, rename, fsync the folders.
+    def finish(self, part: Part, model: str, mode: str) -> Path:
+        """Take a whole part into the store, durably; return its path.
 
         Raises `BadStream` when it does not hash to its id; the part is deleted then.
         """
@@ -155,68 +133,49 @@ class Store:
         if part.seal() != part.artifact_id:
             part.discard()
             raise BadStream(f"artifact {part.artifact_id[:12]}: the bytes have another hash")
-        part.close_file()
         with storage(target):
-            self._disk.make_folder(target.parent)
-            self._disk.replace(part.path, target)
-            self._sync_names([target])
+            self._enter(part.artifact_id, part.path, target)
             self._disk.unlink(part.path.with_suffix(".json"))
-        self._paths[part.artifact_id] = target
-        return StoredInfo(part.artifact_id, target, part.size_bytes)
+        self.on_stored(part.size_bytes)
+        return target
 
-    def put(self, bundles: Sequence[Whole]) -> dict[str, BadStream | StorageError]:
-        """Put artifacts that are in memory into the store, durably.
+    def put(self, artifact_id: str, data: bytes, model: str, mode: str) -> None:
+        """Put an artifact that is in memory into the store, durably.
 
-        Returns why some were not taken, by their ids: `BadStream` when one does not hash to its id,
-        `StorageError` when the disk refuses. One flush serves many, so what waits goes together.
+        Raises `BadStream` when it does not hash to its id, `StorageError` when the disk refuses.
         """
-        refused: dict[str, BadStream | StorageError] = {}
-        targets: dict[str, tuple[Whole, Path]] = {}
-        for one in bundles:
-            if hashlib.sha256(one.data).hexdigest() != one.artifact_id:
-                refused[one.artifact_id] = BadStream("the bytes have another hash")
-            elif one.artifact_id not in self._paths:
-                try:
-                    target = self._target(one.artifact_id, one.model, one.mode)
-                    targets[one.artifact_id] = (one, target)
-                except BadStream as error:
-                    refused[one.artifact_id] = error
-        try:
-            self._put(list(targets.values()))
-        except StorageError as error:
-            refused |= dict.fromkeys(targets, error)
-        else:
-            self._paths |= {artifact_id: target for artifact_id, (_, target) in targets.items()}
-        return refused
-
-    def _put(self, bundles: Sequence[tuple[Whole, Path]]) -> None:
-        disk = self._disk
-        parts = [self._incoming / f"{one.artifact_id}.whole.part" for one, _ in bundles]
-        with storage(self._models), contextlib.ExitStack() as opened:
-            files = [opened.enter_context(disk.open(part, "wb")) for part in parts]
-            for file, (one, _) in zip(files, bundles, strict=True):
-                file.write(one.data)
-            for file in files:
-                disk.sync(file)
+        if hashlib.sha256(data).hexdigest() != artifact_id:
+            raise BadStream(f"artifact {artifact_id[:12]}: the bytes have another hash")
+        if artifact_id in self._paths:
+            return
+        target = self._target(artifact_id, model, mode)
+        part = self._incoming / f"{artifact_id}.whole.part"
         with storage(self._models):
-            for part, (_, target) in zip(parts, bundles, strict=True):
-                disk.make_folder(target.parent)
-                disk.replace(part, target)
-            self._sync_names([target for _, target in bundles])
+            with self._disk.open(part, "wb") as file:
+                file.write(data)
+                self._disk.sync(file)
+            self._enter(artifact_id, part, target)
+        self.on_stored(len(data))
+
+    def _enter(self, artifact_id: str, part: Path, target: Path) -> None:
+        """Give a whole file its place in the store."""
+        self._disk.make_folder(target.parent)
+        self._disk.replace(part, target)
+        self._sync_names(target)
+        self._paths[artifact_id] = target
 
     def _target(self, artifact_id: str, model: str, mode: str) -> Path:
         folder = _checked(_FOLDER, model) + "_" + _checked(_FOLDER, mode)
         return self._models / folder / _checked(_HEX, artifact_id) / BUNDLE
 
-    def _sync_names(self, targets: Sequence[Path]) -> None:
-        """Make new bundles' names durable, and those of their folders."""
-        folders = {target.parent.parent for target in targets}
-        new = folders - self._durable
-        for folder in (*(target.parent for target in targets), *sorted(folders)):
-            self._disk.sync_folder(folder)
-        if new:
+    def _sync_names(self, target: Path) -> None:
+        """Make a new bundle's name durable, and those of its folders."""
+        folder = target.parent.parent
+        self._disk.sync_folder(target.parent)
+        self._disk.sync_folder(folder)
+        if folder not in self._durable:
             self._disk.sync_folder(self._models)
-            self._durable |= new
+            self._durable.add(folder)
 
     def collect_parts(self, older_than_s: float, now_wall_s: float) -> int:
         """Delete part files that nothing was written to for so long; return how many."""
@@ -260,15 +219,13 @@ class Store:
 
         What is not whole is not known any more; the file is left to `fleet fsck`.
         """
-        path, digest, size_bytes = self._paths.get(artifact_id), hashlib.sha256(), 0
+        path = self._paths.get(artifact_id)
         if path is None:
             return None
-        with contextlib.suppress(OSError), self._disk.open(path, "rb") as file:
-            while block := file.read(_BLOCK_BYTES):
-                digest.update(block)
-                size_bytes += len(block)
-        if digest.hexdigest() == artifact_id:
-            return size_bytes
+        with contextlib.suppress(OSError):
+            digest, size_bytes = sha256_of(self._disk, path)
+            if digest == artifact_id:
+                return size_bytes
         del self._paths[artifact_id]
         return None
 
@@ -314,35 +271,6 @@ class Store:
 def is_checkpoint(path: Path) -> bool:
     """Whether a bundle of the store is a checkpoint, not a result."""
     return path.parent.parent.name.endswith(f"_{CHECKPOINTS}")
-
-
-def _listed(disk: Disk, path: Path, size_bytes: int, chunk_bytes: int) -> RangeSet:
-    """Return the chunks that are surely in a part file, if it is of this very artifact."""
-    chunks = chunk_count(size_bytes, chunk_bytes)
-    try:
-        listed = json.loads(read(disk, path.with_suffix(".json")))
-        was_bytes = int(listed["chunk_bytes"])
-        same = listed["size_bytes"] == size_bytes and was_bytes > 0
-        listed_ranges = [(int(start), int(stop)) for start, stop in listed["have"]]
-        on_disk_bytes = disk.size_bytes(path) or 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return RangeSet()
-    if not same:
-        return RangeSet()
-    most = chunk_count(size_bytes, was_bytes)
-    inside = all(0 <= start < stop <= most for start, stop in listed_ranges)
-    reached_bytes = max((stop for _, stop in listed_ranges), default=0) * was_bytes
-    if not inside or on_disk_bytes < min(size_bytes, reached_bytes):
-        return RangeSet()
-    if was_bytes == chunk_bytes:
-        return RangeSet(listed_ranges)
-    # The sender cuts it otherwise now: what counts are whole chunks of the new size.
-    found = RangeSet()
-    for start, stop in listed_ranges:
-        end_bytes = stop * was_bytes
-        last = chunks if end_bytes >= size_bytes else end_bytes // chunk_bytes
-        found.add(chunk_count(start * was_bytes, chunk_bytes), last)
-    return found
 
 
 def _checked(pattern: re.Pattern[str], name: str) -> str:

@@ -1,13 +1,12 @@
-"""The part files on a thread of their own: a slow disk holds nobody up who has something to say.
+"""Writes artifacts on threads of their own, so that a slow disk does not hold up the core.
 
-The deciding thread hands over what is to be done, and goes on; what has come of it comes back as
-events, in order. How much may wait here is bounded by the receivers' windows: a grant gives no room
-that is not written yet. `background` takes what is slower still: fsync, and the last check.
+The deciding thread hands over tasks; their outcomes come back as events, in order. Of uploads no
+more waits here than the receivers' windows allow; of small bundles `MAX_WAITING`. `background` has
+fsync, the last check, and small bundles.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections import deque
@@ -17,6 +16,8 @@ from typing import Final
 
 from broker.errors import BadStream, FleetError, StorageError
 from coordinator.core.effects import (
+    BundleFiled,
+    BundleRefused,
     DropPart,
     FinishPart,
     LeavePart,
@@ -25,6 +26,7 @@ from coordinator.core.effects import (
     PartOpened,
     PartStored,
     PartWritten,
+    StoreBundle,
     WriteChunk,
 )
 from coordinator.store.partfile import Part
@@ -33,9 +35,10 @@ from coordinator.store.store import NoRoomError, Store
 log = logging.getLogger("fleet.coordinator")
 
 TELL_BYTES: Final = 1024 * 1024
+MAX_WAITING: Final = 1000  # small bundles; each has some KiB, and less than a chunk
 
 Task = OpenPart | WriteChunk | FinishPart | DropPart | LeavePart
-Told = PartOpened | PartWritten | PartFailed | PartStored
+Told = PartOpened | PartWritten | PartFailed | PartStored | BundleFiled | BundleRefused
 
 
 class Intake:
@@ -56,6 +59,7 @@ class Intake:
         self._tasks: deque[Task | None] = deque()
         self._lock = threading.Lock()
         self._busy = False
+        self._bundles: deque[StoreBundle] = deque()
         # The writing thread's own:
         self._parts: dict[str, tuple[int, Part]] = {}
         self._written: dict[str, int] = {}
@@ -68,6 +72,28 @@ class Intake:
                 return
             self._busy = True
         self._writing(self._work)
+
+    def store(self, bundle: StoreBundle) -> None:
+        """Make a file of a bundle that the ledger keeps; `BundleFiled` or `BundleRefused` follows.
+
+        It is refused at once where so many wait that the disk must hang; the ledger has it still.
+        """
+        if len(self._bundles) >= MAX_WAITING:
+            self._put(BundleRefused(bundle.artifact_id))
+            return
+        self._bundles.append(bundle)
+        self._background(self._store_waiting)
+
+    def _store_waiting(self) -> None:
+        while self._bundles:
+            one = self._bundles.popleft()
+            try:
+                self._store.put(one.artifact_id, one.data, one.model, one.mode)
+            except (BadStream, StorageError) as error:
+                log.error("%s; the ledger keeps the bundle, and it is tried again", error)
+                self._put(BundleRefused(one.artifact_id))
+            else:
+                self._put(BundleFiled(one.artifact_id))
 
     def close(self) -> None:
         """Leave every part file as it is, for a later go; the writing thread has ended."""
@@ -136,8 +162,6 @@ class Intake:
             part.close()
             self._put(PartFailed(task.artifact_id, number, str(error)))
             return
-        if part.wants_sync():
-            self._background(partial(self._sync, part))
         written = self._written.get(task.artifact_id, 0) + len(task.data)
         self._written[task.artifact_id] = written
         if written >= TELL_BYTES:
@@ -148,14 +172,9 @@ class Intake:
         if written and artifact_id in self._parts:
             self._put(PartWritten(artifact_id, self._parts[artifact_id][0], written))
 
-    @staticmethod
-    def _sync(part: Part) -> None:
-        with contextlib.suppress(StorageError):  # the next write says it, or the last check
-            part.sync()
-
     def _finish(self, number: int, part: Part, task: FinishPart) -> None:
         try:
-            info = self._store.finish(part, task.model, task.mode)
+            self._store.finish(part, task.model, task.mode)
         except BadStream as error:
             part.close()
             log.warning("artifact %s: %s", task.artifact_id[:12], error)
@@ -165,4 +184,4 @@ class Intake:
             log.error("%s", error)
             self._put(PartFailed(task.artifact_id, number, str(error)))
         else:
-            self._put(PartStored(task.artifact_id, info.size_bytes))
+            self._put(PartStored(task.artifact_id, part.size_bytes))

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import ClassVar, Final
 
 from rich.text import Text
@@ -23,19 +22,18 @@ from textual.widgets import Input, Static
 from broker.errors import FleetError
 from broker.protocol.messages import AskCancel, AskDrain, AskRequeue, AskResume, Command
 from broker.sentences import printable
-from broker.system.machine import new_id, system_clock
-from coordinator.client.watcher import TIMEOUT_S, Unanswered, Watcher
+from broker.system.machine import new_id
+from coordinator.client.contact import Outage, Unreachable
+from coordinator.client.watcher import Watcher
 from coordinator.jobs.set_aside import set_aside
 from coordinator.top import headline, host_table, job_table
 from coordinator.top.detail import Detail, HostDetail, JobDetail
 from coordinator.top.dialogs import Confirm, Filter, Help
-from coordinator.top.grid import ABOVE, HOSTS, JOBS, Grid
-from coordinator.top.headline import Connection
 from coordinator.top.host_table import HostLine
 from coordinator.top.job_table import JobLine
-from coordinator.top.keys import Keys
+from coordinator.top.keys import Keys, OneKeyAtATime
 from coordinator.top.layout import BAD, BUSY, DIM, GOOD, WARN, Cell
-from coordinator.top.typed import OneKeyAtATime
+from coordinator.top.table import ABOVE, HOSTS, JOBS, FleetTable
 from coordinator.ui.terminal import Line
 from coordinator.ui.words import told
 
@@ -52,7 +50,6 @@ class Top(OneKeyAtATime):
     TITLE = "fleet top"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "show", "Show"),
         Binding("c", "cancel", "Cancel"),
         Binding("r", "requeue", "Requeue"),
         Binding("d", "drain", "Drain"),
@@ -73,9 +70,8 @@ class Top(OneKeyAtATime):
         self.watcher = watcher
         self.theme = LIGHT if light else DARK
         self._every_s = every_s
-        self._drawn: tuple[int, str, bool] | None = None
+        self._drawn: tuple[int, Outage | None] | None = None
         self._drawn_s = 0.0
-        self._link = self._look_at_link(None)
 
     def compose(self) -> ComposeResult:
         """Two lines, perhaps what is not as usual, two tables, keys."""
@@ -83,24 +79,8 @@ class Top(OneKeyAtATime):
         yield Static(id="counts", markup=False)
         yield Static(id="banner", markup=False)
         yield Static(id="pause", markup=False)
-        yield Grid[HostLine](
-            "hosts",
-            host_table.COLUMNS,
-            host_table.ORDERS,
-            host_table.KINDS,
-            host_table.is_of,
-            host_table.bears,
-            id=HOSTS,
-        )
-        yield Grid[JobLine](
-            "jobs",
-            job_table.COLUMNS,
-            job_table.ORDERS,
-            job_table.KINDS,
-            job_table.is_of,
-            job_table.bears,
-            id=JOBS,
-        )
+        yield FleetTable(host_table.TABLE, id=HOSTS)
+        yield FleetTable(job_table.TABLE, id=JOBS)
         yield Filter(id="filter", placeholder="text to look for", compact=True)
         yield Keys(compact=True, show_command_palette=False)
 
@@ -112,17 +92,17 @@ class Top(OneKeyAtATime):
         self.set_interval(self._every_s, self._draw_what_is_new)
 
     @property
-    def hosts(self) -> Grid[HostLine]:
+    def hosts(self) -> FleetTable[HostLine]:
         """The table of the hosts."""
-        return self.screen_stack[0].query_one(f"#{HOSTS}", Grid)
+        return self.screen_stack[0].query_one(f"#{HOSTS}", FleetTable)
 
     @property
-    def jobs(self) -> Grid[JobLine]:
+    def jobs(self) -> FleetTable[JobLine]:
         """The table of the jobs."""
-        return self.screen_stack[0].query_one(f"#{JOBS}", Grid)
+        return self.screen_stack[0].query_one(f"#{JOBS}", FleetTable)
 
     @property
-    def table(self) -> Grid[HostLine] | Grid[JobLine]:
+    def table(self) -> FleetTable[HostLine] | FleetTable[JobLine]:
         """The table that the keys are for: the one that had the focus last."""
         return self.hosts if self.screen_stack[0].focused is self.hosts else self.jobs
 
@@ -131,7 +111,7 @@ class Top(OneKeyAtATime):
     def _draw_what_is_new(self) -> None:
         if not self.screen_stack:
             return  # it ends
-        now = (self.watcher.version, self.watcher.why, self.watcher.connected)
+        now = (self.watcher.version, self.watcher.outage)
         if now != self._drawn or time.monotonic() - self._drawn_s >= IDLE_EVERY_S:
             self.draw()
 
@@ -141,15 +121,16 @@ class Top(OneKeyAtATime):
             self._draw()
 
     def _draw(self) -> None:
-        link = self._link = self._look_at_link(self._link)
-        seen, now_s = self.watcher.snapshot(), time.monotonic()
-        self._drawn, self._drawn_s = (seen.version, link.why, link.connected), now_s
+        outage, seen = self.watcher.outage, self.watcher.snapshot()
+        self._drawn, self._drawn_s = (seen.version, outage), time.monotonic()
         base = self.screen_stack[0]
         width = self.size.width - 2  # a blank on either side
-        base.query_one("#where", Static).update(self._text(headline.where(seen, link, width)))
+        base.query_one("#where", Static).update(
+            self._text(headline.where(seen, self.watcher, width))
+        )
         base.query_one("#counts", Static).update(self._text(headline.counts(seen, width)))
         for name, words in (
-            ("#banner", headline.trouble(seen, link, now_s)),
+            ("#banner", headline.trouble(seen, outage, self._drawn_s)),
             ("#pause", headline.pause(seen)),
         ):
             banner = base.query_one(name, Static)
@@ -160,15 +141,6 @@ class Top(OneKeyAtATime):
         self._share_the_height()
         if isinstance(self.screen, Detail):
             self.screen.refresh_facts()
-
-    def _look_at_link(self, before: Connection | None) -> Connection:
-        watcher = self.watcher
-        now = Connection(
-            watcher.address, watcher.topics.root, watcher.user, watcher.connected, watcher.why,
-            time.monotonic(), watcher.silent_s(),
-        )  # fmt: skip
-        same = before is not None and before.connected == now.connected
-        return replace(now, since_s=before.since_s) if same and before else now
 
     def _text(self, cells: list[Cell]) -> Text:
         colours = self.theme_variables
@@ -189,13 +161,13 @@ class Top(OneKeyAtATime):
 
     def on_resize(self, _event: events.Resize) -> None:
         """Share the height anew, and say in the first lines what fits."""
-        if self.screen_stack and self.screen_stack[0].query(Grid):
+        if self.screen_stack and self.screen_stack[0].query(FleetTable):
             self.draw()
 
     # Looking
 
-    def on_grid_opened(self) -> None:
-        """A row was clicked twice."""
+    def on_data_table_row_selected(self) -> None:
+        """A row was clicked that was selected before."""
         self.action_show()
 
     def action_show(self) -> None:
@@ -271,7 +243,7 @@ class Top(OneKeyAtATime):
         at = f" It is {line.row.state} on {line.row.host}." if line.row.host else ""
         self._confirm(
             f"Cancel {name}?{at}", "Cancel it", f"{name} is cancelled",
-            lambda: AskCancel(id=new_id(), job=line.key, expires_at=_soon()),
+            lambda: AskCancel(id=new_id(), job=line.key),
         )  # fmt: skip
 
     def action_requeue(self) -> None:
@@ -288,7 +260,7 @@ class Top(OneKeyAtATime):
             at += " It is kept for a while: `fleet show` says how it is fetched."
         self._confirm(
             f"Requeue {name}?{at}", "Requeue it", f"{name} is in the queue again",
-            lambda: AskRequeue(id=new_id(), job=line.key, expires_at=_soon()),
+            lambda: AskRequeue(id=new_id(), job=line.key),
         )  # fmt: skip
 
     def action_drain(self) -> None:
@@ -303,13 +275,13 @@ class Top(OneKeyAtATime):
             self._confirm(
                 f"Give {name} jobs again? It is\n{why}", "Resume it",
                 f"{name} is given jobs again",
-                lambda: AskResume(id=new_id(), host=name, expires_at=_soon()),
+                lambda: AskResume(id=new_id(), host=name),
             )  # fmt: skip
         else:
             self._confirm(
                 f"Drain {name}? It gets no new jobs; what it runs is finished there.", "Drain it",
                 f"{name} is drained",
-                lambda: AskDrain(id=new_id(), host=name, expires_at=_soon()),
+                lambda: AskDrain(id=new_id(), host=name),
             )  # fmt: skip
 
     def _job(self) -> JobLine | None:
@@ -337,14 +309,10 @@ class Top(OneKeyAtATime):
         try:
             await asyncio.wrap_future(self.watcher.ask(command))  # type: ignore[arg-type] # each is
         except FleetError as error:
-            title = "No answer" if isinstance(error, Unanswered) else "Not done"
+            title = "No answer" if isinstance(error, Unreachable) else "Not done"
             # No markup: "[broker]" in it is text.
             said = told(str(error))
             self.notify(said, title=title, severity="error", timeout=12, markup=False)
         else:
             self.notify(done)
             self.draw()
-
-
-def _soon() -> float:
-    return system_clock().wall_s + TIMEOUT_S

@@ -21,13 +21,14 @@ from coordinator.client.seen import HostSeen, Snapshot
 from coordinator.client.watcher import Watcher
 from coordinator.top import detail_pages
 from coordinator.top.keys import Keys
+from coordinator.ui.columns import Table
 from coordinator.ui.terminal import Line
 
 EVERY_S = 2.0
 DAY_S = 86_400.0
 MAX_PAGES = 20  # of a host's history
 
-Loader = Callable[[], Awaitable[Text | detail_pages.Rows]]
+Loader = Callable[[], Awaitable[Text | Table]]
 
 
 class Detail(ModalScreen[None]):
@@ -103,7 +104,7 @@ class Detail(ModalScreen[None]):
             self.run_worker(self._load(index))
 
     async def _load(self, index: int) -> None:
-        text: Text | detail_pages.Rows
+        text: Text | Table
         try:
             text = await list(self.loaders.values())[index]()
         except FleetError as error:
@@ -118,7 +119,7 @@ class Detail(ModalScreen[None]):
             scroll.scroll_end(animate=False)
 
     async def ask(self, request: Any) -> Any:
-        """Return the data of the coordinator's answer. Raises `AskedInVain`."""
+        """Return the data of the coordinator's answer. Raises `NotDone`."""
         return await asyncio.wrap_future(self.watcher.ask(request))
 
 
@@ -145,7 +146,7 @@ class JobDetail(Detail):
         """History, log, why."""
         return {"History": self._history, "Log": self._log, "Why": self._why}
 
-    async def _history(self) -> detail_pages.Rows:
+    async def _history(self) -> Table:
         return detail_pages.history(await self.ask(AskShow(id=new_id(), job=self._row.job_id)))
 
     async def _log(self) -> Text:
@@ -179,7 +180,7 @@ class HostDetail(Detail):
         """What happened on it."""
         return {"The last day": self._story}
 
-    async def _story(self) -> Text | detail_pages.Rows:
+    async def _story(self) -> Text | Table:
         since = system_clock().wall_s - DAY_S
         more, count = True, 0
         while more and count < MAX_PAGES:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from broker.protocol.messages import JobRow
@@ -16,7 +15,7 @@ from coordinator.jobs.set_aside import chance_words
 from coordinator.scheduler.explanation_layout import alike, waits, wished
 from coordinator.top.job_table import left, losses, took
 from coordinator.top.layout import spark
-from coordinator.ui.columns import Sentence
+from coordinator.ui.columns import Column, Table
 from coordinator.ui.terminal import ago, by, figure, local, short, size, state, told
 from coordinator.ui.words import rest
 
@@ -116,57 +115,16 @@ def host_facts(host: HostSeen, seen: Snapshot) -> Text:
     return _facts(lines)
 
 
-class Rows:
-    """Rows under titles; the last cell goes on below itself where it is long.
-
-    In a narrow window it begins below its row, together with the columns that do not fit.
-    """
-
-    def __init__(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Take rows as long as `titles`; their text is made fit to be read."""
-        shown = [[told(cell).strip().replace("\n", " ") for cell in row] for row in rows]
-        self._rows = [list(titles), *shown]
-        self._widths = [
-            max(len(row[index]) for row in self._rows) for index in range(len(titles) - 1)
-        ]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines."""
-        count = len(self._widths)
-        if self._start(count) + _LEAST > options.max_width:
-            while count > 1 and self._start(count) > options.max_width:
-                count -= 1
-        indent = self._start(count)
-        beside = indent + _LEAST <= options.max_width
-        for row in self._rows:
-            style = "dim" if row is self._rows[0] else ""
-            cells = zip(row[:count], self._widths)
-            first = "  ".join(f"{cell:<{width}}" for cell, width in cells)
-            rest = "  ".join(cell for cell in row[count:] if cell)
-            hanging = " " * (indent if beside else TITLE // 2)
-            room = max(_LEAST // 2, options.max_width - len(hanging))
-            wrapped = Sentence(rest).wrap(console, room) if rest else ()
-            parts = [one.plain.rstrip() for one in wrapped]
-            if beside and parts:
-                first += f"  {parts.pop(0)}"
-            for line in (first, *(hanging + part for part in parts)):
-                yield Text(line.rstrip(), style, no_wrap=True, overflow="ellipsis")
-
-    def _start(self, count: int) -> int:
-        """Return where what comes after so many columns begins."""
-        return sum(self._widths[:count]) + 2 * count
-
-
-def history(data: Mapping[str, Any]) -> Rows:
+def history(data: Mapping[str, Any]) -> Table:
     """Return what happened to a job, the newest first."""
     rows = [
         (local(event["at"]), event["event"], event["host"] or "", by(event), event["why"] or "")
         for event in reversed(data["events"])
     ]  # fmt: skip
-    return Rows(("AT", "EVENT", "HOST", "BY", "WHY"), rows)
+    return Table(_columns("HOST"), rows)
 
 
-def story(events: Sequence[Mapping[str, Any]]) -> Text | Rows:
+def story(events: Sequence[Mapping[str, Any]]) -> Text | Table:
     """Return what happened on a host, the newest first."""
     if not events:
         return Text("nothing in the last day")
@@ -176,7 +134,14 @@ def story(events: Sequence[Mapping[str, Any]]) -> Text | Rows:
          event["name"] or "", by(event), event["why"] or "")
         for event in reversed(events)
     ]  # fmt: skip
-    return Rows(("AT", "EVENT", "JOB", "BY", "WHY"), rows)
+    return Table(_columns("JOB"), rows)
+
+
+def _columns(of: str) -> tuple[Column, ...]:
+    return (
+        Column("AT", rank=3), Column("EVENT"), Column(of, rank=1), Column("BY", rank=2),
+        Column("WHY", least=_LEAST, wrap=True),
+    )  # fmt: skip
 
 
 def log(data: Mapping[str, Any]) -> Text:

@@ -4,40 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
 from broker.sentences import counted, span
-from coordinator.client.contact import SILENT_S
+from coordinator.client.contact import Outage
 from coordinator.client.seen import Snapshot
+from coordinator.client.watcher import Watcher
 from coordinator.scheduler.explanation_layout import no_room
 from coordinator.top.job_table import STYLES
 from coordinator.top.layout import BAD, DIM, GOOD, PLAIN, WARN, Cell
 
-PATIENCE_S = 3.0  # for the first words of a coordinator that is there
+PATIENCE_S = 3.0  # for the first connection
 MORE = " …"
 NAME_CHARS = 24  # of the plan's name
 _STATES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """How the connection is: to which broker, as whom, and since when (monotonic seconds).
-
-    `silent_s`: for how many seconds the coordinator has answered nothing.
-    """
-
-    address: str
-    root: str
-    user: str
-    connected: bool
-    why: str
-    since_s: float
-    silent_s: float = 0.0
-
-
-def where(seen: Snapshot, link: Connection, width: int) -> list[Cell]:
+def where(seen: Snapshot, watcher: Watcher, width: int) -> list[Cell]:
     """Return what the first line says: plan, broker, coordinator, who is looking, if that fits."""
     coordinator = seen.status.get("coordinator") or {}
     machine = str(coordinator.get("host") or "")
@@ -47,12 +31,12 @@ def where(seen: Snapshot, link: Connection, width: int) -> list[Cell]:
         [
             (0, ("fleet top", PLAIN)),
             (3, (_plan(seen), GOOD)),
-            (4, (f"  {link.address}", PLAIN if link.connected else BAD)),
-            (6, (f" {link.root}", DIM)),
+            (4, (f"  {watcher.address}", PLAIN if watcher.connected else BAD)),
+            (6, (f" {watcher.topics.root}", DIM)),
             (1, ("  coordinator", PLAIN)),
             (2, (f" {machine}".rstrip(), PLAIN)),
             (0, (state, GOOD if online else BAD)),
-            (5, (f"  {link.user}", DIM)),
+            (5, (f"  {watcher.user}", DIM)),
         ],
         width,
     )
@@ -98,27 +82,27 @@ def pause(seen: Snapshot) -> str:
     return "PAUSED: no new jobs begin; `fleet pause --off` lifts it" if seen.paused else ""
 
 
-def trouble(seen: Snapshot, link: Connection, now_s: float) -> str:
+def trouble(seen: Snapshot, outage: Outage | None, now_s: float) -> str:
     """Return what must not be overlooked; empty when all is well."""
-    since_s = now_s - link.since_s
-    if not link.connected:
-        if since_s < PATIENCE_S and not seen.version:
-            return ""
-        return (
-            f"NOT CONNECTED to the broker for {span(since_s)} ({link.why}); trying again."
-            " What you see is old"
-        )
-    if seen.coordinator is None:
-        waits = since_s < PATIENCE_S
-        return "" if waits else "NO COORDINATOR has been heard; start one: fleet coordinator"
-    if seen.coordinator.state == "offline":
-        how = "it was ended" if seen.coordinator.reason == "goodbye" else "its connection was lost"
-        return f"COORDINATOR OFFLINE ({how}); what runs goes on, nothing new begins"
-    if link.silent_s > SILENT_S:
-        return (
-            f"COORDINATOR SILENT for {span(link.silent_s)}, though it is online by its status;"
-            " its log says what keeps it. What you see may be old"
-        )
+    since_s = 0.0 if outage is None or outage.since_s is None else now_s - outage.since_s
+    match outage and outage.what:
+        case "broker" if seen.version or since_s >= PATIENCE_S:
+            why = outage.why if outage else ""
+            return (
+                f"NOT CONNECTED to the broker for {span(since_s)} ({why}); trying again."
+                " What you see is old"
+            )
+        case "coordinator":
+            is_ended = seen.coordinator and seen.coordinator.reason == "goodbye"
+            how = "it was ended" if is_ended else "its connection was lost"
+            return f"COORDINATOR OFFLINE ({how}); what runs goes on, nothing new begins"
+        case "answer" if seen.coordinator is None:
+            return "NO COORDINATOR has been heard; start one: fleet coordinator"
+        case "answer":
+            return (
+                f"COORDINATOR SILENT for {span(since_s)}, though it is online by its status;"
+                " its log says what keeps it. What you see may be old"
+            )
     if seen.summary is not None and (lack := seen.summary.no_room) is not None:
         words = no_room(lack.model_dump(), several=lack.jobs > 1)
         return f"LOW DISK: {counted(lack.jobs, 'finished job')} {words}"

@@ -23,6 +23,7 @@ from coordinator.top.layout import (
     meter,
     used,
 )
+from coordinator.top.table import Kind
 from coordinator.ui.terminal import ago, first_line, told
 
 # What the filter by state leads through.
@@ -199,3 +200,4 @@ COLUMNS: Final[tuple[Column[HostLine], ...]] = (
     Column("DEVICE", 16, _gpu_name, since=130, grows=1, most=24),
     Column("JOB", 15, _at_work, grows=4),
 )
+TABLE: Final[Kind[HostLine]] = Kind("hosts", COLUMNS, ORDERS, KINDS, is_of, bears)

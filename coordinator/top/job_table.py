@@ -15,8 +15,8 @@ from coordinator.jobs.curve import Curve
 from coordinator.jobs.set_aside import BELOW_CHANCE
 from coordinator.scheduler import explanation_layout
 from coordinator.top.layout import BAD, BUSY, DIM, GOOD, PLAIN, WARN, Cell, Column, bar, spark
-from coordinator.ui.job_order import by_activity
-from coordinator.ui.words import NO_HOST, first_line, score, seconds
+from coordinator.top.table import Kind
+from coordinator.ui.words import NO_HOST, by_activity, first_line, score, seconds
 from coordinator.ui.words import took as took_by
 
 STYLES: Final = {
@@ -207,3 +207,4 @@ COLUMNS: Final[tuple[Column[JobLine], ...]] = (
         grows=2, most=40, left_out=True, rank=5,
     ),
 )  # fmt: skip
+TABLE: Final[Kind[JobLine]] = Kind("jobs", COLUMNS, ORDERS, KINDS, is_of, bears)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.containers import Lines
-from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from broker.sentences import held
@@ -51,76 +48,58 @@ class Sentence(Text):
         return lines
 
 
-class _Lined(Table):
-    """A table of which rich draws the head, and each row of `body` is put together as a line.
+class Table:
+    """Rows below titles, no wider than where they are drawn: see `Column`.
 
-    rich takes half a millisecond for a row of ten cells, and of ten thousand hosts 5 s.
+    rich's own takes half a millisecond for a row of ten cells, and of ten thousand hosts 5 s.
     """
 
-    def __init__(self, **named: Any) -> None:
-        """See rich's."""
-        super().__init__(**named)
-        self.body: list[list[Text]] = []
+    def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> None:
+        """Take values or texts."""
+        self.columns = columns
+        self.rows = [[_cell(cell, one) for cell, one in zip(row, columns)] for row in rows]
+        self.caption = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the head and the lines; rich draws all of it where a row may not be one line."""
-        wide = _total(column.width or 0 for column in self.columns) > options.max_width
-        wraps = not all(column.no_wrap for column in self.columns)
-        if wide or wraps or self.caption or not all(map(_is_one_line, self.body)):
-            for row in self.body:
-                self.add_row(*row)
-            self.body = []
-        yield from super().__rich_console__(console, options)
-        for row in self.body if self.columns else ():
-            yield from self._line(console, row)
+        """Yield the lines."""
+        widths = fit(self.columns, self.rows, options.max_width)
+        yield self._line([Text(column.title, "bold") for column in self.columns], widths)
+        yield Text("─" * _total(widths.values()))
+        wraps = any(self.columns[index].wrap for index in widths)
+        for row in self.rows:
+            if wraps:
+                yield from self._wrapped(console, row, widths)
+            else:
+                yield self._line(row, widths)
+        if self.caption:
+            yield Text(self.caption, "dim italic")
 
-    def _line(self, console: Console, row: Sequence[Text]) -> Iterator[Segment]:
-        line = ""
-        for index, (cell, column) in enumerate(zip(row, self.columns)):
-            width, used = column.width or 0, cell.cell_len
+    def _wrapped(
+        self, console: Console, row: Sequence[Text], widths: Mapping[int, int]
+    ) -> Iterator[Text]:
+        """Yield the lines of a row, in which some cells go on."""
+        parts = {
+            index: row[index].wrap(console, width) if self.columns[index].wrap else [row[index]]
+            for index, width in widths.items()
+        }
+        for number in range(max(map(len, parts.values()))):
+            left = {index: lines[number] for index, lines in parts.items() if number < len(lines)}
+            yield self._line([left.get(index, Text()) for index in range(len(row))], widths)
+
+    def _line(self, row: Sequence[Text], widths: Mapping[int, int]) -> Text:
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for place, (index, width) in enumerate(widths.items()):
+            cell = row[index]
+            used = cell.cell_len
             if used > width:
-                cell = cell.copy()  # noqa: PLW2901 - it is the table's own
+                cell = cell.copy()
                 cell.truncate(width, overflow="ellipsis")
                 used = cell.cell_len
             blanks = " " * (width - used)
-            before, after = (blanks, "") if column.justify == "right" else ("", blanks)
-            line += " " * GAP * (index > 0) + before
-            if cell.style or cell.spans:
-                yield Segment(line)
-                yield from Text().append_text(cell).render(console)
-                line = after
-            else:
-                line += cell.plain + after
-        yield Segment(line)
-        yield Segment.line()
-
-
-def _is_one_line(row: Iterable[Text]) -> bool:
-    return all(cell.plain.isprintable() for cell in row)
-
-
-def make_table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], window: int) -> Table:
-    """Return a plain table that is no wider than `window`, in characters."""
-    made = _Lined(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-        collapse_padding=True,
-    )
-    cells = [[_cell(cell, one) for cell, one in zip(row, columns)] for row in rows]
-    widths = fit(columns, cells, window)
-    for index, column in enumerate(columns):
-        if index in widths:
-            made.add_column(
-                column.title,
-                justify="right" if column.right else "left",
-                no_wrap=not column.wrap,
-                overflow="fold" if column.wrap else "ellipsis",
-                width=widths[index],
-            )
-    made.body = [[row[index] for index in widths] for row in cells]
-    return made
+            is_right = self.columns[index].right
+            line.append(" " * GAP * (place > 0) + blanks * is_right)
+            line.append_text(cell).append("" if is_right else blanks)
+        return line
 
 
 def fit(columns: Sequence[Column], cells: Sequence[Sequence[Text]], window: int) -> dict[int, int]:
@@ -165,4 +144,5 @@ def _total(widths: Iterable[int]) -> int:
 def _cell(value: Any, column: Column) -> Text:
     if isinstance(value, Text):
         return value
-    return (Sentence if column.wrap else Text)(told(str(value)))
+    said = told(str(value))
+    return Sentence(said) if column.wrap else Text(" ".join(said.splitlines()))

@@ -12,19 +12,21 @@ import functools
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import click
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
 
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
+from coordinator.ui import terminal
 from coordinator.ui.options import client_options, json_option
 from coordinator.ui.words import print_json, print_json_line, say
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from coordinator.client.client import OperatorClient
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,7 +74,6 @@ def _show_once(view: View, *, as_json: bool) -> int:
     if as_json:
         print_json(data)
         return view.code(data)
-    from coordinator.ui import terminal
 
     terminal.put(terminal.console(), view.draw(data))
     return view.code(data)
@@ -122,8 +123,6 @@ class _Screen:
         if self._as_json:
             print_json_line(data)
         else:
-            from coordinator.ui import terminal
-
             if self._shown is not None:
                 click.echo()
             terminal.put(terminal.console(), view.draw(data))
@@ -141,11 +140,9 @@ class _Terminal(_Screen):
     """The whole window, drawn again at every look; the last of it stays behind at the end."""
 
     def __init__(self) -> None:
-        super().__init__(as_json=False)
         from rich.live import Live
 
-        from coordinator.ui import terminal
-
+        super().__init__(as_json=False)
         self._console = terminal.console()
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._title = shlex.join(["fleet", *sys.argv[1:]])
@@ -158,15 +155,11 @@ class _Terminal(_Screen):
         return self
 
     def __exit__(self, *_: object) -> None:
-        from coordinator.ui import terminal
-
         self._live.stop()
         terminal.put(self._console, self._parts)
 
     def show(self, data: Any, view: View) -> None:
         """Draw it, changed or not: times that are relative go on."""
-        from coordinator.ui import terminal
-
         drawn = list(view.draw(data))
         self._parts = [terminal.Line(part) if isinstance(part, str) else part for part in drawn]
         self._as_of = time.strftime("%H:%M:%S")
@@ -178,9 +171,33 @@ class _Terminal(_Screen):
         self._draw(f"{why.splitlines()[0]}{old}", "red")
 
     def _draw(self, words: str, style: str) -> None:
-        from coordinator.ui.window import Window
-
         self._live.update(Window(self._title, words, style, self._parts), refresh=True)
+
+
+class Window:
+    """A line on top with what it is and how it stands (`words`, in a style), then the parts."""
+
+    def __init__(
+        self, title: str, words: str, style: str, parts: Sequence[RenderableType]
+    ) -> None:  # fmt: skip
+        """Draw nothing yet."""
+        self._head = Text(title, "bold").append(f"  {words}", style)
+        self._parts = parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield as many lines as fit, and how many do not."""
+        yield self._head
+        yield Text()
+        inner = options.update(height=None)
+        lines = console.render_lines(Group(*self._parts), inner, pad=False)
+        taken = len(console.render_lines(self._head, inner, pad=False)) + 1
+        room = max(1, (options.height or console.height) - taken)
+        shown = lines if len(lines) <= room else lines[: room - 1]
+        for line in shown:
+            yield from line
+            yield Segment.line()
+        if more := len(lines) - len(shown):
+            yield Text(f"… {more} more lines; a higher window shows them", "dim", no_wrap=True)
 
 
 def _screen(*, as_json: bool) -> _Screen:

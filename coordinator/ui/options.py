@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from broker.errors import ConfigError
-from coordinator.client.patience import USUAL_S
+from coordinator.client.contact import USUAL_S
+from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.candidates import complete_host, complete_job
-from coordinator.ui.exit_codes import EXIT_REFUSED
 
 if TYPE_CHECKING:
     from broker.system.address import Address

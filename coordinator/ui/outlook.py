@@ -1,248 +1,26 @@
-"""Predictions for the verbs: what is asked of the coordinator for them, and how they are told.
-
-The plan is played through here and not by the coordinator, which has heartbeats to listen to.
-"""
+"""How predictions are told, to people and to scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
-
-from broker.errors import RemoteError
-from broker.protocol.messages import AskAttempts, AskPlan, Capability, Heartbeat, TrainerInfo
 from broker.sentences import counted
 from broker.sentences import span as words_of_span
-from broker.system.machine import new_id
-from coordinator.jobs import host_paging
-from coordinator.jobs.plan_entries import HostPolicy, JobSpec, policy_from_dict, spec_from_dict
-from coordinator.scheduler.awaiting import MOST_HOSTS, ORDER, What
-from coordinator.scheduler.durations import History, default_epochs
-from coordinator.scheduler.estimates import Earlier, Span
-from coordinator.scheduler.feasibility import Waiting
-from coordinator.scheduler.forecast import Forecast, Held, Outlook, forecast
-from coordinator.scheduler.rules import HostView
+from coordinator.scheduler.estimates import Span
+from coordinator.scheduler.feasibility import MOST_HOSTS, ORDER, What
+from coordinator.scheduler.forecast import Forecast, Outlook
+from coordinator.ui import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from coordinator.client.client import OperatorClient
 
-LIVE: Final = ("pending", "claimed", "running")
-HISTORY: Final = 4000  # attempts that a prediction rests on
 SOON_S: Final = 5.0
 BY_THE_WAY: Final = 2000  # unfinished jobs up to which `fleet status` predicts without being asked
 HOSTS_BY_THE_WAY: Final = 500  # likewise: each is asked for all that it is
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A job of the running plan, as the coordinator tells it: `row` has the rest of it."""
-
-    spec: JobSpec
-    row: Mapping[str, Any]
-
-    def waiting(self, spec: JobSpec | None = None) -> Waiting:
-        """Return it as a job to be placed, with another spec if there is one."""
-        row = self.row
-        return Waiting(
-            spec or self.spec,
-            row["created_at"],
-            row.get("waited_s", 0.0),
-            row.get("ready_in_s", 0.0),
-            row["host"],
-            tuple(sorted(row.get("refused", {}).items())),
-            _earlier(row),
-        )
-
-    def held(self) -> Held:
-        """Return it as a job that a host is at."""
-        row = self.row
-        return Held(
-            self.spec,
-            row["host"],
-            row["elapsed_s"],
-            row.get("share"),
-            row.get("eta_s"),
-            row["uses_slot"],
-            _earlier(row),
-            is_stuck=bool(row.get("no_room")),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """All that a prediction is made of, at one moment.
-
-    A `paused` fleet is predicted as if it went on now. `policies` are those in force, of each host
-    that is known or that the plan names, `known` the names of the former. `plans_grace_s` is none
-    where `grace_s` is the coordinator's own, whatever a plan says.
-    """
-
-    jobs: Sequence[Planned]
-    views: Sequence[HostView]
-    history: History
-    grace_s: float
-    plans_grace_s: float | None = None
-    name: str = ""
-    policies: Mapping[str, HostPolicy] = field(default_factory=dict)
-    known: frozenset[str] = frozenset()
-    paused: bool = False
-
-    def held(self) -> list[Held]:
-        """Return the jobs that hosts are at."""
-        return [job.held() for job in self.jobs if job.row["state"] in {"claimed", "running"}]
-
-    def forecast(self) -> Forecast:
-        """Return what is to be expected of the running plan."""
-        waiting = [
-            job.waiting()
-            for job in self.jobs
-            if job.row["state"] == "pending" and job.row["in_plan"]
-        ]
-        return self.predict(waiting, self.views, self.grace_s)
-
-    def predict(
-        self, waiting: Sequence[Waiting], views: Sequence[HostView], grace_s: float
-    ) -> Forecast:
-        """Return what is to be expected if these jobs were to be placed, on hosts such as these."""
-        found = forecast(waiting, self.held(), views, self.history, grace_s)
-        return replace(found, paused=self.paused)
-
-
-def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
-    """Ask the coordinator for the jobs in `states`, the hosts, and what is over.
-
-    Raises what `OperatorClient.ask` does, and `RemoteError` for an answer that makes no sense.
-    """
-    try:
-        jobs, said = _plan(client, states)
-        views, policies, known = _hosts(client)
-        grace_s, plans_grace_s = said["grace_s"], said["plans_grace_s"]
-    except (ValidationError, ValueError, KeyError, TypeError) as error:
-        raise RemoteError(f"the coordinator's answer cannot be used: {error!r}"[:300]) from None
-    wanted = AskAttempts(id=new_id(), ends=("completed",))
-    past = History(attempts(client, wanted, HISTORY), epochs_by_default(views))
-    return Picture(
-        jobs, views, past, grace_s, plans_grace_s, said["name"], policies, known,
-        paused=bool(said["paused"]),
-    )  # fmt: skip
-
-
-def epochs_by_default(views: Iterable[HostView]) -> dict[tuple[str, str], float]:
-    """Return the epochs of a job that sets none, by model and host, as the hosts announce them.
-
-    By model and "": where the host is not known any more.
-    """
-    from coordinator.manifest.builtin import builtin_trainers
-
-    found: dict[tuple[str, str], float] = {}
-    by_set: dict[int, dict[str, float]] = {}  # many hosts have one: see `views_of`
-    for view in views:
-        trainers = view.capability.trainers
-        if (epochs := by_set.get(id(trainers))) is None:
-            epochs = by_set[id(trainers)] = {
-                model: default_epochs(trainer.hyper_schema) for model, trainer in trainers.items()
-            }
-        for model, most in epochs.items():
-            found[model, view.host] = found[model, ""] = most
-    for model, schema in builtin_trainers().items():
-        found[model, ""] = default_epochs(schema)
-    return found
-
-
-def attempts(
-    client: OperatorClient, wanted: AskAttempts, most: int | None = None
-) -> list[dict[str, Any]]:
-    """Return attempts that have ended, newest first: all, or about as many as `most`."""
-    found: list[dict[str, Any]] = []
-    before = wanted.before
-    while most is None or len(found) < most:
-        page = client.ask(wanted.model_copy(update={"id": new_id(), "before": before}))
-        found += page["attempts"]
-        before = page["next"]
-        if before is None:
-            break
-    return found
-
-
-def _plan(client: OperatorClient, states: Sequence[Any]) -> tuple[list[Planned], Mapping[str, Any]]:
-    """Return the jobs in `states`, and what the last page says of the plan as a whole."""
-    jobs: dict[str, Planned] = {}  # a job that moves while we page may come twice
-    offset: int | None = 0
-    while True:
-        page = client.ask(AskPlan(id=new_id(), states=tuple(states), offset=offset or 0))
-        for row in page["jobs"]:
-            spec = spec_from_dict(row["spec"])
-            jobs[spec.job_id] = Planned(spec, row)
-        offset = page["next"]
-        if offset is None:
-            return list(jobs.values()), page
-
-
-def _hosts(
-    client: OperatorClient,
-) -> tuple[list[HostView], dict[str, HostPolicy], frozenset[str]]:
-    """Return the hosts that have said what they are, the policies of all, and who is known.
-
-    There are some that have yet to say it, and some that only the ledger or the plan names.
-    """
-    views: list[HostView] = []
-    policies: dict[str, HostPolicy] = {}
-    known: set[str] = set()
-    for page in client.host_pages(absent=True):
-        rows = host_paging.whole(page)
-        there = views_of(rows)
-        views += there
-        policies |= {view.host: view.policy for view in there}
-        for row in (*rows, *page["others"]):
-            if row["host"] not in policies:
-                policies[row["host"]] = policy_from_dict(row["policy"])
-        known |= host_paging.known_names(page)
-    return views, policies, frozenset(known)
-
-
-def _earlier(row: Mapping[str, Any]) -> Earlier | None:
-    found = row.get("earlier")
-    return Earlier(**found) if found else None
-
-
-def views_of(rows: Iterable[Mapping[str, Any]]) -> list[HostView]:
-    """Return as matchmaking sees them those of `hostpages.whole` that have said what they are."""
-    # The rows of a page have their trainers in common; to look through them takes fifty times what
-    # the rest of a host does.
-    known: dict[int, Mapping[str, TrainerInfo]] = {}
-    found = []
-    for row in rows:
-        if (told := row["capability"]) is None:
-            continue
-        trainers = known.get(id(told["trainers"]), told["trainers"])
-        capability = Capability.model_validate({**told, "trainers": trainers})
-        known[id(told["trainers"])] = capability.trainers
-        found.append(_view(row, capability))
-    return found
-
-
-def _view(row: Mapping[str, Any], capability: Capability) -> HostView:
-    return HostView(
-        host=row["host"],
-        online=row["status"] == "online",
-        offline_why=row["presence"],
-        capability=capability,
-        heartbeat=Heartbeat.model_validate(row["heartbeat"]) if row["heartbeat"] else None,
-        policy=policy_from_dict(row["policy"]),
-        revoked=row["revoked"],
-        barred=tuple(row["drained"]),
-        snoozed=row["snoozed"],
-        twins=row["presence"] == "twins",
-    )
-
-
-# How predictions are told
 
 
 def say(out: Console, text: str | Text, indent: int = 0, *, hang: int = 0) -> None:
@@ -250,8 +28,6 @@ def say(out: Console, text: str | Text, indent: int = 0, *, hang: int = 0) -> No
 
     What does not fit goes on `hang` blanks further in than it begins.
     """
-    from coordinator.ui import terminal
-
     if isinstance(text, str):
         text = terminal.Text(terminal.told(text))
     line = terminal.Text(" " * indent).append(text)
@@ -263,8 +39,6 @@ def say(out: Console, text: str | Text, indent: int = 0, *, hang: int = 0) -> No
 
 def say_beside(out: Console, title: Text, texts: Sequence[str], indent: int) -> None:
     """Print paragraphs beside a title, each below the other; as `say` does it."""
-    from coordinator.ui import terminal
-
     beside = title.cell_len
     say(out, title + terminal.Text(texts[0]), indent, hang=beside)
     for text in texts[1:]:

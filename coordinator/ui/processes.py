@@ -1,4 +1,4 @@
-"""Processes of `fleet up` and the programs that verbs become; the only user of subprocess here."""
+"""Processes of `fleet up` and the programs that verbs become."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.errors import LocalError
+from broker.system import children
 from broker.system.files import make_wanted
 from broker.system.process import VARIABLE
 
@@ -35,7 +35,7 @@ def become(module: str, arguments: Sequence[str]) -> int:
 
 def carry_out(module: str, arguments: Sequence[str]) -> int:
     """Run `python -m module` to its end, and return its exit code."""
-    return subprocess.run([*_python(), "-m", module, *arguments], check=False).returncode
+    return children.run([*_python(), "-m", module, *arguments])
 
 
 def answer_of(module: str, arguments: Sequence[str]) -> Any:
@@ -43,13 +43,12 @@ def answer_of(module: str, arguments: Sequence[str]) -> Any:
 
     Raises `LocalError` with the last line of its complaints when it prints none.
     """
-    command = [*_python(), "-m", module, *arguments]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    done = children.answer_of([*_python(), "-m", module, *arguments])
     try:
-        return json.loads(done.stdout)
+        return json.loads(done.output)
     except ValueError:
-        said = done.stderr.strip().splitlines() or [f"it ended with exit code {done.returncode}"]
-        raise LocalError(f"{module}: {said[-1]}") from None
+        complaint = done.complaint(f"it ended with exit code {done.code}")
+        raise LocalError(f"{module}: {complaint}") from None
 
 
 def _python() -> list[str]:
@@ -79,14 +78,11 @@ class Child:
                 log.replace(log.with_suffix(".old.log"))
         with log.open("ab") as errors:
             self._log_begins = errors.seek(0, os.SEEK_END)
-            self._process = subprocess.Popen(
+            self._process = children.start(
                 [*_python(), "-m", module, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                {**environment, VARIABLE: "1"},
+                stdin=children.PIPE,
                 stderr=errors,
-                env={**environment, VARIABLE: "1"},
-                start_new_session=os.name == "posix",
-                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         threading.Thread(target=self._read, name=f"fleet-{name}", daemon=True).start()
 
@@ -123,16 +119,14 @@ class Child:
         with contextlib.suppress(OSError):
             if self._process.stdin is not None:
                 self._process.stdin.close()
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        if not children.has_ended(self._process, timeout_s):
             self.kill()
 
     def kill(self) -> None:
         """End it at once."""
         with contextlib.suppress(OSError):
             self._process.kill()
-            self._process.wait(5)
+            children.has_ended(self._process, 5)
 
     def _read(self) -> None:
         output = self._process.stdout
@@ -147,8 +141,7 @@ class Child:
                         self._said.append(said)
                     self._ready.notify_all()
         with self._ready:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1.0)
+            children.has_ended(self._process, 1.0)
             self._ready.notify_all()
 
 

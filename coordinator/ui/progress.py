@@ -29,9 +29,14 @@ def transfer(what: str, size_bytes: int) -> Iterator[Callable[[int], None]]:
     from rich import progress as rich
 
     from coordinator.ui import terminal
-    from coordinator.ui.window import Figures
 
-    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(BAR), Figures())
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(BAR),
+        rich.DownloadColumn(binary_units=True),
+        rich.TransferSpeedColumn(),
+        rich.TimeRemainingColumn(),
+    )
     console = terminal.console(stderr=True)
     with rich.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(terminal.printable(what), total=size_bytes)

@@ -11,68 +11,15 @@ from typing import Any, Final
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 from broker.sentences import HANG, LEAST, held, printable, span
 from coordinator.jobs import host_condition
-from coordinator.ui.columns import GAP, HELD, Column, make_table
-from coordinator.ui.words import (
-    ago,
-    awaiting_cuda,
-    by,
-    done,
-    figure,
-    first_line,
-    host,
-    left,
-    local,
-    moment,
-    print_json,
-    say,
-    score,
-    short,
-    size,
-    told,
-    took,
-    unplaceable,
-    unread,
-    waiting,
-)
+from coordinator.ui.columns import GAP, HELD, Column, Table
+from coordinator.ui.words import *  # noqa: F403 - they are to be had from here as well
+from coordinator.ui.words import by, first_line, local, told
 
-__all__ = [
-    "Column",
-    "Line",
-    "Text",
-    "ago",
-    "awaiting_cuda",
-    "by",
-    "console",
-    "done",
-    "drawn",
-    "figure",
-    "first_line",
-    "host",
-    "left",
-    "local",
-    "moment",
-    "print_event",
-    "print_json",
-    "printable",
-    "put",
-    "say",
-    "score",
-    "short",
-    "size",
-    "span",
-    "state",
-    "table",
-    "told",
-    "took",
-    "unplaceable",
-    "unread",
-    "waiting",
-]
+__all__ = ["Column", "Text", "printable", "span"]  # as are these
 
 STATE_STYLES: Final = {
     "pending": "yellow",
@@ -103,13 +50,9 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(
-    columns: Sequence[Column | str],
-    rows: Iterable[Sequence[Any]],
-    *,
-    wrap: bool = False,
-    window: int | None = None,
-) -> Table:
-    """Return a plain table that fits the window, or `window` characters; see `Column`.
+    columns: Sequence[Column | str], rows: Iterable[Sequence[Any]], *, wrap: bool = False
+) -> Table:  # fmt: skip
+    """Return a plain table; see `Column`.
 
     A column that is only named is always there; it is aligned to the right when its name starts
     with '>'. Of such, the last gives way, then the first; `wrap`: the last goes on in the next
@@ -119,7 +62,7 @@ def table(
         one if isinstance(one, Column) else _column(one, index, len(columns), wrap=wrap)
         for index, one in enumerate(columns)
     ]
-    return make_table(made, rows, console().width if window is None else window)
+    return Table(made, rows)
 
 
 def _column(name: str, index: int, count: int, *, wrap: bool) -> Column:

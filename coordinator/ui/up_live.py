@@ -1,28 +1,27 @@
-"""What `fleet up` shows while it runs, and at the end."""
+"""What `fleet up` says while it runs; with `--until-idle` also what came of it and what is left."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.live import Live
 
-from broker.errors import BadMessage, LocalError
-from broker.protocol.messages import PROGRESS, AskStatus, Progress, decode
+from broker.errors import LocalError
+from broker.protocol.messages import AskStatus, AskWhy, Progress
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
-from broker.sentences import HANG, counted
+from broker.sentences import counted
 from broker.system.address import parse_addresses, text_of
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient
 from coordinator.jobs.set_aside import chance_words
-from coordinator.ui import terminal, up_summary
-from coordinator.ui.exit_codes import EXIT_NOTHING_RAN, EXIT_REFUSED
+from coordinator.ui import EXIT_NOTHING_RAN, EXIT_REFUSED, terminal
+from coordinator.ui.job_board import Board, Row, note
 from coordinator.ui.progress import waiting
 from coordinator.ui.terminal import Column
 
@@ -31,11 +30,15 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 1.0
 TIMEOUT_S: Final = 30.0
-MAX_ROWS: Final = 60
-ASIDE_ROWS: Final = 5  # of the window: title, line, caption, and where the cursor stands
 FACT: Final = 13  # characters, of what a line is about
-_BAR: Final = 12
-_FIRST: Final = ("running", "claimed", "failed", "pending", "completed", "cancelled")
+MOST: Final = 100  # jobs that are asked about at the end
+MOST_ASKED: Final = 10  # and while nothing runs
+MOST_HELPS: Final = 8
+_NAMED: Final = 3
+_ELSEWHERE: Final = (
+    "have them trained elsewhere: a fleet of several machines takes them "
+    '(README.md, "A fleet of several machines")'
+)
 
 
 def until_stopped(
@@ -63,17 +66,15 @@ def watch_until_idle(
 
     Return 0, `EXIT_REFUSED` where a job failed, or `EXIT_NOTHING_RAN` where none could be done.
     """
-    topics = Topics(settings.topic_root)
-    watch = [topics.progress("+", "+")]
+    watch = [Topics(settings.topic_root).progress("+", "+")]
     with OperatorClient(settings, TIMEOUT_S, watch=watch, patient=True) as client:
-        screen = _Screen(live=sys.stdout.isatty() and not as_json, aside=as_json)
         with waiting("waiting for the coordinator to hear of every agent"):
             _meet(fleet, client, hosts)
-        with screen:
-            rows = _wait(fleet, client, screen)
-        left = up_summary.ask(client, rows)
+        with Board(aside=as_json) as board:
+            rows = _wait(fleet, client, board, aside=as_json)
+        left = left_over(client, rows)
         if as_json:
-            terminal.print_json(up_summary.to_list(rows, left))
+            terminal.print_json(to_list(rows, left))
         else:
             _results(rows, fleet.state)
         _tell_left_over(client, rows, left, aside=as_json)
@@ -81,24 +82,6 @@ def watch_until_idle(
     if "failed" in states:
         return EXIT_REFUSED
     return EXIT_NOTHING_RAN if "pending" in states and "completed" not in states else 0
-
-
-def _tell_left_over(
-    client: OperatorClient,
-    rows: list[dict[str, Any]],
-    left: list[up_summary.LeftOver],
-    *,
-    aside: bool,
-) -> None:
-    """Say which jobs are left, why, and what would help; what a program reads is not disturbed."""
-    count = sum(row["state"] == "pending" for row in rows)
-    if not count:
-        return
-    out = terminal.console(stderr=aside)
-    if count == len(rows):
-        out.print("Nothing could run.", style="yellow")
-    out.print()
-    terminal.put(out, up_summary.in_words(client, left, count))
 
 
 def _meet(fleet: Fleet, client: OperatorClient, hosts: Collection[str]) -> None:
@@ -120,22 +103,30 @@ def _meet(fleet: Fleet, client: OperatorClient, hosts: Collection[str]) -> None:
         time.sleep(POLL_S / 10)
 
 
-def _wait(fleet: Fleet, client: OperatorClient, screen: _Screen) -> list[dict[str, Any]]:
+def _wait(fleet: Fleet, client: OperatorClient, board: Board, *, aside: bool) -> list[Row]:
     progress: dict[str, Progress] = {}
     idle_polls = 0
     next_poll_s = 0.0
+    says_why = not board.is_live  # once, until something has run again
     while True:
         fleet.check()
         for topic, payload in client.messages(POLL_S / 4):
             if topic.kind is Kind.PROGRESS:
-                _note(progress, topic.job_id, payload)
+                note(progress, topic.job_id, payload)
         if time.monotonic() < next_poll_s:
             continue
-        next_poll_s = time.monotonic() + POLL_S
+        is_first, next_poll_s = not next_poll_s, time.monotonic() + POLL_S
         status = client.ask(AskStatus(id=new_id()))
         rows = client.list_jobs()
-        screen.update(rows, progress, status)
-        screen.stand_still(client, rows, status)
+        counts = ", ".join(f"{count} {name}" for name, count in status["jobs"].items() if count)
+        if is_first and not board.is_live:
+            terminal.say(_to_do(counts, status["hosts"]["online"]), err=aside)
+        board.show(rows, progress, counts)
+        if status["active"]:
+            says_why = not board.is_live
+        elif says_why and status["runnable"] and (words := held_up(client, rows)):
+            says_why = False
+            terminal.say(terminal.told(words), err=aside)
         busy = status["active"] or status["runnable"]
         # Twice, a second apart: between two jobs there is a moment in which nothing is assigned.
         idle_polls = 0 if busy else idle_polls + 1
@@ -143,134 +134,13 @@ def _wait(fleet: Fleet, client: OperatorClient, screen: _Screen) -> list[dict[st
             return rows
 
 
-def _note(progress: dict[str, Progress], job_id: str, payload: bytes) -> None:
-    if not payload:
-        progress.pop(job_id, None)
-        return
-    try:
-        progress[job_id] = decode(PROGRESS, payload)
-    except BadMessage:
-        return
+def _to_do(counts: str, online: int) -> str:
+    """Say what there is to do, and on how many hosts."""
+    hosts = f"{counted(online, 'host')} {'is' if online == 1 else 'are'} online"
+    return f"{counts or 'no jobs'}; {hosts}"
 
 
-class _Screen:
-    """A live table on a terminal; elsewhere one line for each change of a job's state.
-
-    With `aside` these are on standard error: standard output is for what a program reads.
-    """
-
-    def __init__(self, *, live: bool, aside: bool) -> None:
-        self._console = terminal.console()
-        self._live = Live(console=self._console, auto_refresh=False) if live else None
-        self._aside = aside
-        self._states: dict[str, str] = {}
-        self._counted = False
-        self._still = False  # and it was said why
-
-    def __enter__(self) -> None:
-        if self._live:
-            self._live.start()
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.update(terminal.Text(""), refresh=True)
-            self._live.stop()
-
-    def update(
-        self, rows: list[dict[str, Any]], progress: dict[str, Progress], status: dict[str, Any]
-    ) -> None:
-        """Show how things stand."""
-        if self._live:
-            room = max(1, min(MAX_ROWS, self._console.height - ASIDE_ROWS))
-            self._live.update(live_table(rows, progress, status, room), refresh=True)
-            return
-        if not self._counted:
-            self._counted = True
-            self._count(status)
-        for row in rows:
-            before = self._states.get(row["job_id"], "pending")
-            self._states[row["job_id"]] = row["state"]
-            if row["state"] != before and row["state"] != "claimed":
-                where = f" on {row['host']}" if row["host"] else ""
-                terminal.say(f"{row['name']:<26} {row['state']}{where}", err=self._aside)
-
-    def _count(self, status: dict[str, Any]) -> None:
-        """Say what there is to do, and on how many hosts."""
-        counts = ", ".join(f"{count} {name}" for name, count in status["jobs"].items() if count)
-        online = status["hosts"]["online"]
-        hosts = f"{counted(online, 'host')} {'is' if online == 1 else 'are'} online"
-        terminal.say(f"{counts or 'no jobs'}; {hosts}", err=self._aside)
-
-    def stand_still(
-        self, client: OperatorClient, rows: list[dict[str, Any]], status: dict[str, Any]
-    ) -> None:
-        """Say once why nothing runs, until something has run again."""
-        if self._live or status["active"] or self._still:
-            self._still = self._still and not status["active"]
-            return
-        words = up_summary.held_up(client, rows) if status["runnable"] else ""
-        if words:
-            self._still = True
-            terminal.say(terminal.told(words), err=self._aside, indent=HANG)
-
-
-def live_table(
-    rows: list[dict[str, Any]], progress: dict[str, Progress], status: dict[str, Any], room: int
-) -> Any:
-    """Return the jobs with their progress, at most `room` of them: those that run come first."""
-    columns = (
-        Column("JOB", least=24),
-        Column("STATE"),
-        Column("HOST", rank=2, least=12),
-        Column("PROGRESS"),
-        Column("LOSS", rank=4, right=True),
-        Column("AUROC", rank=1, right=True),
-        Column("TOOK", rank=3, right=True),
-    )
-    shown = rows
-    if len(rows) > room:
-        shown = sorted(rows, key=lambda row: _FIRST.index(row["state"]))[:room]
-    cells = []
-    for row in shown:
-        now = progress.get(row["job_id"]) if row["state"] == "running" else None
-        if now is not None and now.attempt != row["attempt"]:
-            now = None  # of an agent that died
-        cells.append(
-            (
-                row["name"],
-                terminal.state_of(row),
-                terminal.host(row),
-                _bar(row, now),
-                _loss(now),
-                terminal.result(row, terminal.score(row["metrics"])),
-                terminal.took(row),
-            )
-        )
-    made = terminal.table(columns, cells)
-    counts = ", ".join(f"{count} {name}" for name, count in status["jobs"].items() if count)
-    more = f", {len(rows) - room} more jobs not shown" if len(rows) > room else ""
-    made.caption = f"{counts}{more}"
-    made.caption_justify = "left"
-    return made
-
-
-def _loss(now: Progress | None) -> str:
-    """Return the loss of the last epoch: on what is held out, where it is known."""
-    values = (now.val_loss, now.train_loss) if now else ()
-    return next((f"{value:.4f}" for value in values if value is not None), "")
-
-
-def _bar(row: dict[str, Any], now: Progress | None) -> str:
-    if row["state"] == "completed":
-        return "━" * _BAR
-    if now is None or not now.epochs or now.epoch is None:
-        return now.phase if now else ""
-    filled = round(_BAR * min(1.0, now.epoch / now.epochs))
-    text = "━" * filled + "╌" * (_BAR - filled)
-    return f"{text} {now.phase}" if now.phase != "train" else f"{text} {now.epoch}/{now.epochs}"
-
-
-def _results(rows: list[dict[str, Any]], state: Path) -> None:
+def _results(rows: list[Row], state: Path) -> None:
     out = terminal.console()
     if not rows:
         out.print("nothing to do: the manifest has no jobs, or --manifest was not given")
@@ -299,7 +169,7 @@ def _results(rows: list[dict[str, Any]], state: Path) -> None:
     terminal.put(out, [f"\n{counted(stored, 'artifact')} in {state / 'coordinator' / 'models'}"])
 
 
-def _result(row: dict[str, Any]) -> tuple[Any, ...]:
+def _result(row: Row) -> tuple[Any, ...]:
     metrics = row["metrics"] or {}
     f1 = "f1" if "f1" in metrics else "macro_f1"
     return (
@@ -313,3 +183,99 @@ def _result(row: dict[str, Any]) -> tuple[Any, ...]:
         terminal.took(row),
         terminal.short(row["artifact_id"]),
     )
+
+
+def _tell_left_over(
+    client: OperatorClient,
+    rows: list[Row],
+    left: list[LeftOver],
+    *,
+    aside: bool,
+) -> None:
+    """Say which jobs are left, why, and what would help; what a program reads is not disturbed."""
+    count = sum(row["state"] == "pending" for row in rows)
+    if not count:
+        return
+    out = terminal.console(stderr=aside)
+    if count == len(rows):
+        out.print("Nothing could run.", style="yellow")
+    out.print()
+    terminal.put(out, in_words(client, left, count))
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOver:
+    """A job that nobody here can run: what is against it, and what would help."""
+
+    row: Row
+    reasons: tuple[str, ...]
+    helps: tuple[str, ...]
+
+
+def left_over(client: OperatorClient, rows: Sequence[Row]) -> list[LeftOver]:
+    """Return the jobs of these rows that wait, of many the first."""
+    waiting = [row for row in rows if row["state"] == "pending"]
+    return [_of(client, row) for row in waiting[:MOST]]
+
+
+def _of(client: OperatorClient, row: Row) -> LeftOver:
+    why = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
+    reasons = {reason for host in why["hosts"] for reason in host["reasons"]}
+    return LeftOver(row, tuple(sorted(reasons)) or (why["summary"],), tuple(why["remedies"]))
+
+
+def held_up(client: OperatorClient, rows: Sequence[Row]) -> str:
+    """Return why the first job waits that could run in time; empty where one is about to start."""
+    waiting = [row for row in rows if row["state"] == "pending"]
+    for row in waiting[:MOST_ASKED]:
+        why = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
+        if not why["suitable"]:
+            continue
+        if "now" in why["suitable"]:
+            return ""
+        names = {name for names in why["suitable"].values() for name in names}
+        found = {one for host in why["hosts"] if host["host"] in names for one in host["reasons"]}
+        return f"{row['name']} waits: {'; '.join(sorted(found))}"
+    return ""
+
+
+def to_list(rows: Sequence[Row], left: Sequence[LeftOver]) -> list[Row]:
+    """Return the rows for scripts: those of `left` say why they wait, and what would help."""
+    by_id = {one.row["job_id"]: one for one in left}
+    return [
+        row | {"waits": [*one.reasons], "would_help": [*one.helps]}
+        if (one := by_id.get(row["job_id"]))
+        else row
+        for row in rows
+    ]
+
+
+def in_words(client: OperatorClient, left: Sequence[LeftOver], count: int) -> Iterator[str]:
+    """Yield lines about `count` jobs that wait, of which `left` are known better."""
+    paused = client.ask(AskStatus(id=new_id()))["paused"]
+    never = all(one.row.get("unplaceable", True) for one in left)
+    since = "no host here can run them" if never else "no host here takes them now"
+    yield f"Left over ({count}), since {paused or since}:"
+    for one in left:
+        yield f"  {one.row['name']:<26} {'; '.join(one.reasons)}"
+    if count > len(left):
+        yield f"  and {count - len(left)} more"
+    if paused:
+        return
+    yield "What would help:"
+    helps = _helps(left)
+    for text, names in [*helps.items()][:MOST_HELPS]:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield f"  {', '.join(names[:_NAMED])}{more}: {text}"
+    if len(helps) > MOST_HELPS:
+        yield f"  and {len(helps) - MOST_HELPS} more changes"
+    yield f"  {'or ' if helps else ''}{_ELSEWHERE}"
+
+
+def _helps(left: Sequence[LeftOver]) -> dict[str, list[str]]:
+    """Return what would help, with the names of the jobs that it would help."""
+    found: dict[str, list[str]] = {}
+    for one in left:
+        for text in one.helps:
+            found.setdefault(text, []).append(one.row["name"])
+    return found

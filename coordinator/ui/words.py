@@ -25,6 +25,9 @@ _MOMENT: Final = re.compile(
 )
 
 
+_FIRST: Final = ("running", "claimed", "pending")
+
+
 def say(text: str, *, err: bool = False, indent: int | None = None) -> None:
     """Print sentences, to standard error if `err`; on a terminal lines are broken between words.
 
@@ -43,6 +46,14 @@ def print_json_line(data: Any) -> None:
 def print_json(data: Any) -> None:
     """Print JSON, indented where people read it."""
     click.echo(json_text(data, indent=2 if sys.stdout.isatty() else None))
+
+
+def answer(data: Any, text: str, *, as_json: bool) -> None:
+    """Print what came of a command: as JSON, or in words."""
+    if as_json:
+        print_json(data)
+    else:
+        say(told(text))
 
 
 def ago(at: str | None, now: datetime | None = None) -> str:
@@ -234,3 +245,23 @@ def first_line(text: str | None, limit: int = 60) -> str:
     """Return the first line of a text, cut where it is long."""
     line = told(text or "").strip().partition("\n")[0]
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def by_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what rows of jobs are sorted by."""
+    return by_activity(
+        row["state"], row["finished_at"], row["priority"], row["created_at"], row["name"]
+    )
+
+
+def by_activity(
+    state: str, finished_at: str | None, priority: int, created_at: str, name: str
+) -> tuple[Any, ...]:
+    """Return what jobs are sorted by: running, claimed, pending, then what is over, newest first.
+
+    Of those that are not over, and of those that ended at once, the next to be claimed is first.
+    """
+    turn = (-priority, created_at, name)
+    if state in _FIRST:
+        return _FIRST.index(state), 0.0, *turn
+    return len(_FIRST), -seconds(finished_at), *turn

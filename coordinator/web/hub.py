@@ -18,11 +18,11 @@ from typing import Any, Final
 from broker.clock import Clock
 from broker.errors import ConfigError
 from broker.protocol.acl import Principal
-from broker.protocol.messages import Command, Heartbeat, OperatorRequest
+from broker.protocol.messages import Heartbeat, OperatorRequest
 from broker.protocol.topic_table import Role
 from coordinator.client.contact import Outage
 from coordinator.client.seen import Snapshot
-from coordinator.client.watcher import TIMEOUT_S, Watcher
+from coordinator.client.watcher import Watcher
 from coordinator.web.rows import Delta, Tables
 
 log = logging.getLogger("fleet.web")
@@ -131,15 +131,12 @@ class Hub:
                 self._tell(listener, news)
 
     async def ask(self, request: OperatorRequest) -> Any:
-        """Ask the coordinator. Raises `AskedInVain`, or `ConfigError` for an unusable key.
+        """Ask the coordinator. Raises as `Session.send` does.
 
         A command expires when nobody waits for its answer any more. A coordinator that comes to
         itself within a minute of that carries it out all the same, since it allows that much for
         clocks that differ; whoever gave it is told so.
         """
-        if isinstance(request, Command):
-            expires_at = self.clock().wall_s + TIMEOUT_S
-            request = request.model_copy(update={"expires_at": expires_at})
         return await asyncio.wrap_future(self.watcher.ask(request))
 
     def _tell(self, listener: Callable[[News], object], news: News) -> None:

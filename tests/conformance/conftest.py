@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import ssl
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from amqtt.broker import Broker
 
 from broker.embedded import EmbeddedBroker, ServerSettings
 from tests.harness.certificates import Authority, Issued
 from tests.harness.inthread import InThread, until
-
-
-@pytest.fixture(autouse=True)
-def swept() -> Iterator[None]:
-    """Stock amqtt leaves sockets to the garbage collector: not to that of a later test."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 class Network:
@@ -82,23 +70,3 @@ def new_network(tmp_path: Path, client: Callable[..., Any]) -> Iterator[Callable
 def network(new_network: Callable[..., Network]) -> Network:
     """An embedded broker with an identity, at its usual limits."""
     return new_network()
-
-
-@pytest.fixture
-def new_stock() -> Iterator[Callable[..., InThread]]:
-    """`new_stock(listener={...}, plugins={...})`: stock amqtt."""
-    made: list[InThread] = []
-
-    def start(
-        listener: dict[str, Any] | None = None, plugins: dict[str, Any] | None = None
-    ) -> InThread:
-        config = {
-            "listeners": {"default": {"type": "tcp", "bind": "127.0.0.1:0", **(listener or {})}},
-            "plugins": plugins or {"amqtt.plugins.authentication.AnonymousAuthPlugin": {}},
-        }
-        made.append(InThread(lambda: Broker(config)))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.stop()

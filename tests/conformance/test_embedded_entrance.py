@@ -56,15 +56,6 @@ def test_a_certificate_of_the_fleet_gets_in(network: Any) -> None:
     assert not network.refused
 
 
-def test_stock_takes_a_client_without_a_certificate(tmp_path: Path, new_stock: Make) -> None:
-    """The listener asks for one, and goes on without."""
-    authority = Authority(tmp_path)
-    own = authority.issue("broker", server=True)
-    files = {"ssl": True, "cafile": str(tmp_path / "ca.crt")}
-    stock = new_stock({**files, "certfile": str(own.crt), "keyfile": str(own.key)})
-    assert _knock(stock.port, authority.context(None), connect("x")) == CONNACK + ACCEPTED
-
-
 def _impostors(tmp_path: Path, network: Any) -> dict[str, ssl.SSLContext | None]:
     """Everybody who has no good certificate of this fleet's."""
     authority = network.authority
@@ -165,25 +156,6 @@ def test_the_user_name_has_no_say(network: Any) -> None:
         assert heard(connection, 5) == b"\x90\x03\0\1\x80"
 
 
-def test_stock_lets_a_refused_connect_silence_somebody(new_stock: Make, client: Make) -> None:
-    """It deletes the session of that client id first, and asks who it is afterwards."""
-    stock = new_stock(plugins=KNOWN_ONLY)
-    with (
-        wire(stock.port) as victim,
-        wire(stock.port) as speaker,
-    ):
-        for connection, name in ((victim, "victim"), (speaker, "speaker")):
-            connection.sendall(connect(name, user="known"))
-            assert heard(connection, 4) == CONNACK + ACCEPTED
-        victim.sendall(subscribe("to/victim"))
-        assert heard(victim, 5) == b"\x90\x03\0\1\0"
-        assert _knock(stock.port, None, connect("victim")) == CONNACK + NOT_AUTHORIZED
-        speaker.sendall(publish("to/victim", b"hello"))
-        victim.settimeout(2.0)
-        with pytest.raises(TimeoutError):
-            heard(victim, 1)
-
-
 def test_ours_asks_who_it_is_before_it_touches_a_session(network: Any) -> None:
     """Nobody's name, a revoked one, a will that is not allowed: the victim hears everything."""
     victim, coordinator = network.client("gaming-pc", "victim"), network.client("coordinator")
@@ -213,17 +185,6 @@ def test_a_client_id_is_its_names_own(network: Any) -> None:
     assert not mine.gone.is_set()
 
 
-def test_stock_leaves_the_old_connection_at_a_takeover(new_stock: Make, client: Make) -> None:
-    """It stays open, hears nothing any more, and its will is not published."""
-    stock = new_stock()
-    watcher = client(stock.port, "watcher")
-    watcher.subscribe("will")
-    old = client(stock.port, "same", ("will", b"lost"))
-    client(stock.port, "same")
-    assert not old.gone.wait(1.0)
-    assert watcher.got.empty()
-
-
 def test_ours_ends_the_old_connection_at_a_takeover(network: Any) -> None:
     """Its will is published, since it said no goodbye (MQTT 3.1.1, 3.1.4-2 and 3.1.2.5)."""
     watcher = network.client("operator:alice")
@@ -248,24 +209,6 @@ def test_a_goodbye_takes_the_will_away(network: Any) -> None:
         assert heard(connection, 5) == CONNACK + ACCEPTED
     network.client("gaming-pc", will=("fleet/gaming-pc/status", b"rude")).break_off()
     assert watcher.next() == ("fleet/gaming-pc/status", b"rude")
-
-
-@pytest.mark.filterwarnings("ignore:The 'acl' option:DeprecationWarning")
-def test_stock_takes_any_will(new_stock: Make, client: Make) -> None:
-    """Even where it is told that nobody may publish to that topic."""
-    plugins = {
-        "amqtt.plugins.authentication.AnonymousAuthPlugin": {},
-        "amqtt.plugins.topic_checking.TopicAccessControlListPlugin": {
-            "publish_acl": {"anonymous": ["own/#"]},
-            "acl": {"anonymous": ["#"]},
-        },
-    }
-    stock = new_stock(plugins=plugins)
-    watcher = client(stock.port, "watcher")
-    watcher.subscribe("others/status")
-    watcher.publish("others/status", b"not allowed")
-    client(stock.port, "liar", ("others/status", b"lie")).break_off()
-    assert watcher.next() == ("others/status", b"lie")
 
 
 def test_ours_refuses_a_will_outside_the_rights(network: Any) -> None:
@@ -293,16 +236,6 @@ def _slow_starts(port: int, context: ssl.SSLContext) -> list[socket.socket]:
     made += [wire(port, context), wire(port, context)]
     made[3].sendall(connect("slow")[:9])
     return made
-
-
-def test_stock_waits_for_ever_for_a_connect(new_stock: Make) -> None:
-    """And for the rest of it."""
-    stock = new_stock()
-    with wire(stock.port) as connection:
-        connection.sendall(connect("slow")[:9])
-        connection.settimeout(1.5)
-        with pytest.raises(TimeoutError):
-            heard(connection, 1)
 
 
 def test_ours_ends_whoever_does_not_connect_in_time(new_network: Make) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import socket
 import ssl
 import time
@@ -29,17 +28,6 @@ def _silent(running: InThread, connect_client: Make) -> Any:
     watcher = connect_client(running.port, "watcher")
     watcher.subscribe("will")
     return watcher
-
-
-def test_stock_never_notices_a_silent_client(new_stock: Make, client: Make) -> None:
-    """Its connection stays, and its will is not published."""
-    stock = new_stock()
-    watcher = _silent(stock, client)
-    with wire(stock.port) as connection:
-        connection.sendall(connect("silent", keepalive_s=1, will=("will", b"lost")))
-        assert heard(connection, 4) == ACCEPTED
-        with pytest.raises(queue.Empty):
-            watcher.got.get(timeout=4.0)
 
 
 @pytest.mark.parametrize("last", [b"", b"\x30\x7f\0\4"], ids=["nothing", "half a packet"])
@@ -160,9 +148,11 @@ def test_a_client_has_so_many_filters(new_network: Make) -> None:
     agent.unsubscribe(names[0])
     assert agent.subscribe(names[3]) == 1
     assert network.refused == {Reason.SUBSCRIBE: 1}
-    assert len(network.running.broker.subscriptions) == 3
+    assert len(network.running.broker.router.subscriptions) == 3
     agent.stop()
-    until(lambda: not network.running.broker.subscriptions, "filters of a client that has left")
+    until(
+        lambda: not network.running.broker.router.subscriptions, "filters of a client that has left"
+    )
 
 
 def test_a_name_has_so_many_retained_messages(new_network: Make) -> None:
@@ -198,8 +188,8 @@ def _sleepy(network: Any) -> Any:
 
 
 def _unsent_bytes(network: Any) -> int:
-    one = network.running.broker._clients["operator:alice/sleepy"]
-    size_bytes: int = one.outbox.unsent_bytes
+    one = network.running.broker.router.sessions["operator:alice/sleepy"]
+    size_bytes: int = one.unsent_bytes
     return size_bytes
 
 
@@ -251,17 +241,17 @@ def test_what_waits_for_all_together_is_bounded(new_network: Make) -> None:
         one.paho.loop_stop()
     awake, agent = network.client("operator:carol"), network.client("gaming-pc")
     awake.subscribe("fleet/#", 0)
-    clients = network.running.broker.sessions
+    sessions = network.running.broker.router.sessions
     number = 0
-    while "operator:alice/most" in clients:
+    while "operator:alice/most" in sessions:
         number += 1
         assert number < 200, "nobody is disconnected"
         for topic in (f"fleet/gaming-pc/artifact/a/chunk/{number}", "fleet/gaming-pc/heartbeat"):
             agent.publish(topic, b"z" * 200_000)
             assert awake.next()[0] == topic
-        waiting = [client.outbox.unsent_bytes for client in list(clients.values())]
+        waiting = [one.unsent_bytes for one in list(sessions.values())]
         assert sum(waiting) <= limit_bytes
-    assert "operator:alice/less" in clients
+    assert "operator:alice/less" in sessions
     assert network.refused == {Reason.MEMORY: 1}
 
 
@@ -280,8 +270,8 @@ def test_what_is_not_released_counts_for_all_together(new_network: Make) -> None
             with contextlib.suppress(OSError):  # it may be this one that goes
                 connection.sendall(held + half)
         until(lambda: Reason.MEMORY in network.refused, "nobody is disconnected")
-        clients = list(network.running.broker.sessions.values())
-        assert sum(client.waiting_bytes for client in clients) <= 20_000_000
+        sessions = list(network.running.broker.router.sessions.values())
+        assert sum(one.waiting_bytes for one in sessions) <= 20_000_000
 
 
 def test_a_client_that_takes_nothing_can_be_ended(network: Any) -> None:
@@ -293,7 +283,7 @@ def test_a_client_that_takes_nothing_can_be_ended(network: Any) -> None:
     for number in range(40):
         agent.publish(f"fleet/gaming-pc/artifact/a/chunk/{number}", b"z" * 200_000)
     network.authority.revoke(network.issued("operator:alice"))
-    until(lambda: len(network.running.broker.sessions) == 1, "it is still there")
+    until(lambda: len(network.running.broker.router.connected) == 1, "it is still there")
 
 
 def test_a_sender_that_does_not_read_is_not_read_either(client: Make) -> None:
@@ -304,8 +294,8 @@ def test_a_sender_that_does_not_read_is_not_read_either(client: Make) -> None:
     with wire(running.port) as connection:
         connection.sendall(connect("flood"))
         assert heard(connection, 4) == ACCEPTED
-        flood = running.broker._clients["flood"]
-        theirs = flood.arrival.wire._transport.get_extra_info("socket")
+        flood = running.broker.router.connected["flood"]
+        theirs = flood.channel._writer.get_extra_info("socket")
         # Or the kernel takes some megabytes of answers.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
@@ -317,11 +307,11 @@ def test_a_sender_that_does_not_read_is_not_read_either(client: Make) -> None:
             try:
                 sent += connection.send(pings[sent % 2 :])
             except TimeoutError:
-                return flood.outbox.is_choked and flood.arrival.wire.is_resting
+                return flood.answers_bytes > 0
             return False
 
         until(is_left_alone, "it is read")
-        assert flood.outbox.unsent_bytes < 500_000
+        assert flood.channel.unsent_bytes < 500_000
         other.publish("o", b"fine")
         assert other.next() == ("o", b"fine")
     running.stop()
@@ -382,8 +372,8 @@ def test_a_refusal_tells_no_password(network: Any, caplog: pytest.LogCaptureFixt
         assert heard(connection, 4) == ACCEPTED
         connection.sendall(subscribe("#"))
         assert heard(connection, 5)[4] == 0x80
-        (one,) = network.running.broker.sessions.values()
-        assert "s3cret" not in repr(one.arrival.session)
+        (one,) = network.running.broker.router.connected.values()
+        assert "s3cret" not in repr(one.asked)
     assert "s3cret" not in caplog.text
 
 
@@ -411,8 +401,8 @@ def test_a_filter_and_a_topic_have_so_many_levels(
         assert heard(connection, 10) == ACCEPTED + b"\x90\x04\0\1\x80\0"
         connection.sendall(packet(0x31, text(deep) + b"x") + b"\xc0\0")
         assert heard(connection, 2) == b"\xd0\0"
-        assert len(running.broker.subscriptions) == 1
-        assert len(running.broker.retained_messages) == 0
+        assert len(running.broker.router.subscriptions) == 1
+        assert len(running.broker.router.retained) == 0
     assert running.broker.refused == {Reason.SUBSCRIBE: 1, Reason.PUBLISH: 1}
 
 
@@ -425,63 +415,6 @@ def test_a_will_goes_nowhere_that_a_message_may_not(ours: InThread, topic: str) 
     until(lambda: ours.broker.refused == {Reason.WILL: 1}, "it was not counted")
 
 
-def _pings_in_a_ping(running: InThread) -> bytes:
-    with wire(running.port) as connection:
-        connection.sendall(connect("x"))
-        assert heard(connection, 4) == ACCEPTED
-        connection.sendall(packet(0xC0, b"\xc0\0"))
-        return heard(connection, 4)
-
-
-def test_stock_takes_the_rest_of_a_packet_for_the_next(new_stock: Make) -> None:
-    """So that what it counts as packets is not what they say they are."""
-    assert _pings_in_a_ping(new_stock()) == b"\xd0\0\xd0\0"
-
-
-def test_ours_takes_a_packet_as_long_as_it_says(ours: InThread) -> None:
-    """More than there should be is no packet at all."""
-    assert _pings_in_a_ping(ours) == b""
-
-
-def _received_of_40(running: InThread) -> int:
-    with wire(running.port) as connection:
-        connection.sendall(connect("x"))
-        assert heard(connection, 4) == ACCEPTED
-        for number in range(1, 41):
-            connection.sendall(publish("a", b"x", qos=2, number=number))
-            if len(heard(connection, 4)) < 4:
-                return number - 1
-    return 40
-
-
-def test_stock_keeps_all_that_is_not_released(new_stock: Make) -> None:
-    """QoS 2, up to 65,535 messages of any size."""
-    assert _received_of_40(new_stock()) == 40
-
-
-def test_ours_keeps_few_that_are_not_released(ours: InThread) -> None:
-    """Then the connection ends."""
-    assert _received_of_40(ours) == 20
-
-
-def _filters_left(running: InThread, connect_client: Make) -> int:
-    one = connect_client(running.port, "one")
-    for number in range(5):
-        one.subscribe(f"own/{number}")
-        one.unsubscribe(f"own/{number}")
-    return len(running.broker.subscriptions)
-
-
-def test_stock_remembers_every_filter_that_there_was(new_stock: Make, client: Make) -> None:
-    """A client can have it remember any number."""
-    assert _filters_left(new_stock(), client) == 5
-
-
-def test_ours_remembers_no_filter_that_is_gone(ours: InThread, client: Make) -> None:
-    """Nothing is left of it."""
-    assert _filters_left(ours, client) == 0
-
-
 def _qos_after_both(running: InThread, connect_client: Make) -> int:
     one = connect_client(running.port, "one")
     one.subscribe("own", 0)
@@ -489,11 +422,6 @@ def _qos_after_both(running: InThread, connect_client: Make) -> int:
     one.publish("own", b"x", 1)
     qos: int = one.got.get(timeout=60).qos
     return qos
-
-
-def test_stock_keeps_the_first_qos_of_a_filter(new_stock: Make, client: Make) -> None:
-    """Although its SUBACK grants the second."""
-    assert _qos_after_both(new_stock(), client) == 0
 
 
 def test_ours_takes_the_newest_qos_of_a_filter(ours: InThread, client: Make) -> None:
@@ -512,13 +440,7 @@ def _retained_of_1100(running: InThread, context: ssl.SSLContext | None) -> Iter
             connection.sendall(packet(0x31, text(topic) + b"x"))
         connection.sendall(b"\xc0\0")
         assert heard(connection, 2) == b"\xd0\0"
-        yield running.broker.retained_messages
-
-
-def test_stock_retains_whatever_is_sent(new_stock: Make) -> None:
-    """By anybody, any number."""
-    with _retained_of_1100(new_stock(), None) as kept:
-        until(lambda: len(kept) == 1_100, "it kept less")
+        yield running.broker.router.retained
 
 
 def test_ours_retains_so_much_of_a_name(network: Any) -> None:

@@ -96,20 +96,6 @@ def test_each_filter_of_a_subscribe_is_judged_by_itself(network: Any) -> None:
     assert agent.next() == ("fleet/gaming-pc/job/request", b"work")
 
 
-@pytest.mark.filterwarnings("ignore:The 'acl' option:DeprecationWarning")
-def test_stock_lets_a_narrow_grant_subscribe_to_all(new_stock: Make, client: Make) -> None:
-    """Its access lists compare level by level: `#` passes for `+`."""
-    stock = new_stock(
-        plugins={
-            "amqtt.plugins.authentication.AnonymousAuthPlugin": {},
-            "amqtt.plugins.topic_checking.TopicAccessControlListPlugin": {
-                "acl": {"anonymous": ["pub/+"]},
-            },
-        }
-    )
-    assert client(stock.port, "nosy").subscribe("pub/#") != 0x80
-
-
 def test_retained_messages_are_for_those_who_may_have_them(network: Any) -> None:
     """An agent is told the coordinator's status, and no other host's, whatever it asks for."""
     network.client("pi-4").publish("fleet/pi-4/status", b"online", retain=True)

@@ -105,7 +105,7 @@ def test_a_message_of_qos_2_is_released_on_the_next_connection(ours: InThread) -
 def test_a_session_expires(ours: InThread) -> None:
     """With what has waited; nothing is left of its subscriptions. A message may expire before."""
     _away(ours, "short", SessionExpiryInterval=1)
-    until(lambda: not len(ours.broker.subscriptions), "it is kept still")
+    until(lambda: not len(ours.broker.router.subscriptions), "it is kept still")
     with _back(ours, "short") as one:
         assert not one.present
     _away(ours, "long")
@@ -114,7 +114,7 @@ def test_a_session_expires(ours: InThread) -> None:
         speaker.say(publish5("q", b"2", qos=1, number=2, MessageExpiryInterval=600))
         speaker.say(publish5("r", b"r", qos=1, number=3, retain=True, MessageExpiryInterval=1))
         assert [speaker.next()[0] for _ in range(3)] == [0x40] * 3
-    until(lambda: not len(ours.broker.retained_messages), "a second has not passed")
+    until(lambda: not len(ours.broker.router.retained), "a second has not passed")
     with _back(ours, "long") as one:
         _, _, payload, found = one.message()
         assert payload == b"2"
@@ -138,7 +138,7 @@ def test_a_session_at_level_4_begins_anew(ours: InThread) -> None:
     with wire(ours.port) as four:
         four.sendall(connect("x"))
         assert heard(four, 4) == b"\x20\2\0\0"
-        assert not len(ours.broker.subscriptions)
+        assert not len(ours.broker.router.subscriptions)
 
 
 def _with_will(running: InThread, client_id: str, delay_s: int, **options: Any) -> Peer5:
@@ -153,7 +153,7 @@ def test_a_will_waits_for_its_delay_or_the_end_of_the_session(ours: InThread) ->
     with Peer5(ours.port, "watcher") as watcher:
         watcher.subscribe("w", options=1)
         _with_will(ours, "returns", 600, **LONG).sock.close()
-        until(lambda: "returns" in ours.broker._kept, "it is there still")
+        until(lambda: "returns" in ours.broker.router.kept, "it is there still")
         _back(ours, "returns").sock.close()
         _with_will(ours, "delayed", 1, **LONG).sock.close()
         flags, _, payload, found = watcher.message()
@@ -164,7 +164,7 @@ def test_a_will_waits_for_its_delay_or_the_end_of_the_session(ours: InThread) ->
         _with_will(ours, "expires", 600, SessionExpiryInterval=1).sock.close()
         assert watcher.message()[2] == b"expires"
         _with_will(ours, "anew", 600, **LONG).sock.close()
-        until(lambda: "anew" in ours.broker._kept, "it is there still")
+        until(lambda: "anew" in ours.broker.router.kept, "it is there still")
         Peer5(ours.port, "anew").sock.close()
         assert watcher.message()[2] == b"anew"
 

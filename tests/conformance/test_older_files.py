@@ -181,7 +181,7 @@ def test_that_mosquitto_drops_it_in_silence_is_told(
     coming.link.start()
     while not coming.entrance.serves:
         assert not isinstance(coming.hears(), Disconnected)
-    coming.entrance.on_time(HEARD_S)
+    coming.entrance.passes(HEARD_S)
     assert coming.entrance.serves
     assert f"{TOPICS.holder()} did not come back in {HEARD_S:.0f} s" in caplog.text
     assert REMEDY in caplog.text

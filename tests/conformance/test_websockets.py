@@ -228,9 +228,9 @@ def test_a_browser_that_is_gone_without_a_word_is_forgotten(local: Callable[...,
     one = broker.open()
     one.send(CONNECT)
     assert one.recv(10) == b"\x20\x02\x00\x00"
-    assert len(broker.running.broker._clients) == 1
+    assert len(broker.running.broker.router.connected) == 1
     one.socket.shutdown(socket.SHUT_RDWR)
-    until(lambda: not broker.running.broker._clients, "it is there still")
+    until(lambda: not broker.running.broker.router.connected, "it is there still")
     one.close()
 
 
@@ -328,10 +328,10 @@ def test_answers_to_pings_that_nobody_reads_do_not_pile_up(local: Callable[..., 
             pass
         browser.sendall(_frame(binary, CONNECT))
         assert answers.read(6) == b"\x82\x04\x20\x02\0\0"
-        (one,) = broker.running.broker.sessions.values()
+        (one,) = broker.running.broker.router.connected.values()
         for _ in range(16):
             browser.sendall(_frame(ping, bytes(120)) * 8_000)
-            assert one.outbox.unsent_bytes < 1_000_000
+            assert one.channel.unsent_bytes < 1_000_000
         browser.sendall(_frame(binary, PINGREQ))
         while (head := answers.read(2)) == b"\x8a\x78":
             answers.read(120)

@@ -195,7 +195,7 @@ class Host:
 
     def says(self, topic: str, message: m.Wire, *, retained: bool = False) -> None:
         event = Incoming(topic, m.encode(message), retained)
-        self.fleet.handle(self.fleet.core.world.trainers.shorten(event))
+        self.fleet.handle(event)
 
     def joins(self, *jobs: tuple[str, int, str], **capability: Any) -> Host:
         """Birth: status, capability, heartbeat, which lists (job id, attempt, phase)."""

@@ -24,7 +24,8 @@ from coordinator.faces.homeassistant import HomeAssistant
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.ledger.ledger import Ledger
-from coordinator.service.shell import Shell, Surroundings
+from coordinator.service.performer import Surroundings
+from coordinator.service.shell import Shell
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import Store
 from tests.harness.coordinator import ADAPTERS, Host
@@ -56,10 +57,15 @@ class Home:
         around = Surroundings(
             topics=self.topics, disk=RealDisk(), rng=random.Random(1), new_id=self.new_id,
             publish=self._publish, put=self.handle, background=lambda _: None,
-            writing=lambda _: None, read_plan=lambda _: Plan(self.specs), keep=self._keep,
+            writing=lambda _: None, read_plan=lambda _: Plan(self.specs),
         )  # fmt: skip
         self.face = HomeAssistant(
-            self.topics, random.Random(2), "1.0", kept, commands=self.settings.home_commands
+            self.topics,
+            random.Random(2),
+            "1.0",
+            kept,
+            self._keep,
+            commands=self.settings.home_commands,
         )
         self.ledger = self._opened.enter_context(closing(Ledger(self.folder / "l.db")))
         self.shell = Shell(

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import queue
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import psutil
+
+from agent.process.supervisor import Starter, Trainer
+
+DEADLINE_S: Final = 60.0
+SLEEP: Final = "import time; time.sleep(600)"
 
 # A program's part that starts a daemon, as they do it: by two forks, in a session of its own,
 # without any of the starter's environment and files. It prints the daemon's process id.
@@ -38,3 +49,35 @@ def end(pid: int) -> None:
     """End a process, if there is one."""
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(pid).kill()
+
+
+def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:
+    """Wait for a condition; tell whether it came."""
+    end_s = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class Watched:
+    """A trainer whose lines and end a test can wait for."""
+
+    def __init__(
+        self, starter: Starter, work: Path, code: str = "", command: list[str] | None = None
+    ) -> None:
+        self.lines: queue.Queue[str] = queue.Queue()
+        self.codes: queue.Queue[int] = queue.Queue()
+        self.trainer = Trainer(
+            command or [sys.executable, "-u", "-c", code], dict(os.environ), work,
+            self.lines.put, self.codes.put, starter,
+        )  # fmt: skip
+
+    def line(self) -> str:
+        """Return the next line."""
+        return self.lines.get(timeout=DEADLINE_S)
+
+    def code(self) -> int:
+        """Return how it ended."""
+        return self.codes.get(timeout=DEADLINE_S)

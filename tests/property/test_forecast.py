@@ -25,6 +25,7 @@ from broker.protocol.messages import (
     Needs,
     TrainerInfo,
 )
+from coordinator.client.forecast import Picture, Planned, views_of
 from coordinator.core.effects import Collect, Collected, ManifestRead
 from coordinator.jobs import host_paging
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id, spec_from_dict
@@ -33,7 +34,6 @@ from coordinator.scheduler.estimates import Span
 from coordinator.scheduler.feasibility import Waiting
 from coordinator.scheduler.forecast import Forecast, Held, forecast
 from coordinator.scheduler.rules import HostView, reasons
-from coordinator.ui.outlook import Picture, Planned, views_of
 from tests.harness.coordinator import HEX, Fleet
 from tests.property import test_board as board
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from broker.protocol.messages import AskCancel, AskPlan, AskWorkers, OperatorResponse
+from coordinator.cli import reload as reload_lines
 from coordinator.cli.plan import after_reload
+from coordinator.client.forecast import Picture, Planned
 from coordinator.core.effects import ManifestRead
 from coordinator.jobs import host_paging
 from coordinator.jobs.plan_entries import (
@@ -25,8 +27,6 @@ from coordinator.jobs.plan_entries import (
 from coordinator.manifest.diff import from_list, in_words
 from coordinator.scheduler import unknown_hosts
 from coordinator.scheduler.durations import History
-from coordinator.ui import reload_lines
-from coordinator.ui.outlook import Picture, Planned
 from tests.harness.coordinator import OPERATOR, Fleet, spec
 
 HOSTS = ("pi", "pc", "yet-to-come")

@@ -45,6 +45,7 @@ from broker.system.files import read, write_atomically
 from .checks import GRACE_S, LOOK_S
 from .network import Link
 from .nodes import HEARTBEAT_S, ROOT, TOPICS, Machine, Node
+from .scenario import ONE_GO
 
 if TYPE_CHECKING:
     from .run import Run
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
 GIB: Final = 1024**3
 # The share of trainers that, asked to end, are where they began: anew, and at a checkpoint.
 NO_FURTHER: Final = (0.2, 0.6)
+TRAINERS: Final = {
+    "gbt": TrainerInfo(hyper_schema={}),
+    ONE_GO: TrainerInfo(hyper_schema={}, resumable=False),
+}
 
 
 @dataclass(slots=True)
@@ -74,7 +79,7 @@ class SimTrainer:
     alive: bool = True
 
     def send_signal(self, *, kill: bool) -> None:
-        """As a system does; who is asked to end leaves a checkpoint."""
+        """As a system does; one that can resume leaves a checkpoint when it is asked to end."""
         if kill:
             self.exits(-9)
         elif not self.deaf:
@@ -83,6 +88,9 @@ class SimTrainer:
 
     def _leaves_off(self) -> None:
         if not self.alive:
+            return
+        if not self.machine.run.job(self.job_id).resumable:
+            self.exits(-15)
             return
         if not self.gets_further:
             self.machine.run.faults["(left off where it began)"] += 1
@@ -231,8 +239,7 @@ class AgentNode(Node):
         return Capability(
             session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
             ram_total_bytes=int(host.ram_gib * GIB), ram_available_bytes=int(host.ram_gib * GIB),
-            gpus=gpus, trainers={"gbt": TrainerInfo(hyper_schema={})}, data_id="d",
-            slots=host.slots,
+            gpus=gpus, trainers=TRAINERS, data_id="d", slots=host.slots,
         )  # fmt: skip
 
     def _measure(self, gpus: tuple[Gpu, ...]) -> None:
@@ -267,7 +274,8 @@ class AgentNode(Node):
         assign = effect.assign
         assert self.spool is not None
         machine.disk.make_folder(self.spool.work(assign.job_id, assign.attempt))
-        resumes = self.checkpoints.begin(assign.job_id, assign.attempt)
+        key = (assign.job_id, assign.attempt)
+        resumes = self.checkpoints.begin(*key, assign.void_attempt)
         files = self.checkpoints.files(assign.job_id)
         job = self.run.job(assign.job_id)
         pid, after = self.run.next_pid(), self.run.timeline.after

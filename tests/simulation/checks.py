@@ -253,12 +253,14 @@ class Checker:
     def _at_once(self, other: SimTrainer, child: SimTrainer) -> None:
         """Two trainers of one job run at once only where somebody has wanted that.
 
-        The job says so (`on_lost`), an operator has had it begun anew, or two agents use one name.
+        The job says so (`on_lost`) or its trainer cannot resume and the job does not say "stop", an
+        operator has had it begun anew, or two agents use one name.
         A machine that sleeps runs nothing, and who has outlived its agent is found by the next one.
         """
         run = self._run
+        job = run.job(child.job_id)
         wanted = (
-            run.job(child.job_id).spec.on_lost == "keep"
+            (job.spec.on_lost or ("stop" if job.resumable else "keep")) == "keep"
             or self._given_up.get(child.job_id, 0) >= min(other.attempt, child.attempt)
             or {other.node.host.name, child.node.host.name} & run.twinned
         )
@@ -320,6 +322,8 @@ class Checker:
                 f"attempt {child.attempt} goes on from {left_off[:40]!r}",
                 child.job_id,
             )
+        if made.attempt <= self.rows[child.job_id].void_attempt < child.attempt:
+            raise Violation("a requeue begins anew", f"from attempt {made.attempt}", child.job_id)
         done_s = left_off.split()[2]
         where = "here" if made.machine is node.machine else "elsewhere"
         self._run.faults[f"(gone on from a checkpoint made {where})"] += 1

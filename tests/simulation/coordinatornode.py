@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import StorageError
-from broker.protocol.events import LinkEvent, Outgoing
+from broker.protocol.events import Outgoing
 from broker.system.files import Disk
 from coordinator.core.effects import ManifestRead
 from coordinator.core.state import CoreSettings
@@ -15,9 +15,9 @@ from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import Record
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.problems import ManifestError, Problem
-from coordinator.service.shell import Retention
+from coordinator.service.performer import Retention
+from coordinator.service.performer import Surroundings as CoordinatorSurroundings
 from coordinator.service.shell import Shell as CoordinatorShell
-from coordinator.service.shell import Surroundings as CoordinatorSurroundings
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import Store
 
@@ -108,11 +108,6 @@ class CoordinatorNode(Node):
         """See `Node`; what it says of jobs that come back is noted."""
         self.run.given_back.said(messages)
         return super().publish(*messages)
-
-    def shorten(self, event: LinkEvent) -> LinkEvent:
-        """As `coordinator.service.Service` does."""
-        assert self.shell is not None
-        return self.shell.core.world.trainers.shorten(event)
 
     def next_deadline(self) -> float | None:
         """See `Node`."""

@@ -130,9 +130,6 @@ class SimDisk:
         self.before_write()
         file.inode.synced = bytes(file.inode.data)
 
-    def forget(self, file: File, stop: int) -> None:
-        """See `Disk`."""
-
     def sync_folder(self, folder: Path) -> None:
         """See `Disk`."""
         self._before("sync_folder")

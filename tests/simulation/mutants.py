@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.core import leases, owner, reports, runs
-from agent.core.state import State
-from agent.service.shell import Shell as AgentShell
+from agent.core.state import Run, State
+from agent.service.disk import DiskWork
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
@@ -67,7 +67,7 @@ def _attempt_does_not_grow(patch: Patch) -> None:
 def _publish_before_commit(patch: Patch) -> None:
     def flush(shell: Any, now: Now) -> None:
         changes, effects = shell.core.take()
-        shell._perform_all(effects)
+        shell._performer.perform(effects, shell.core, now)
         shell._ledger.commit(changes)
 
     patch(Shell, "_flush", flush)
@@ -78,7 +78,7 @@ def _stored_before_fsync(patch: Patch) -> None:
 
 
 def _names_not_synced(patch: Patch) -> None:
-    patch(Store, "_sync_names", lambda store, targets: None)
+    patch(Store, "_sync_names", lambda store, target: None)
 
 
 def _checkpoints_not_hashed(patch: Patch) -> None:
@@ -97,6 +97,11 @@ def _checkpoints_of_others(patch: Patch) -> None:
     patch(Checkpoints, "files", lambda kept, job_id: kept._root / job_id[:1] / "files")
 
 
+def _requeue_goes_on(patch: Patch) -> None:
+    real = Checkpoints.begin
+    patch(Checkpoints, "begin", lambda kept, job_id, attempt, _void: real(kept, job_id, attempt))
+
+
 def _hash_not_checked(patch: Patch) -> None:
     real = Part.seal
 
@@ -105,6 +110,14 @@ def _hash_not_checked(patch: Patch) -> None:
         return part.artifact_id
 
     patch(Part, "seal", seal)
+
+
+def _stop_on_lost_ignored(patch: Patch) -> None:
+    def stops(state: State, run: Run) -> bool:
+        assert state.capability is not None
+        return run.assign.on_lost is None and state.capability.trainers[run.assign.model].resumable
+
+    patch(leases, "_stops", stops)
 
 
 def _completed_when_finished(patch: Patch) -> None:
@@ -235,15 +248,15 @@ def _given_back_and_still_there(patch: Patch) -> None:
 
 
 def _clears_unasked(patch: Patch) -> None:
-    real = AgentShell._keep
+    real = DiskWork._keep
 
-    def keep(shell: Any, effect: Any, now: Now) -> None:
-        real(shell, effect, now)
+    def keep(disk: Any, effect: Any, now: Now) -> None:
+        real(disk, effect, now)
         report = effect.report
         if report.type == "finished" and report.attempt > 1:
-            shell._spool.clear(report.job_id, report.attempt, report.artifact_id)
+            disk._spool.clear(report.job_id, report.attempt, report.artifact_id)
 
-    patch(AgentShell, "_keep", keep)
+    patch(DiskWork, "_keep", keep)
 
 
 def _owner_not_heard(patch: Patch) -> None:
@@ -281,6 +294,7 @@ MUTANTS = (
     Mutant("lease for ever", 100, _lease_for_ever),
     Mutant("lease ends with the connection", 300, _lease_ends_with_connection),
     Mutant("lease not kept by the agent", 300, _lease_not_kept_by_agent),
+    Mutant("on_lost = stop ignored", 300, _stop_on_lost_ignored),
     Mutant("interrupted is not offered", 300, _interrupted_not_offered),
     Mutant("reports sent once", 50, _reports_sent_once),
     Mutant("reports not kept on disk", 100, _reports_not_kept),
@@ -290,6 +304,7 @@ MUTANTS = (
     Mutant("bundle cleared too early", 100, _clears_unasked),
     Mutant("checkpoints not hashed", 600, _checkpoints_not_hashed, first=2000),
     Mutant("checkpoints of others taken", 300, _checkpoints_of_others),
+    Mutant("a requeue takes old checkpoints", 400, _requeue_goes_on),
     Mutant("unchanged is not given back", 1000, _unchanged_is_repeated),
     Mutant("given back and still there", 300, _given_back_and_still_there),
     Mutant("owner not heard", 300, _owner_not_heard),

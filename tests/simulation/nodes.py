@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.client.mailbox import Mailbox, feed
 from broker.clock import Now
 from broker.errors import StorageError
-from broker.protocol.events import LinkEvent, Outgoing
+from broker.protocol.events import Outgoing
 from broker.protocol.topics import Topics
 
 from .disk import SimDisk
@@ -129,7 +129,7 @@ class Node(ABC):
 
     def from_link(self, generation: int) -> Callable[[Any], None]:
         """Return the inbox of this process's link."""
-        deliver = feed(self.mailbox, TOPICS, self.shorten)
+        deliver = feed(self.mailbox, TOPICS)
 
         def inbox(event: Any) -> None:
             if generation == self.generation and self.up:
@@ -137,10 +137,6 @@ class Node(ABC):
                 self.wake(self.machine.rng.random() * self.run.scenario.batch_s)
 
         return inbox
-
-    def shorten(self, event: LinkEvent) -> LinkEvent:
-        """What waits in the mailbox for an event of the link."""
-        return event
 
     def background(self, call: Callable[[], None]) -> None:
         """Have a slow function run on another thread."""

@@ -16,6 +16,7 @@ from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
 from .network import Quirks, Weather
 
 FAULTS_S: Final = 600.0  # for how long there are faults
+ONE_GO: Final = "one_go"  # the model whose trainer cannot resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class JobPlan:
     size_bytes: int
     behaviour: str = "ok"  # ok, fails, crashes, flaky (once), deaf (to SIGTERM), hangs
     same_bytes: bool = True  # whether another attempt gives the same artifact
+    resumable: bool = True  # whether its trainer leaves checkpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ def draw(seed: int) -> Scenario:
         )
         for _ in range(rng.choice((0, 1, 2, 4)) if count else 0)
     ]  # fmt: skip
+    rng = random.Random(f"leases {seed}")
+    jobs = tuple(_lost(rng, job) for job in jobs)
     in_order = tuple(sorted(faults, key=lambda fault: fault.at_s))
     return Scenario(seed, hosts, jobs, weather, quirks, in_order, batch_s)
 
@@ -175,6 +179,16 @@ def _job(rng: random.Random, number: int, hosts: tuple[HostSpec, ...]) -> JobPla
         behaviour=behaviour,
         same_bytes=rng.random() < 0.6,
     )
+
+
+def _lost(rng: random.Random, job: JobPlan) -> JobPlan:
+    """Some trainers cannot resume; some jobs say that a lost trainer is stopped."""
+    spec, resumable = job.spec, rng.random() >= 0.2
+    if rng.random() < 0.3:
+        spec = replace(spec, on_lost="stop")
+    if not resumable:
+        spec = replace(spec, model=ONE_GO)
+    return replace(job, spec=spec, resumable=resumable)
 
 
 def _weather(rng: random.Random) -> Weather:

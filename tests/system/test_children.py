@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from agent.process.orphans import MARK, mark_of
+from tests.harness.processes import is_over
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at process groups of Linux")
 
@@ -18,15 +21,22 @@ SOON_S = 5.0
 
 
 def _group(fleet: Any, host: str = "pi") -> dict[int, psutil.Process]:
-    """The live processes of the group that a host's only trainer is in, by its own record."""
-    (record,) = (fleet.tmp / host / "work").glob("*/process.json")
-    leader = json.loads(record.read_bytes())["pid"]
-    return {process.pid: process for process in psutil.process_iter() if _is_in(process, leader)}
+    """The live processes of the group that a host's only trainer is in, by its mark."""
+    (work,) = (fleet.tmp / host / "work").iterdir()
+    groups = {os.getpgid(process.pid) for process in psutil.process_iter() if _is_of(process, work)}
+    return {process.pid: process for process in psutil.process_iter() if _is_in(process, groups)}
 
 
-def _is_in(process: psutil.Process, group: int) -> bool:
+def _is_of(process: psutil.Process, work: Path) -> bool:
     try:
-        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
+        return process.environ().get(MARK) == mark_of(work)
+    except (OSError, psutil.Error):
+        return False
+
+
+def _is_in(process: psutil.Process, groups: set[int]) -> bool:
+    try:
+        return os.getpgid(process.pid) in groups and process.status() != psutil.STATUS_ZOMBIE
     except (OSError, psutil.Error):
         return False
 
@@ -68,11 +78,14 @@ def test_a_new_agent_ends_what_the_old_one_could_not(fleet: Any, long: str, wait
     """The whole group was frozen when the agent was killed: the next one ends it, then works."""
     agent = _started(fleet, long, wait_for)
     group = _group(fleet)
+    trainer = max(group)  # it was started by the keeper
     for process in group.values():
         process.suspend()
     agent.kill()
     assert _group(fleet).keys() == group.keys()
 
     fleet.agent()
-    assert not any(_is_in(process, min(group)) for process in group.values())
+    assert is_over(trainer)
+    group[min(group)].resume()
+    assert _soon(lambda: all(is_over(pid) for pid in group)), "a keeper that is woken ends, too"
     fleet.until("gbt-oracle", lambda row: row["state"] == "running" and row["attempt"] > 1)

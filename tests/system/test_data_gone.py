@@ -82,7 +82,7 @@ def test_a_disk_that_hangs_costs_nothing_else(training: Fleet) -> None:
     held = hold(schema)
     training.cancel("waits-oracle")
     agent = training.programs[-1]
-    is_over = "its trainer has ended; the job is cancelled"
+    is_over = "its trainer has ended; the attempt is cancelled"
     wait_until(lambda: is_over in agent.said(), "the end of a trainer", ANSWER_S - 2)
     wait_until(lambda: bool(barred(training)), "a host without data")
     assert "it has no prepared data" in barred(training)[0]

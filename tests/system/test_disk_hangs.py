@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.harness.fleet import Fleet
-from tests.unit.test_filing import ID, finished
+from tests.harness.shell import ID, finished
 
 pytestmark = [
     pytest.mark.slow,

@@ -19,7 +19,7 @@ import pytest
 from broker.protocol.messages import AskAttempts
 from broker.system.machine import new_id
 from coordinator.cli.get import fetch
-from coordinator.client.errors import NotDone
+from coordinator.client.contact import NotDone
 from tests.harness.processes import is_over
 
 AWAY_S = 5.0

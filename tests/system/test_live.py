@@ -15,9 +15,9 @@ from broker.errors import ConfigError
 from broker.protocol.messages import AskCancel, AskRequeue, AskShow, AskStatus
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
-from coordinator.client.contact import SILENT_S
+from coordinator.client.contact import SILENT_S, NotDone, Unreachable
 from coordinator.client.seen import Snapshot
-from coordinator.client.watcher import AskedInVain, Unanswered, Watcher
+from coordinator.client.watcher import Watcher
 from tests.harness.brokers import BrokerProcess
 
 DEADLINE_S = 60.0
@@ -79,7 +79,7 @@ def test_many_may_ask_over_one_connection(fleet: Any, watcher: Watcher, short: s
     assert [one.result(DEADLINE_S)["name"] for one in asked] == ["gbt-oracle", "gbt-realistic"]
 
     watcher.ask(AskCancel(id=new_id(), job="gbt-oracle")).result(DEADLINE_S)
-    with pytest.raises(AskedInVain, match="cancelled already"):
+    with pytest.raises(NotDone, match="cancelled already"):
         watcher.ask(AskCancel(id=new_id(), job="gbt-oracle")).result(DEADLINE_S)
     watcher.ask(AskRequeue(id=new_id(), job="gbt-oracle")).result(DEADLINE_S)
 
@@ -117,7 +117,7 @@ def test_a_key_that_cannot_be_read_is_told_to_who_asks(fleet: Any, tmp_path: Pat
 def test_nobody_waits_for_ever(watcher: Watcher) -> None:
     """Without a coordinator the one who asks is told at the deadline."""
     answer = watcher.ask(AskShow(id=new_id(), job="x"), timeout_s=0.3)
-    with pytest.raises(AskedInVain, match=r"no coordinator answered|not connected"):
+    with pytest.raises(Unreachable, match=r"no coordinator answered|not connected"):
         answer.result(DEADLINE_S)
 
 
@@ -131,10 +131,10 @@ def test_a_command_that_nobody_answered_may_still_be_done(
     coordinator.process.send_signal(signal.SIGSTOP)
     try:
         ask = AskCancel(id=new_id(), job="gbt-oracle", expires_at=time.time() + 0.5)
-        words = r"^no coordinator answered; it may still be done within a minute$"
-        with pytest.raises(Unanswered, match=words):
+        words = r"(?s)^no coordinator answered.*may still be done within a minute$"
+        with pytest.raises(Unreachable, match=words):
             watcher.ask(ask, timeout_s=0.5).result(DEADLINE_S)
-        with pytest.raises(Unanswered, match=r"^no coordinator answered$"):
+        with pytest.raises(Unreachable, match=r"^no coordinator answered$"):
             watcher.ask(AskStatus(id=new_id()), timeout_s=0.5).result(DEADLINE_S)
     finally:
         coordinator.process.send_signal(signal.SIGCONT)
@@ -155,13 +155,12 @@ def test_a_coordinator_that_is_silent_after_a_reconnect_is_told_from_one_that_is
     watcher = Watcher(BrokerSettings(url=broker.url), clock=clock)
     watcher.start()
     try:
-        wait_for(lambda: watcher.silent_s() > 0.0, "the first question")
+        wait_for(lambda: _missing(watcher) == "first", "the connection")
         broker.end(signal.SIGKILL)
         wait_for(lambda: _missing(watcher) == "broker", "a broker that is gone")
         broker.start()
         wait_for(lambda: _missing(watcher) == "first", "the connection")
         ahead_s[0] = SILENT_S
-        assert watcher.silent_s() > SILENT_S
         wait_for(lambda: _missing(watcher) == "answer", "that nobody answers")
     finally:
         watcher.stop()

@@ -14,7 +14,7 @@ import pytest
 from broker.protocol.messages import AskTrainers
 from broker.system.machine import new_id
 from coordinator.cli.get import fetch
-from coordinator.client.errors import NotDone
+from coordinator.client.contact import NotDone
 from tests.harness.fleet import ROOT, Fleet, wait_until
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)

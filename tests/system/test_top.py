@@ -248,7 +248,7 @@ def test_the_selection_stays_with_its_job(
         async with _top(embedded_broker.url, topic_root, clock=_still) as (app, pilot):
             await _sees(app, pilot, "Jobs 40")
             await pilot.press(*["down"] * 4)
-            await _until(pilot, lambda: app.jobs.cursor == 4, "the fifth job is selected")
+            await _until(pilot, lambda: app.jobs.cursor_row == 4, "the fifth job is selected")
             chosen = app.jobs.selected
             assert chosen is not None
             await asyncio.to_thread(busy.job, 39, "running", host="pi-05")
@@ -257,7 +257,7 @@ def test_the_selection_stays_with_its_job(
             await _sees(app, pilot, "2 running 35 pending 1 failed 2 completed")
             assert app.jobs.selected is not None
             assert app.jobs.selected.key == chosen.key
-            assert app.jobs.cursor == 3
+            assert app.jobs.cursor_row == 3
             await pilot.press("end")
             await _sees(app, pilot, "gbt-000")
             assert app.jobs.selected.key != chosen.key

@@ -26,7 +26,7 @@ from broker.stream.stream import Done, SendChunk, Sender, SendOffer
 from broker.system.address import parse_addresses
 from broker.system.machine import new_id
 from coordinator.core.receipts import receipt
-from coordinator.service.receipt_key import load_key
+from coordinator.service.state_files import load_key
 
 MIB = 1024 * 1024
 GATED = 'name = "big"\nmodel = "gbt"\nmode = "oracle"\nrequire_cuda = true'

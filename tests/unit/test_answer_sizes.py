@@ -11,7 +11,7 @@ from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from broker.protocol.topic_table import Kind
 from tests.harness.coordinator import OPERATOR, Fleet, spec
-from tests.unit.test_filing import Coordinator, ledgers_closed
+from tests.harness.shell import Coordinator, ledgers_closed
 
 __all__ = ["ledgers_closed"]
 WORD = "\u8aa4"  # three bytes

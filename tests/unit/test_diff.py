@@ -10,10 +10,10 @@ from rich.console import Console
 
 from broker.protocol import messages as m
 from broker.protocol.messages import Needs
+from coordinator.cli import reload as reload_lines
 from coordinator.core.plan_changes import told
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
 from coordinator.manifest.diff import Known, difference, in_words, policy_changes, spec_changes
-from coordinator.ui import reload_lines
 from tests.harness.coordinator import spec
 
 

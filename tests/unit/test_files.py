@@ -1,10 +1,9 @@
-"""Files: bundles, unpacking what may be hostile, the store, the spool."""
+"""Files: bundles, unpacking what may be hostile, the spool."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import random
 import subprocess
@@ -16,12 +15,9 @@ import pytest
 
 from agent.spool.bundle import make_bundle
 from agent.spool.spool import MOST_REFUSED, REFUSED_KEPT_S, Spool
-from broker.errors import BadStream, StorageError
+from broker.errors import StorageError
 from broker.protocol.messages import Failed, Finished
-from broker.stream.ranges import RangeSet
 from broker.system.files import RealDisk
-from coordinator.store.partfile import SYNC_EVERY_BYTES
-from coordinator.store.store import Store
 
 CHUNK = 1024
 
@@ -101,11 +97,10 @@ NO_ROOM = """
 import contextlib, resource, sys
 from pathlib import Path
 from agent.service.status import Contact
-from agent.process.orphans import record
 from agent.trainer.data.schema import TensorsIndex, write_json
 from broker.deploy.site import write
 from broker.system.machine import system_clock
-from coordinator.cli.operator_key import operator_key_command
+from coordinator.cli.init import operator_key_command
 folder = Path(sys.argv[1])
 index = TensorsIndex(rows=1, groups=(), episodes=())
 key = ["-o", str(folder / "operator.key")]
@@ -113,8 +108,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))
 for work in (
     lambda: write(folder, {"acl": "topic read fleet/# " * 9}, force=True),
     lambda: write_json(folder / "index.json", index),
-    lambda: record(folder, 1),
-    lambda: Contact(folder, None, system_clock()),
+    lambda: Contact(folder, system_clock(), "pi", None, None),
     lambda: operator_key_command.main(key, standalone_mode=False),
 ):
     with contextlib.suppress(OSError):
@@ -126,7 +120,7 @@ for work in (
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
 def test_a_file_that_the_disk_does_not_take_whole_is_what_it_was(tmp_path: Path) -> None:
     """Each is the old one, or none: nobody reads half of one."""
-    before = dict.fromkeys(("acl", "index.json", "process.json"), "before")
+    before = dict.fromkeys(("acl", "index.json"), "before")
     for name, text in before.items():
         (tmp_path / name).write_text(text)
     words = [sys.executable, "-c", NO_ROOM, tmp_path]
@@ -151,218 +145,6 @@ def test_what_is_no_result_is_kept_for_a_while(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "refused").iterdir()] == [kept.name]
     again.collect_refused(1e9 + MOST_REFUSED + 3 + REFUSED_KEPT_S)
     assert not list((tmp_path / "refused").iterdir())
-
-
-CONTENT = bytes(range(256)) * 40  # ten chunks
-IDENTITY = hashlib.sha256(CONTENT).hexdigest()
-
-
-def write_all(store: Store, content: bytes = CONTENT, identity: str = IDENTITY) -> Any:
-    """Open a part and write what is missing of it."""
-    part, have = store.open_part(identity, len(content), CHUNK)
-    for index in range(len(content) // CHUNK):
-        if index not in have:
-            part.write(index, content[index * CHUNK : (index + 1) * CHUNK])
-    return part
-
-
-def test_an_artifact_is_stored_under_its_hash(tmp_path: Path) -> None:
-    """And found again by a new process."""
-    store = Store(tmp_path)
-    info = store.finish(write_all(store), "gbt", "oracle")
-    assert info.path == tmp_path / "models" / "gbt_oracle" / IDENTITY / "bundle.tar.zst"
-    assert info.path.read_bytes() == CONTENT
-    assert not list((tmp_path / "incoming").iterdir())
-    again = Store(tmp_path)
-    assert again.has(IDENTITY)
-    assert again.sizes() == {IDENTITY: len(CONTENT)}
-    assert again.path_of(IDENTITY) == info.path
-
-
-def test_what_hashes_to_something_else_is_deleted(tmp_path: Path) -> None:
-    """And is not in the store."""
-    store = Store(tmp_path)
-    part = write_all(store, CONTENT[:-1] + b"!")
-    with pytest.raises(BadStream):
-        store.finish(part, "gbt", "oracle")
-    assert not store.has(IDENTITY)
-    assert not list((tmp_path / "incoming").iterdir())
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_part_goes_on_where_it_surely_stands(tmp_path: Path) -> None:
-    """What was made durable is there after a crash; what was not is asked for again."""
-    store = Store(tmp_path)
-    part, have = store.open_part(IDENTITY, len(CONTENT), CHUNK)
-    assert not have
-    part.write(0, CONTENT[:CHUNK])
-    part.sync()
-    part.write(1, CONTENT[CHUNK : 2 * CHUNK])  # and now the power fails
-    crashed = Store(tmp_path)
-    _, have = crashed.open_part(IDENTITY, len(CONTENT), CHUNK)
-    assert have == RangeSet([(0, 1)])
-    assert crashed.finish(write_all(crashed), "gbt", "oracle").size_bytes == len(CONTENT)
-
-
-@pytest.mark.parametrize("listed", [
-    b"", b"{", b"[]", b'{"size_bytes": 1, "chunk_bytes": 1, "have": []}',
-    json.dumps({"size_bytes": len(CONTENT), "chunk_bytes": CHUNK, "have": [[0, 99]]}).encode(),
-    json.dumps({"size_bytes": len(CONTENT), "chunk_bytes": CHUNK, "have": [[0, 10]]}).encode(),
-])  # fmt: skip
-def test_a_list_that_cannot_be_true_is_not_believed(tmp_path: Path, listed: bytes) -> None:
-    """Another size, chunks beyond the end, more than the part file holds: start over."""
-    store = Store(tmp_path)
-    (tmp_path / "incoming" / f"{IDENTITY}.part").write_bytes(b"x" * 100)
-    (tmp_path / "incoming" / f"{IDENTITY}.json").write_bytes(listed)
-    part, have = store.open_part(IDENTITY, len(CONTENT), CHUNK)
-    part.close()
-    assert not have
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_the_list_of_a_large_part_follows_by_itself(tmp_path: Path) -> None:
-    """It is asked for every sixteen mebibytes, and claims no more than was there then."""
-    store = Store(tmp_path)
-    part, _ = store.open_part("ab" * 32, 4 * SYNC_EVERY_BYTES, 1024 * 1024)
-    asked = []
-    for index in range(20):
-        part.write(index, bytes(1024 * 1024))
-        if part.wants_sync():
-            asked.append(index)
-    part.sync()
-    assert asked == [15]
-    _, have = Store(tmp_path).open_part("ab" * 32, 4 * SYNC_EVERY_BYTES, 1024 * 1024)
-    assert have == RangeSet([(0, 16)])
-
-
-def test_the_hash_is_right_in_whatever_order_chunks_come(tmp_path: Path) -> None:
-    """It is taken along; what came before its turn, or by an earlier process, is read again."""
-    store = Store(tmp_path)
-    part, _ = store.open_part(IDENTITY, len(CONTENT), CHUNK)
-    part.write(2, CONTENT[2 * CHUNK : 4 * CHUNK])  # two at once
-    part.close()
-    part, have = store.open_part(IDENTITY, len(CONTENT), CHUNK)
-    assert have == RangeSet([(2, 4)])
-    for index in (1, 0, *range(9, 3, -1)):
-        part.write(index, CONTENT[index * CHUNK : (index + 1) * CHUNK])
-    assert store.finish(part, "gbt", "oracle").path.read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("other", [256, 512, 3 * CHUNK, len(CONTENT)])
-def test_a_part_goes_on_though_its_sender_cuts_it_otherwise(tmp_path: Path, other: int) -> None:
-    """What is there of whole chunks of the new size need not come again."""
-    store = Store(tmp_path)
-    part, _ = store.open_part(IDENTITY, len(CONTENT), CHUNK)
-    for index in (0, 1, 2, 4, 5, 6, 7, 8, 9):
-        part.write(index, CONTENT[index * CHUNK : (index + 1) * CHUNK])
-    part.close()
-    part, have = store.open_part(IDENTITY, len(CONTENT), other)
-    gone = range(3 * CHUNK, 4 * CHUNK)
-    for index in range(-(-len(CONTENT) // other)):
-        span = range(index * other, min(len(CONTENT), (index + 1) * other))
-        whole = span.stop <= gone.start or span.start >= gone.stop
-        assert (index in have) == whole, span
-        if not whole:
-            part.write(index, CONTENT[span.start : span.stop])
-    assert store.finish(part, "gbt", "oracle").path.read_bytes() == CONTENT
-
-
-class _Forgetful(RealDisk):
-    """A disk that fails to make something durable, once; later it says that all is well."""
-
-    def __init__(self) -> None:
-        self.failures = 1
-
-    def sync(self, file: Any) -> None:
-        if file.name.endswith(".part") and self.failures:
-            self.failures -= 1
-            raise OSError(5, "Input/output error")
-        super().sync(file)
-
-
-def test_a_disk_that_failed_once_is_not_believed_later(tmp_path: Path) -> None:
-    """What it was given may be gone, whatever it says afterwards: the part is refused."""
-    store = Store(tmp_path, _Forgetful())
-    part = write_all(store)
-    for _ in range(2):
-        with pytest.raises(StorageError, match="error"):
-            part.sync() if part._failure is None else store.finish(part, "gbt", "oracle")
-    with pytest.raises(StorageError):
-        part.write(0, CONTENT[:CHUNK])
-    part.close()
-    assert not store.has(IDENTITY)
-
-
-@pytest.mark.parametrize(
-    "name", ["..", "../x", "a/b", "", "x" * 99, ".hidden", "a\0b", "aux.x", "con", "a:b", "a."]
-)
-def test_no_name_from_the_wire_is_a_path(tmp_path: Path, name: str) -> None:
-    """Neither as an id, nor as a model or a mode."""
-    store = Store(tmp_path)
-    with pytest.raises(BadStream):
-        store.open_part(name, 10, CHUNK)
-    for model, mode in ((name, "oracle"), ("gbt", name)):
-        part = write_all(store)
-        with pytest.raises(BadStream):
-            store.finish(part, model, mode)
-        part.close()
-
-
-def test_an_artifact_that_does_not_fit_is_told_before_it_comes(tmp_path: Path) -> None:
-    """With the figures and the remedy."""
-    with pytest.raises(StorageError, match="make room"):
-        Store(tmp_path).open_part(IDENTITY, 1 << 50, CHUNK)
-
-
-def test_the_index_has_each_row_once_and_no_torn_one(tmp_path: Path) -> None:
-    """Appended again after a restart it is not repeated; a torn last line is cut off."""
-    row = {"job_id": "j", "attempt": 1, "artifact_id": "a"}
-    Store(tmp_path).index.append(row)
-    index = tmp_path / "models" / "index.jsonl"
-    with index.open("ab") as file:
-        file.write(b'{"job_id": "to')
-    store = Store(tmp_path)
-    store.index.append(row)
-    store.index.append(row | {"attempt": 2})
-    assert [json.loads(line)["attempt"] for line in index.read_text().splitlines()] == [1, 2]
-
-
-TORN = """
-import resource, sys
-from pathlib import Path
-from broker.errors import StorageError
-from coordinator.store.store import Store
-store, (soft, hard) = Store(Path(sys.argv[1])), resource.getrlimit(resource.RLIMIT_FSIZE)
-for attempt, limit_bytes in ((1, soft), (2, 300), (3, soft)):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
-    try:
-        store.index.append({"job_id": "j" * 100, "attempt": attempt, "artifact_id": "a" * 100})
-    except StorageError:
-        print("refused", attempt)
-"""
-
-
-@pytest.mark.system
-@pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
-def test_a_row_that_the_disk_does_not_take_whole_spoils_no_other(tmp_path: Path) -> None:
-    """Once there is room again the next one has a line of its own."""
-    words = [sys.executable, "-c", TORN, tmp_path]
-    said = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert said.stdout == "refused 2\n", said.stderr
-    lines = (tmp_path / "models" / "index.jsonl").read_text().splitlines()
-    assert [json.loads(line)["attempt"] for line in lines] == [1, 3]
-
-
-def test_dead_parts_are_collected(tmp_path: Path) -> None:
-    """Those that nobody has written to for long; with their lists."""
-    store = Store(tmp_path)
-    part, _ = store.open_part(IDENTITY, len(CONTENT), CHUNK)
-    part.write(0, CONTENT[:CHUNK])
-    part.close()
-    modified_s = part.path.stat().st_mtime
-    assert store.collect_parts(100, modified_s + 99) == 0
-    assert store.collect_parts(100, modified_s + 101) == 1
-    assert not list((tmp_path / "incoming").iterdir())
 
 
 @pytest.mark.parametrize("left", [None, b"", b"torn"], ids=["gone", "empty", "torn"])
@@ -411,17 +193,6 @@ def test_the_spool_outlives_its_process(tmp_path: Path) -> None:
     again.clear("2c" * 32, 1)
     assert Spool(tmp_path).load() == []
     assert not again.bundle_path(artifact_id).exists()
-
-
-def test_what_a_killed_process_was_making_goes_with_the_next_start(tmp_path: Path) -> None:
-    """`fleet fsck` would find it for ever; a list of chunks that is whole stays."""
-    Store(tmp_path)
-    half = [tmp_path / "incoming" / f"{IDENTITY}.json.making", tmp_path / "models" / "index.making"]
-    whole = tmp_path / "incoming" / f"{IDENTITY}.json"
-    for path in (*half, whole):
-        path.write_bytes(b"{")
-    Store(tmp_path)
-    assert [path for path in (*half, whole) if path.exists()] == [whole]
 
 
 class _Unreadable(RealDisk):

@@ -8,11 +8,11 @@ from typing import Any
 
 from broker.protocol import messages as m
 from coordinator.client.client import OperatorClient
+from coordinator.client.forecast import look
 from coordinator.core.commands.host_list import PAGE_BYTES
 from coordinator.core.effects import ManifestRead, Warn
 from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.scheduler import unknown_hosts
-from coordinator.ui.outlook import look
 from tests.harness.coordinator import Fleet, spec
 
 TYPO = replace(spec(), allowed_hosts=("dekstop",))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from broker.protocol import messages as m
+from coordinator.client.forecast import views_of
 from coordinator.jobs import host_paging
-from coordinator.ui.outlook import views_of
 from tests.harness.coordinator import Fleet
 from tests.unit.test_prospects import EPOCHS
 from tests.unit.test_why import answered

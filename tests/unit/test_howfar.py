@@ -9,14 +9,12 @@ from rich.console import Console
 
 from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.topic_table import Kind
 from coordinator.client.mirror import Mirror
 from coordinator.faces.homeassistant_states import held_by_host, host_state
 from coordinator.jobs import job_progress
 from coordinator.jobs.jobs import Job
 from coordinator.top import detail_pages, job_table
-from coordinator.ui import follow
-from coordinator.ui.up_live import live_table
+from coordinator.ui.job_board import live_table
 from coordinator.ui.words import done, left
 from coordinator.web.rows import Tables
 from tests.harness.coordinator import HEX, Fleet, Host, spec
@@ -161,25 +159,11 @@ def test_the_jobs_of_a_local_fleet_begin_at_nothing_too() -> None:
     row = page.job.row().model_dump(mode="json") | {"state": "running", "attempt": 2}
     for attempt, shown in ((1, False), (2, True)):
         said = m.Progress(attempt=attempt, epoch=8, epochs=100, val_loss=0.5)
-        table = live_table([row], {page.job.job_id: said}, {"jobs": {}}, 5)
+        table = live_table([row], {page.job.job_id: said}, "", 5)
         out = Console(width=200)
         with out.capture() as printed:
             out.print(table)
         assert ("0.5000" in printed.get()) is shown
-
-
-def test_who_waits_for_a_job_is_shown_its_newest_attempt() -> None:
-    """The bar of `fleet run --wait`."""
-    shown = []
-
-    class Screen:
-        def show(self, _row: Any, progress: Any) -> None:
-            shown.append(progress.attempt)
-
-    for attempt in (1, 2):
-        said = m.encode(m.Progress(attempt=attempt, epoch=8, epochs=100))
-        follow._heard(Kind.PROGRESS, said, {"attempt": 2}, Screen())  # type: ignore[arg-type]
-    assert shown == [2]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +14,10 @@ from agent.core.effects import (
     StartTrainer,
     TrainerStarted,
 )
+from agent.spool.checkpoints import Checkpoints
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected
-from coordinator.core.effects import PartStored
+from coordinator.core.effects import PartStored, Tick
 from coordinator.core.receipts import receipt as receipt_of
 from tests.harness.agent import HEX, JOB, Agent
 from tests.harness.coordinator import Fleet, Host, spec
@@ -280,3 +282,30 @@ def test_an_interrupted_attempt_that_got_further_costs_nothing() -> None:
 def _receipt(fleet: Fleet, host: Host) -> str:
     key = fleet.settings.receipt_key
     return receipt_of(key, host.name, fleet.job().job_id, fleet.job().attempt)
+
+
+def test_a_coordinator_that_was_suspended_takes_no_job_from_a_host_that_is_well() -> None:
+    """L7: it could hear nobody. A host that is silent without that loses the job."""
+    fleet, pi, _ = _running()
+    fleet.mono_s += 700.0  # all timers are late
+    fleet.handle(Tick())
+    pi.beats((fleet.job().job_id, 1, "running"))
+    assert ("job", "lost") not in fleet.history
+    assert fleet.job().losses == 0
+    fleet.passes(700.0)
+    assert ("job", "lost") in fleet.history
+
+
+def test_a_requeued_job_does_not_go_on_from_an_earlier_checkpoint(tmp_path: Path) -> None:
+    """J11: not even where a killed agent has left one, which the coordinator never heard of."""
+    fleet, _, pc = _running()
+    fleet.asks(m.AskCancel(id="a", job="job"))
+    fleet.asks(m.AskRequeue(id="b", job="job"))
+    pc.beats()
+    assert pc.heard(m.Assign)[-1].void_attempt == 1
+    kept = Checkpoints(tmp_path)
+    kept.begin(JOB, 1)
+    (kept.files(JOB) / "state.json").write_text("{}", "utf-8")
+    assert not kept.begin(JOB, 2, 1), "attempt 1 is void"
+    (kept.files(JOB) / "state.json").write_text("{}", "utf-8")
+    assert kept.begin(JOB, 3, 1), "attempt 2 is not"

@@ -27,7 +27,8 @@ from agent.core.effects import (
     TrainerStarted,
     Vitals,
 )
-from agent.service.shell import DISK_AGAIN_S, Shell, Surroundings
+from agent.service.disk import DISK_AGAIN_S
+from agent.service.shell import Shell, Surroundings
 from agent.spool.bundle import BundleInfo
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool

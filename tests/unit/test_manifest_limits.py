@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from broker.protocol import messages as m
 from coordinator.core.effects import ManifestRead
 from coordinator.jobs.plan_entries import Plan
-from coordinator.manifest.manifest_file import load_manifest, read_text
+from coordinator.manifest.manifest_file import load_manifest
 from coordinator.manifest.problems import ManifestError
-from coordinator.manifest.rereading import PlanReader
 from tests.harness.coordinator import Fleet
 
 
@@ -93,21 +90,16 @@ def test_a_model_that_no_folder_can_be_called_is_refused(tmp_path: Path) -> None
     assert "give the trainer another name" in problem.message
 
 
-def _again(path: Path, trainers: dict[str, Any]) -> Plan:
-    return PlanReader().parse(path, read_text(path), trainers)
-
-
-@pytest.mark.parametrize("load", [load_manifest, _again])
 @pytest.mark.parametrize(
     "line",
     ["[[jobs]]\nhyper{}", "[[jobs]]\nname{}", "[defaults]\nseed{}", "[hosts]\npi{}", "jobs{}"],
 )
 @pytest.mark.parametrize("depth", [50, 900, 3000])
 def test_tables_without_end_are_an_error_like_any_other(
-    tmp_path: Path, load: Callable[..., Plan], line: str, depth: int
+    tmp_path: Path, line: str, depth: int
 ) -> None:
     """Who asks for a reload is told."""
     path = tmp_path / "plan.toml"
     path.write_text(f"schema_version = 1\n{line.format('.a' * depth)} = 1\n")
     with pytest.raises(ManifestError):
-        load(path, {"gbt": {}})
+        load_manifest(path, {"gbt": {}})

@@ -13,12 +13,13 @@ from broker.protocol import messages as m
 from coordinator.cli.plan import _after, _cells, _last, _prepare, _print, _print_times, after_reload
 from coordinator.cli.why import _read, _when
 from coordinator.client.client import OperatorClient
+from coordinator.client.forecast import Picture, look
 from coordinator.jobs.plan_entries import Plan, spec_from_dict
 from coordinator.scheduler.durations import History
 from coordinator.scheduler.estimates import Span
 from coordinator.scheduler.forecast import Forecast, Held
 from coordinator.ui import terminal
-from coordinator.ui.outlook import Picture, about, at, end_of_plan, look, summary_to_dict, to_dict
+from coordinator.ui.outlook import about, at, end_of_plan, summary_to_dict, to_dict
 from tests.harness.coordinator import Fleet, spec
 from tests.unit.test_durations import ran
 from tests.unit.test_forecast import host as view

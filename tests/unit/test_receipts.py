@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.errors import ConfigError
 from broker.protocol import messages as m
 from coordinator.core.effects import PartStored
-from coordinator.core.receipts import is_receipt, receipt
-from coordinator.service.receipt_key import FILE_NAME, load_key
-from tests.harness.agent import JOB, Agent
+from coordinator.core.receipts import receipt
+from tests.harness.agent import Agent
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
 
@@ -124,38 +121,3 @@ def test_an_agent_shows_the_receipt_in_all_that_it_says_of_a_job() -> None:
     failing.runs(receipt="cd" * 16)
     failing.ends(1)
     assert failing.said(m.Failed)[0].receipt == "cd" * 16
-
-
-def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
-    """Whoever has it could speak for any host."""
-    key = load_key(tmp_path)
-    assert load_key(tmp_path) == key
-    assert len(key) == 32
-    path = tmp_path / FILE_NAME
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert is_receipt(key, receipt(key, "pi", JOB, 1), "pi", JOB, 1)
-    path.chmod(0o644)
-    with pytest.raises(ConfigError, match="chmod 600"):
-        load_key(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda _: b"",
-        lambda kept: kept[:-1],
-        lambda kept: kept + b"\n",
-        lambda kept: bytes(len(kept)),
-    ],
-    ids=["empty", "cut off", "longer", "zeros"],
-)
-def test_a_damaged_key_is_refused_and_left(tmp_path: Path, damage: Any) -> None:
-    """Another one would have what hosts are at trained again; a copy may be at hand."""
-    load_key(tmp_path)
-    path = tmp_path / FILE_NAME
-    damaged = damage(path.read_bytes())
-    path.write_bytes(damaged)
-    with pytest.raises(ConfigError, match="is damaged; put a copy of it back") as refusal:
-        load_key(tmp_path)
-    assert str(path) in str(refusal.value)
-    assert path.read_bytes() == damaged

@@ -11,16 +11,16 @@ from rich.console import Console
 import broker.protocol.messages as m
 from broker.protocol.topic_table import Kind
 from broker.stream.ranges import RangeSet
+from coordinator.cli import status as verb
 from coordinator.cli import why
 from coordinator.cli.list_ import _draw as draw_jobs
 from coordinator.client.mirror import Snapshot
 from coordinator.core.effects import OpenPart, PartFailed, PartOpened
 from coordinator.faces import metrics
 from coordinator.faces.homeassistant_states import fleet_state
-from coordinator.faces.tally import Tally
+from coordinator.faces.metrics import Inbox, Tally
 from coordinator.scheduler.forecast import Held
 from coordinator.top import headline
-from coordinator.ui import holds
 from tests.harness.coordinator import HEX, Fleet, spec
 from tests.unit.test_forecast import host, named, whole
 
@@ -105,19 +105,17 @@ def test_people_are_told_in_words(scene: Scene) -> None:
     data = {**scene.asks(m.AskWhy(id="w", job="job")), "forecast": None, "advice": []}
     assert f"Its result {WORDS}." in _text(why._draw(data))
     status = scene.asks(m.AskStatus(id="s"))
-    assert f"1 finished job {WORDS}" in _text(holds.disk(status))
+    assert f"1 finished job {WORDS}" in _text(verb._disk(status))
     seen = Snapshot(1, {}, {}, {}, {}, scene.summary(), _birth(), {}, {})
-    link = headline.Connection("mqtt://x", "fleet", "operator:me", True, "", 0.0)
-    assert headline.trouble(seen, link, 1.0) == f"LOW DISK: 1 finished job {WORDS}"
+    assert headline.trouble(seen, None, 1.0) == f"LOW DISK: 1 finished job {WORDS}"
     world = scene.fleet.core.world
     assert fleet_state(world).problems == (f"1 finished job {WORDS}",)
-    inbox = metrics.Inbox({}, {}, connected=True)
-    text = metrics.render(metrics.read(world, Tally(), inbox, scene.fleet.now))
-    for line in (
-        "fleet_store_waiting_jobs 1", f"fleet_store_needed_bytes {3 * GIB}",
-        f"fleet_store_free_bytes {GIB}", f"fleet_store_reserve_bytes {GIB // 16}",
-    ):  # fmt: skip
-        assert f"\n{line}\n" in text
+    readings = metrics.read(world, Tally(), Inbox({}, {}, connected=True), scene.fleet.now)
+    found = {one.name: one.samples[0].value for one in readings if one.samples}
+    assert found["fleet_store_waiting_jobs"] == 1
+    assert found["fleet_store_needed_bytes"] == 3 * GIB
+    assert found["fleet_store_free_bytes"] == GIB
+    assert found["fleet_store_reserve_bytes"] == GIB // 16
     plan = scene.asks(m.AskPlan(id="p", states=("running",)))["jobs"][0]
     assert plan["no_room"] is True
     held = Held(named("job"), "pi", 40.0, 1.0, 0.0, uses_slot=False, is_stuck=plan["no_room"])

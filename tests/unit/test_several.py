@@ -11,8 +11,7 @@ import pytest
 from broker.protocol.messages import MAX_JOBS
 from broker.system.settings import BrokerSettings
 from coordinator.cli import main
-from coordinator.ui import candidates
-from coordinator.ui.exit_codes import EXIT_UNREACHABLE
+from coordinator.ui import EXIT_UNREACHABLE, candidates
 from tests.harness.fleet import wait_until
 
 ROW = {

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from pathlib import Path
 
 import pytest
 
 from agent.core.effects import BundleMade, ClearJob, MakeBundle, SpoolReport
-from broker.errors import BadStream, StorageError
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from coordinator.core.effects import AppendIndex, StoreBundle
 from coordinator.jobs.records import BundleKept
-from coordinator.store.store import Store, Whole
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import Fleet, spec
-from tests.harness.disks import FullDisk
 
 DATA = b"weights" * 40
 ID = hashlib.sha256(DATA).hexdigest()
-
-
-def sha256(data: bytes) -> str:
-    """The id of an artifact."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def whole(artifact_id: str = ID, data: bytes = DATA) -> Whole:
-    """A small artifact as it has come."""
-    return Whole(artifact_id, data, "gbt", "oracle")
 
 
 def finishes(agent: Agent, data: bytes = DATA, job_id: str = JOB) -> m.Finished:
@@ -109,57 +94,3 @@ def test_a_bundle_that_does_not_fit_is_asked_for(more: dict[str, object]) -> Non
     reported(fleet, **more)
     assert not fleet.took(StoreBundle)
     assert [one.verdict for one in fleet.host().heard(m.Noted)] == ["wanted"]
-
-
-def test_the_store_takes_what_hashes_to_its_id(tmp_path: Path) -> None:
-    """And finds it again; nothing of it is left on the way in."""
-    store = Store(tmp_path)
-    other = "ab" * 32
-    many = [bytes([n]) * 50 for n in range(20)]
-    refused = store.put([whole(other), *(whole(sha256(one), one) for one in many), whole()])
-    assert [type(error) for error in refused.values()] == [BadStream]
-    assert refused.keys() == {other}
-    path = store.path_of(ID)
-    assert path is not None
-    assert path.read_bytes() == DATA
-    assert Store(tmp_path).sizes() == {ID: len(DATA), **{sha256(one): 50 for one in many}}
-    assert not list((tmp_path / "incoming").iterdir())
-    assert not store.put([whole(), whole()]), "it is there already"
-
-
-def test_a_disk_that_refuses_leaves_the_store_without_it(tmp_path: Path) -> None:
-    """Another attempt to put it may go well."""
-    disk = FullDisk()
-    disk.full = True
-    store = Store(tmp_path, disk)
-    (error,) = store.put([whole()]).values()
-    assert isinstance(error, StorageError)
-    assert "No space left" in str(error)
-    assert not store.has(ID)
-    disk.full = False
-    assert not store.put([whole()])
-    assert store.has(ID)
-
-
-def test_a_row_of_the_index_that_a_crash_has_torn_is_made_again(tmp_path: Path) -> None:
-    """The index is not flushed row by row: its last rows may be half there, or be zeros."""
-    store = Store(tmp_path)
-    rows = [{"job_id": str(n), "attempt": 1, "artifact_id": ID} for n in range(3)]
-    store.index.append(rows[0])
-    index = tmp_path / "models" / "index.jsonl"
-    with index.open("ab") as file:
-        file.write(bytes(20) + b'{"job_id": "1", "att')
-    again = Store(tmp_path)
-    for row in rows:
-        again.index.append(row)
-    found = [json.loads(line)["job_id"] for line in index.read_text().splitlines()]
-    assert found == ["0", "1", "2"]
-
-
-def test_what_can_have_no_folder_does_not_keep_the_others_from_theirs(tmp_path: Path) -> None:
-    """They are stored together."""
-    store, other = Store(tmp_path), DATA + b"other"
-    refused = store.put([Whole(ID, DATA, "aux", "oracle"), whole(sha256(other), other)])
-    assert isinstance(refused[ID], BadStream)
-    assert [*refused] == [ID]
-    assert store.has(sha256(other))

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 import broker.protocol.messages as m
+from coordinator.cli import status as verb
 from coordinator.cli.list_ import _draw as draw_jobs
 from coordinator.scheduler.forecast import Held
-from coordinator.ui import holds
 from tests.harness.coordinator import Fleet, spec
 from tests.unit.test_forecast import host, named, whole
 
@@ -48,7 +48,7 @@ def test_a_cut_is_told_with_what_comes_of_the_job() -> None:
     assert "49 s" not in shown
     status = fleet.asks(m.AskStatus(id="s")).data
     assert status["away"] == [{"host": "pi", "job": "job", "text": expected}]
-    assert f"job: {expected}" in _text(holds.away(status))
+    assert f"job: {expected}" in _text(verb._away(status))
     fleet.passes(111)
     assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
 

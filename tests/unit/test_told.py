@@ -80,9 +80,9 @@ def test_a_jobs_history_names_who_did_it(who: str, by: str) -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (m.Cancel(id="c", job_id=JOB, attempt=1, why="cancelled"), "the job is cancelled"),
+        (m.Cancel(id="c", job_id=JOB, attempt=1, why="cancelled"), "is cancelled"),
         (m.Release(id="r", job_id=JOB, attempt=1, why="drained by al"),
-         "the job is given back: drained by al"),
+         "is given back: drained by al"),
     ],
 )  # fmt: skip
 def test_a_trainer_that_was_told_to_end_is_no_warning(

@@ -9,7 +9,7 @@ import pytest
 from broker.protocol.messages import AskRequeue, Failed, Finished, JobRow, Released, Stopped
 from coordinator.client.seen import Going
 from coordinator.core.effects import PartStored
-from coordinator.faces.tally import Tally
+from coordinator.faces.metrics import Tally
 from coordinator.jobs.jobs import Change
 from coordinator.jobs.states import Event, JobState
 from coordinator.ledger.ledger import Ledger
@@ -67,7 +67,7 @@ def test_a_wait_for_the_report_is_no_training(wait_s: float, is_lost: bool) -> N
     assert job_row(row, Going())["ran"] == 590_000
     tally = Tally()
     tally.on_commit([ended(fleet, Event.COMPLETED)], 0.001)
-    assert tally.durations[("gbt", "completed")].total == 590.0
+    assert [one.value for one in tally.durations.collect()[0].samples][-1] == 590.0
     assert row.finished_at == fleet.now.text(), "the job is over when that is known"
 
 

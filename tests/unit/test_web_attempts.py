@@ -12,7 +12,8 @@ from broker.clock import Now
 from broker.protocol.messages import AskAttempts, JobRow, Status, encode
 from broker.protocol.topics import Topics
 from broker.system.settings import BrokerSettings
-from coordinator.client.watcher import AskedInVain, Watcher
+from coordinator.client.contact import NotDone
+from coordinator.client.watcher import Watcher
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import AttemptFilter
 from coordinator.jobs.states import Event
@@ -20,7 +21,7 @@ from coordinator.ledger.ledger import Ledger
 from coordinator.web.attempt_rows import Attempts, Told, _attempt, _Told, may_end
 from coordinator.web.hub import Hub
 from coordinator.web.pages.timeline_page import runs_of
-from tests.unit.test_attempts import Past
+from tests.unit.coordinator.ledger.test_attempts import Past
 
 TOPICS = Topics()
 NOW = Now(1.0, 1_000_000.0)
@@ -43,7 +44,7 @@ class Scene:
         """The coordinator answers, unless it is at fault; a page is small."""
         self.asked.append(request)
         if self.fault:
-            raise AskedInVain(self.fault)
+            raise NotDone(self.fault)
         wanted = AttemptFilter(before=request.before, after=request.after, limit=2)
         return self.past.ledger.attempts(wanted)
 

@@ -8,26 +8,24 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
 from agent.trainer.common import config
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.progress import Progress
 
-# The files' names are written out here too, so that `--help` need not load what reads them.
-_FILES = {
+# Repeated from agent.trainer.data.schema, so that `--help` need not import what reads them.
+_FILES: Final = {
     "validation": "validation_v1.parquet",
     "summary": "features_window_v1.parquet",
     "tensors": "tensor_window_v1",
     "schema": "feature_schema_v1.json",
 }
-
-
 DEFAULT_CHECKPOINT_EVERY_S: Final = 300
 MAX_SEED: Final = 2**32 - 1  # as in a manifest
+_HYPER: Final = "hyper_"  # prefix of the parsed names of hyperparameters
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,9 @@ class Job:
     target_fpr: float
     threads: int
     hyper: config.Hyper
-    checkpoint_dir: Path | None = None
-    checkpoint_every_s: int = 0
-    resume: bool = False
+    checkpoint_dir: Path | None
+    checkpoint_every_s: int
+    resume: bool
 
     def identity(self) -> dict[str, object]:
         """Return what the result depends on, beside the data and the machine."""
@@ -63,6 +61,15 @@ class Job:
             "seed": self.seed,
             "hyper": self.hyper.model_dump(),
         }
+
+
+class _RunParameters(config.Hyper):
+    """What every trainer takes beside its hyperparameters."""
+
+    target_fpr: config.TargetFpr = config.DEFAULT_TARGET_FPR
+
+
+AnyHyper = TypeVar("AnyHyper", bound=config.Hyper)
 
 
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -77,6 +84,16 @@ def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     return parse
 
 
+def default_threads() -> int:
+    """Return OMP_NUM_THREADS, or else the number of processors that this process may use."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def parse_job(argv: Sequence[str] | None, module: str) -> Job:
     """Parse the command line of `module`. Exits with code 2 and an error event if it is wrong."""
     parser = _parser(module)
@@ -87,55 +104,37 @@ def parse_job(argv: Sequence[str] | None, module: str) -> Job:
         parser.error(str(error))
 
 
-def _job(args: Mapping[str, object]) -> Job:
-    given = {name: value for name, value in args.items() if value is not None}
-    model = str(given["model"])
-    hyper = _hyper(model, given)
-    paths = {name: _path(name, given) for name in _FILES}
-    out_dir = Path(str(given["out_dir"]))
+def _job(args: dict[str, Any]) -> Job:
+    names = [name for name in args if name.startswith(_HYPER)]
+    hyper = {name.removeprefix(_HYPER): args.pop(name) for name in names}
+    data = args.pop("data")
+    for name, file in _FILES.items():
+        if args[name] is None and data is None:
+            problem, remedy = "is missing", "give it, or --data DIR"
+            raise BadInputError.at("command line", f"--{name}", problem, remedy)
+        args[name] = args[name] or data / file
+    args["reports_dir"] = args["reports_dir"] or args["out_dir"]
+    args["train_hosts"] = tuple(filter(None, args["train_hosts"].split(",")))
+    rate = {name: value for name, value in hyper.items() if name == "target_fpr"}
     return Job(
-        model=model,
-        mode=str(given["mode"]),
-        **paths,
-        out_dir=out_dir,
-        reports_dir=Path(str(given.get("reports_dir", out_dir))),
-        split_recipe=str(given["split_recipe"]),
-        train_hosts=tuple(filter(None, str(given.get("train_hosts", "")).split(","))),
-        seed=_int(given["seed"]),
-        n_resamples=_int(given["n_resamples"]),
-        target_fpr=_target_fpr(hyper, given),
-        threads=_int(given.get("threads") or default_threads()),
-        hyper=hyper,
-        checkpoint_dir=_optional_path(given.get("checkpoint_dir")),
-        checkpoint_every_s=_int(given["checkpoint_every_s"]),
-        resume=bool(given["resume"]),
+        **args,
+        hyper=_hyper(args["model"], hyper),
+        target_fpr=_checked(_RunParameters, rate).target_fpr,
     )
 
 
-def _optional_path(value: object) -> Path | None:
-    return None if value is None else Path(str(value))
-
-
-def _int(value: object) -> int:
-    assert isinstance(value, int)  # noqa: S101 - the parser made it one
-    return value
-
-
-def _hyper(model: str, given: Mapping[str, object]) -> config.Hyper:
+def _hyper(model: str, given: Mapping[str, str]) -> config.Hyper:
     known = config.TRAINERS[model].hyper
-    values = {name[len("hyper_") :]: v for name, v in given.items() if name.startswith("hyper_")}
-    unknown = sorted(set(values) - set(known.model_fields) - {"target_fpr"})
+    unknown = sorted(given.keys() - known.model_fields.keys() - {"target_fpr"})
     if unknown:
         flags = ", ".join(config.flag_of(field) for field in known.model_fields)
         raise BadInputError.at(
             "command line", config.flag_of(unknown[0]), f"{model} has none", f"it has {flags}"
         )
-    if "target_fpr" not in known.model_fields:
-        values.pop("target_fpr", None)
-    return _checked(known, values)
+    return _checked(known, {name: given[name] for name in given if name in known.model_fields})
 
 
-def _checked(model: type[config.Hyper], values: Mapping[str, object]) -> config.Hyper:
+def _checked(model: type[AnyHyper], values: Mapping[str, str]) -> AnyHyper:
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -147,45 +146,11 @@ def _checked(model: type[config.Hyper], values: Mapping[str, object]) -> config.
         ) from error
 
 
-class _RunParameters(config.Hyper):
-    """What any trainer may be told beside its hyperparameters."""
-
-    target_fpr: config.TargetFpr = config.DEFAULT_TARGET_FPR
-
-
-def _target_fpr(hyper: config.Hyper, given: Mapping[str, object]) -> float:
-    own = getattr(hyper, "target_fpr", None)
-    if own is not None:
-        return float(own)
-    values = {"target_fpr": given["hyper_target_fpr"]} if "hyper_target_fpr" in given else {}
-    checked = _checked(_RunParameters, values)
-    assert isinstance(checked, _RunParameters)  # noqa: S101 - it is what was asked for
-    return checked.target_fpr
-
-
-def _path(name: str, given: Mapping[str, object]) -> Path:
-    if name in given:
-        return Path(str(given[name]))
-    if "data" in given:
-        return Path(str(given["data"])) / _FILES[name]
-    raise BadInputError.at("command line", f"--{name}", "is missing", "give it, or --data DIR")
-
-
-def default_threads() -> int:
-    """Return OMP_NUM_THREADS, or else the number of processors that this process may use."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    if told.isdecimal() and int(told) > 0:
-        return int(told)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong command line as an event, too, where a program has started the trainer."""
 
     def error(self, message: str) -> NoReturn:
-        if not sys.stdout.isatty():  # a person reads the other line
+        if not sys.stdout.isatty():
             Progress(sys.stdout).error("bad_input", message)
         remedy = f"python -m {self.prog} --help tells what there is"
         self.exit(config.EXIT_BAD_INPUT, f"error: {message}\n{remedy}\n")
@@ -198,77 +163,72 @@ def _parser(module: str) -> argparse.ArgumentParser:
         description="Train a model, evaluate it on what it was not trained on, and save both.",
         epilog="Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM.",
     )
+    _add_data(parser, module, models)
+    _add_run(parser)
+    group = parser.add_argument_group("hyperparameters")
+    for field, text in _hyper_help(models).items():
+        flag, name = config.flag_of(field), f"{_HYPER}{field}"
+        group.add_argument(flag, dest=name, metavar="N", default=argparse.SUPPRESS, help=text)
+    return parser
+
+
+def _add_data(parser: argparse.ArgumentParser, module: str, models: Sequence[str]) -> None:
     add = parser.add_argument
-    others = {spec.module for spec in config.TRAINERS.values()} - {module}
     elsewhere = ", ".join(
         f"{name}: python -m {spec.module}"
         for name, spec in config.TRAINERS.items()
-        if spec.module in others
+        if spec.module != module
     )
     add("--model", required=True, choices=models, help=f"Which one; for {elsewhere}.")
     add("--mode", required=True, choices=config.MODES, help="Which channels may be seen.")
-    add("--data", help="Folder that prepare wrote; stands for the next four.")
-    add("--validation", help=f"Index of windows ({_FILES['validation']}).")
-    add("--summary", help=f"Summary features ({_FILES['summary']}).")
-    add("--tensors", help=f"Folder of raw series ({_FILES['tensors']}).")
-    add("--schema", help=f"Their description ({_FILES['schema']}).")
-    add("--out-dir", required=True, help="Folder for the model.")
-    add("--reports-dir", help="Folder for the report (default: --out-dir).")
+    add("--data", type=Path, help="Folder that prepare wrote; stands for the next four.")
+    add("--validation", type=Path, help=f"Index of windows ({_FILES['validation']}).")
+    add("--summary", type=Path, help=f"Summary features ({_FILES['summary']}).")
+    add("--tensors", type=Path, help=f"Folder of raw series ({_FILES['tensors']}).")
+    add("--schema", type=Path, help=f"Their description ({_FILES['schema']}).")
+    add("--out-dir", type=Path, required=True, help="Folder for the model.")
+    add("--reports-dir", type=Path, help="Folder for the report (default: --out-dir).")
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    resamples, every_s = config.DEFAULT_N_RESAMPLES, DEFAULT_CHECKPOINT_EVERY_S
     add(
         "--split-recipe",
         choices=config.SPLIT_RECIPES,
         default="host",
         help="What is held out: whole hosts (default), blocks of samples, or the last of the time.",
     )
-    add("--train-hosts", metavar="A,B", help="Hosts to train on (default: drawn by the seed).")
-    add("--seed", type=at_least(0, MAX_SEED), default=0, help="Of the split and the training (0).")
-    add(
-        "--n-resamples",
-        type=at_least(0),
-        default=config.DEFAULT_N_RESAMPLES,
-        help=f"Bootstrap resamples ({config.DEFAULT_N_RESAMPLES}).",
-    )
-    add("--threads", type=at_least(1), help="Processor threads (default: OMP_NUM_THREADS or all).")
-    add("--checkpoint-dir", help="Folder to keep a checkpoint in; none is kept without.")
-    add(
-        "--checkpoint-every-s",
-        type=at_least(0),
-        default=DEFAULT_CHECKPOINT_EVERY_S,
-        help=f"Seconds between checkpoints ({DEFAULT_CHECKPOINT_EVERY_S}); 0: at SIGTERM alone.",
-    )
+    hosts = "Hosts to train on (default: drawn by the seed)."
+    add("--train-hosts", metavar="A,B", default="", help=hosts)
+    seed = at_least(0, MAX_SEED)
+    add("--seed", type=seed, default=0, help="Of the split and the training (0).")
+    text = f"Bootstrap resamples ({resamples})."
+    add("--n-resamples", type=at_least(0), default=resamples, help=text)
+    text = "Processor threads (default: OMP_NUM_THREADS or all)."
+    add("--threads", type=at_least(1), default=default_threads(), help=text)
+    text = "Folder to keep a checkpoint in; none is kept without."
+    add("--checkpoint-dir", type=Path, help=text)
+    text = f"Seconds between checkpoints ({every_s}); 0: at SIGTERM alone."
+    add("--checkpoint-every-s", type=at_least(0), default=every_s, help=text)
     add("--resume", action="store_true", help="Go on from the checkpoint, if there is one.")
-    group = parser.add_argument_group("hyperparameters")
-    for field, help_text in _fields(models).items():
-        group.add_argument(
-            config.flag_of(field), dest=f"hyper_{field}", metavar="N", help=help_text
-        )
-    return parser
 
 
-def _fields(models: Sequence[str]) -> dict[str, str]:
-    """Return the help of each hyperparameter of `models`, with its default for each of them."""
+def _hyper_help(models: Sequence[str]) -> dict[str, str]:
+    """Return the help of each hyperparameter: meaning and default, by model where they differ."""
     described = {model: config.TRAINERS[model].hyper.model_fields for model in models}
     if not any("target_fpr" in fields for fields in described.values()):
         described["any"] = _RunParameters.model_fields
-    helps = {}
-    for name in dict.fromkeys(name for fields in described.values() for name in fields):
-        having = {of: fields[name] for of, fields in described.items() if name in fields}
-        helps[name] = _help(having, everywhere=having.keys() >= {*models} or "any" in having)
-    return helps
-
-
-def _help(fields: Mapping[str, FieldInfo], *, everywhere: bool) -> str:
-    """Return what a hyperparameter is and its default, by model where models differ."""
-    texts = {of: str(field.description).rstrip(".") for of, field in fields.items()}
-    defaults = {of: str(field.default) for of, field in fields.items()}
-    return f"{_by_model(texts, everywhere=True)}. [{_by_model(defaults, everywhere=everywhere)}]"
-
-
-def _by_model(values: Mapping[str, str], *, everywhere: bool) -> str:
-    """Return the one value that all models have, or each with the models that have it."""
-    having: dict[str, list[str]] = {}
-    for of, value in values.items():
-        having.setdefault(value, []).append(of)
-    if len(having) == 1 and everywhere:
-        return next(iter(having))
-    return "; ".join(f"{', '.join(models)}: {value}" for value, models in having.items())
+    texts: dict[str, dict[str, list[str]]] = {}
+    for model, fields in described.items():
+        for name, field in fields.items():
+            text = f"{field.description} [{field.default}]"
+            texts.setdefault(name, {}).setdefault(text, []).append(model)
+    everyone = (list(models), ["any"])
+    return {
+        name: " ".join(
+            text if having in everyone else f"{', '.join(having)}: {text}"
+            for text, having in of_name.items()
+        )
+        for name, of_name in texts.items()
+    }

@@ -1,7 +1,7 @@
-"""Keeps where a training stands, so that it can go on there.
+"""Keeps the state of a training, so that another process can go on with it.
 
-A checkpoint is one file, replaced atomically: a line of JSON, and behind it the bytes of a model in
-a format that holds no code. It bears the fingerprint of its job and data, and serves no other.
+A checkpoint is one file, replaced atomically: a line of JSON, then tensors as safetensors, which
+hold no code. It has the fingerprint of its job and data, and serves no other.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from agent.trainer.common.errors import BadInputError, InterruptedBySignalError, plain
+from agent.trainer.common.errors import InterruptedBySignalError, plain
 from agent.trainer.common.files import write_atomically
-from agent.trainer.common.progress import Progress
-from agent.trainer.common.signals import Interruption
+from agent.trainer.common.progress import Interruption, Progress
 
-# Weights, and all that a training needs to go on, as safetensors, which hold no code.
+FILE: Final = "training.checkpoint"
+VERSION: Final = 1
 
 
 def weights_to_bytes(weights: Mapping[str, Tensor]) -> bytes:
@@ -53,31 +53,18 @@ def tensors_from_bytes(data: bytes) -> dict[str, Tensor]:
         raise ValueError(str(error)) from error
 
 
-def load_weights(path: Path) -> dict[str, Tensor]:
-    """Read named tensors. Raises BadInputError where the file is missing or damaged."""
-    try:
-        return load_tensors(path.read_bytes())
-    except (OSError, SafetensorError) as error:
-        raise BadInputError.at(path, "file", plain(error), "train the model anew") from error
-
-
-FILE: Final = "training.checkpoint"
-VERSION: Final = 1
-
-
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a training stands: facts that JSON can hold, `epoch` among them, and the rest."""
+    """The state of a training: facts in JSON, `epoch` among them, and tensors in bytes."""
 
     facts: Mapping[str, Any]
     payload: bytes
 
 
 class Keeper:
-    """Keeps the checkpoint of one training: every so often, and when the process is to end.
+    """Keeps the checkpoint of one training: every `every_s` seconds, and at SIGTERM.
 
-    Without a folder nothing is kept, and SIGTERM just ends the training. `clock` returns seconds
-    and is only ever subtracted.
+    With `every_s` 0 only at SIGTERM; without a folder never. `clock` returns monotonic seconds.
     """
 
     def __init__(
@@ -91,7 +78,6 @@ class Keeper:
         resume: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Write to `folder` every `every_s` seconds (0: at the end alone); resume if asked to."""
         self.interruption = interruption
         self._progress = progress
         self._path = None if folder is None else folder / FILE
@@ -102,7 +88,7 @@ class Keeper:
         self._kept_s = clock()
 
     def load(self) -> Checkpoint | None:
-        """Return where to go on from, or none; why a checkpoint is of no use is said, no more."""
+        """Return where to go on from, or None; a checkpoint that is of no use is logged."""
         if self._path is None or not self._resume or not self._path.exists():
             return None
         try:
@@ -121,14 +107,11 @@ class Keeper:
         return Checkpoint(facts, payload)
 
     def misfit(self, why: object) -> None:
-        """Say that the checkpoint is of no use."""
+        """Log that the checkpoint is of no use."""
         self._progress.log(f"the checkpoint is left aside, the training starts anew: {why}")
 
     def step(self, capture: Callable[[], Checkpoint]) -> None:
-        """Call between two steps: keeps the state if it is time to, and ends if that was asked for.
-
-        Raises InterruptedBySignalError.
-        """
+        """Keep the state if it is time to. Raises InterruptedBySignalError if SIGTERM came."""
         asked = self.interruption.asked
         due = self._every_s > 0 and self._clock() - self._kept_s >= self._every_s
         if asked or due:
@@ -137,7 +120,7 @@ class Keeper:
             raise InterruptedBySignalError
 
     def keep(self, capture: Callable[[], Checkpoint]) -> None:
-        """Write the checkpoint; a disk that refuses costs the checkpoint, not the training."""
+        """Write the checkpoint; if the disk refuses, the training goes on without."""
         if self._path is None:
             return
         checkpoint = capture()
@@ -156,6 +139,6 @@ class Keeper:
         self._kept_s = self._clock()
 
     def forget(self) -> None:
-        """Delete the checkpoint: what it leads to is no good."""
+        """Delete the checkpoint of a training that diverged."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)

@@ -29,6 +29,18 @@ TargetFpr = Annotated[
     float,
     Field(gt=0.0, lt=1.0, description="False-positive rate that the alarm threshold aims at."),
 ]
+ClassWeight = Annotated[
+    float, Field(ge=0.0, le=1.0, description="Class balancing: 0 none, 1 full inverse frequency.")
+]
+Epochs = Annotated[int, Field(ge=1, le=10_000, description="Passes over the training windows.")]
+Patience = Annotated[
+    int,
+    Field(ge=1, le=10_000, description="Epochs without a better validation loss before stopping."),
+]
+BatchSize = Annotated[int, Field(ge=1, le=65_536, description="Windows in a batch.")]
+LearningRate = Annotated[float, Field(gt=0.0, le=1.0, description="Peak learning rate of AdamW.")]
+WeightDecay = Annotated[float, Field(ge=0.0, le=100.0, description="AdamW's weight decay.")]
+Dropout = Annotated[float, Field(ge=0.0, le=0.9, description="Dropout inside the network.")]
 
 
 class Hyper(BaseModel):
@@ -53,20 +65,16 @@ class GbtHyper(Hyper):
     subsample: float = Field(0.8, gt=0.0, le=1.0, description="Share of windows a tree sees.")
     colsample: float = Field(0.5, gt=0.0, le=1.0, description="Share of features a tree sees.")
     reg_lambda: float = Field(1.0, ge=0.0, le=10_000.0, description="L2 penalty on leaf values.")
-    class_weight: float = Field(
-        0.5, ge=0.0, le=1.0, description="Class balancing: 0 none, 1 full inverse frequency."
-    )
+    class_weight: ClassWeight = 0.5
 
 
 class TorchHyper(Hyper):
     """What all trainers with a training loop in torch have in common."""
 
-    epochs: int = Field(30, ge=1, le=10_000, description="Passes over the training windows.")
-    batch_size: int = Field(128, ge=1, le=65_536, description="Windows in a batch.")
-    lr: float = Field(1e-3, gt=0.0, le=1.0, description="Peak learning rate of AdamW.")
-    patience: int = Field(
-        6, ge=1, le=10_000, description="Epochs without a better validation loss before stopping."
-    )
+    epochs: Epochs = 30
+    batch_size: BatchSize = 128
+    lr: LearningRate = 1e-3
+    patience: Patience = 6
     weight_decay: float = Field(1e-2, ge=0.0, le=10.0, description="AdamW's weight decay.")
     warmup_fraction: float = Field(
         0.05, ge=0.0, le=0.9, description="Share of all steps in which the learning rate rises."
@@ -74,7 +82,7 @@ class TorchHyper(Hyper):
     clip_norm: float = Field(
         1.0, gt=0.0, le=1_000.0, description="Norm that gradients are clipped to."
     )
-    dropout: float = Field(0.2, ge=0.0, le=0.9, description="Dropout inside the network.")
+    dropout: Dropout = 0.2
     compile: bool = Field(
         False, description="Have torch.compile the training step: half a minute, then maybe faster."
     )
@@ -83,24 +91,20 @@ class TorchHyper(Hyper):
 class SupervisedHyper(TorchHyper):
     """What the supervised networks have in common."""
 
-    batch_size: int = Field(256, ge=1, le=65_536, description="Windows in a batch.")
-    weight_decay: float = Field(1.0, ge=0.0, le=100.0, description="AdamW's weight decay.")
-    dropout: float = Field(0.5, ge=0.0, le=0.9, description="Dropout inside the network.")
-    class_weight: float = Field(
-        0.5, ge=0.0, le=1.0, description="Class balancing: 0 none, 1 full inverse frequency."
-    )
+    batch_size: BatchSize = 256
+    weight_decay: WeightDecay = 1.0
+    dropout: Dropout = 0.5
+    class_weight: ClassWeight = 0.5
 
 
 class MlpHyper(SupervisedHyper):
     """Multi-layer perceptron on summary features."""
 
-    epochs: int = Field(40, ge=1, le=10_000, description="Passes over the training windows.")
-    patience: int = Field(
-        8, ge=1, le=10_000, description="Epochs without a better validation loss before stopping."
-    )
-    weight_decay: float = Field(3.0, ge=0.0, le=100.0, description="AdamW's weight decay.")
-    batch_size: int = Field(1536, ge=1, le=65_536, description="Windows in a batch.")
-    lr: float = Field(5e-3, gt=0.0, le=1.0, description="Peak learning rate of AdamW.")
+    epochs: Epochs = 40
+    patience: Patience = 8
+    weight_decay: WeightDecay = 3.0
+    batch_size: BatchSize = 1536
+    lr: LearningRate = 5e-3
     hidden: int = Field(64, ge=1, le=8_192, description="Units in a hidden layer.")
     layers: int = Field(1, ge=1, le=16, description="Hidden layers.")
 
@@ -124,22 +128,22 @@ class LstmHyper(GruHyper):
     """Long short-term memory on raw windows."""
 
 
-class TransformerHyper(SupervisedHyper):
+class _EncoderHyper(Hyper):
+    """The size of a transformer encoder."""
+
+    heads: int = Field(4, ge=1, le=64, description="Attention heads.")
+    head_width: int = Field(16, ge=1, le=256, description="Units in a head.")
+    layers: int = Field(2, ge=1, le=32, description="Encoder layers.")
+    patch: int = Field(4, ge=1, le=512, description="Steps that one token holds.")
+
+
+class TransformerHyper(_EncoderHyper, SupervisedHyper):
     """Transformer encoder on patches of raw windows."""
 
-    heads: int = Field(4, ge=1, le=64, description="Attention heads.")
-    head_width: int = Field(16, ge=1, le=256, description="Units in a head.")
-    layers: int = Field(2, ge=1, le=32, description="Encoder layers.")
-    patch: int = Field(4, ge=1, le=512, description="Steps that one token holds.")
 
-
-class TransformerSslHyper(TorchHyper):
+class TransformerSslHyper(_EncoderHyper, TorchHyper):
     """Transformer pretrained on masked windows without labels; scores by reconstruction error."""
 
-    heads: int = Field(4, ge=1, le=64, description="Attention heads.")
-    head_width: int = Field(16, ge=1, le=256, description="Units in a head.")
-    layers: int = Field(2, ge=1, le=32, description="Encoder layers.")
-    patch: int = Field(4, ge=1, le=512, description="Steps that one token holds.")
     mask_fraction: float = Field(
         0.4, gt=0.0, lt=1.0, description="Share of the tokens hidden in pretraining."
     )

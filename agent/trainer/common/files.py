@@ -10,19 +10,8 @@ from typing import Final
 
 from agent.trainer.common.errors import BadInputError
 
-# Of a folder that is none, or is not ours to write to; a full disk may have room another time.
-_NOT_HERE: Final = frozenset(
-    {
-        errno.EACCES,
-        errno.EEXIST,
-        errno.ELOOP,
-        errno.ENAMETOOLONG,
-        errno.ENOENT,
-        errno.ENOTDIR,
-        errno.EPERM,
-        errno.EROFS,
-    }
-)
+# The disk may have room, or work, another time.
+_MAY_PASS: Final = frozenset({errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -34,7 +23,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
+    if os.name == "posix":  # Windows cannot open a folder
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -43,17 +32,14 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def check_folders(*folders: Path | None) -> None:
-    """Make the folders for the results, before hours are spent on them, and try to write there.
-
-    Raises BadInputError.
-    """
+    """Make the folders for the results and try to write there. Raises BadInputError."""
     for folder in filter(None, folders):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            if error.errno not in _NOT_HERE:
+            if error.errno in _MAY_PASS:
                 raise
             problem = error.strerror or "cannot be written to"
             raise BadInputError.at(folder, "folder", problem, "choose another") from error

@@ -1,4 +1,4 @@
-"""What a trainer says while it works: one JSON object a line on standard output, nothing else.
+"""A trainer's standard output: one JSON object a line, nothing else; and how SIGTERM ends it.
 
 | event      | other keys                                                              |
 | ---------- | ----------------------------------------------------------------------- |
@@ -15,15 +15,17 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final, TextIO
 
 from agent.trainer.common.config import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 from agent.trainer.common.errors import InterruptedBySignalError, TrainerError
-from agent.trainer.common.signals import Interruption
 
 DECIMALS: Final = 6
 MESSAGE_LIMIT: Final = 2000  # characters
@@ -36,10 +38,7 @@ def as_json(event: Mapping[str, Any]) -> str:
 
 
 class Progress:
-    """Writes the events; `clock` returns seconds and is only ever subtracted.
-
-    `form` is the text of an event, with its line break; an empty one is not written.
-    """
+    """Writes the events, each as the text that `form` gives; `clock` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Progress:
         self._emit({"event": "phase", "phase": phase})
 
     def begins(self, done_epochs: float) -> None:
-        """Count time from now on: so many epochs are of an earlier process, by its checkpoint."""
+        """Count time from now on; an earlier process trained `done_epochs`."""
         self._training_since_s, self._done_before = self._clock(), done_epochs
 
     def epoch(
@@ -72,8 +71,7 @@ class Progress:
     ) -> None:
         """Report that `epoch` of at most `epochs` is over.
 
-        The eta assumes that all will run; it is None while nothing tells how long one takes, and
-        for the first `SURE_AFTER_S`: the first epochs warm up what the others use.
+        The eta is None for the first `SURE_AFTER_S`: the first epochs warm up caches.
         """
         spent_s, done = self._clock() - self._training_since_s, epoch - self._done_before
         is_sure = done > 0 and (spent_s >= SURE_AFTER_S or epoch >= epochs)
@@ -95,11 +93,11 @@ class Progress:
         self._emit({"event": "checkpoint", "epoch": epoch})
 
     def log(self, message: str) -> None:
-        """Say something to whoever reads the log."""
+        """Report a message for the log."""
         self._emit({"event": "log", "message": one_line(message)})
 
     def result(self, metrics: Mapping[str, Any], files: Iterable[str]) -> None:
-        """Report the end of a run that went well."""
+        """Report that the run succeeded."""
         self._emit({"event": "result", "metrics": dict(metrics), "files": sorted(files)})
 
     def error(self, kind: str, message: str) -> None:
@@ -111,9 +109,40 @@ class Progress:
             self._stream.write(self._form(event))
             self._stream.flush()
         except BrokenPipeError:
-            # Whoever listened is gone; the work is still worth finishing. A stream on the null
-            # device keeps the interpreter from failing at its own last flush.
+            # The reader is gone; the work is still worth finishing. A stream on the null device
+            # keeps the interpreter from failing at its own last flush.
             self._stream = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives as long as the process
+
+
+class Interruption:
+    """Whether SIGTERM has asked this process to end."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._deferred = False
+
+    def install(self) -> None:
+        """Take SIGTERM from now on."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Inside, SIGTERM only sets `asked`: the code inside looks at it and ends itself."""
+        self._deferred = True
+        try:
+            yield
+        finally:
+            self._deferred = False
+
+    def check(self) -> None:
+        """End here if that was asked for. Raises InterruptedBySignalError."""
+        if self.asked:
+            raise InterruptedBySignalError
+
+    def _on_signal(self, _signal: int, _frame: FrameType | None) -> None:
+        self.asked = True
+        if not self._deferred:
+            raise InterruptedBySignalError
 
 
 def one_line(message: str) -> str:
@@ -133,10 +162,7 @@ def rounded(value: Any) -> Any:
 
 
 def claim_stdout() -> TextIO:
-    """Keep standard output for events: whatever else is printed, native code too, goes to stderr.
-
-    Returns the stream for the events.
-    """
+    """Return a stream on standard output; all other output, native code's too, goes to stderr."""
     sys.stdout.flush()
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -164,8 +190,8 @@ def run_reported(progress: Progress, work: Callable[[Interruption], None]) -> in
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    # By name: importing torch for its exception would cost a gbt run two seconds.
+    # By name: a gbt run need not import torch, which takes two seconds.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    # On a processor torch has but a text for it.
+    # On a CPU torch raises RuntimeError with this text.
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)

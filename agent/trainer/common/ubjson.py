@@ -1,22 +1,24 @@
-"""Reads UBJSON as xgboost writes it (https://ubjson.org, draft 12), trusting nothing in it.
+"""Reads xgboost's UBJSON (https://ubjson.org, draft 12) and checks its trees; trusts nothing in it.
 
-xgboost's own reader is recursive, believes the lengths that a file states and the node numbers in
-its trees: a file of a few bytes ends the process, hangs it, or has it read beyond its memory. So a
-file is read here first.
+xgboost's own reader crashes, hangs, or reads beyond its memory where a file states wrong lengths or
+node numbers. So each model file is read here before xgboost gets it.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Any, Final
 
 import numpy as np
 
 MAX_DEPTH: Final = 16
 _NUMBERS: Final = {
-    b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d",
+    b"i": ">i1", b"U": ">u1", b"I": ">i2", b"l": ">i4", b"L": ">i8", b"d": ">f4", b"D": ">f8",
 }  # fmt: skip
 _WORDS: Final = {b"T": True, b"F": False, b"Z": None, b"N": None}
+_OF_NODES: Final = (
+    "left_children", "right_children", "parents", "split_indices", "split_conditions",
+    "split_type", "default_left", "base_weights", "loss_changes", "sum_hessian",
+)  # fmt: skip
 
 
 def parse(data: bytes) -> dict[str, Any]:
@@ -33,35 +35,103 @@ def parse(data: bytes) -> dict[str, Any]:
     return found
 
 
-def check_trees(document: dict[str, Any], features: int) -> None:
-    """Raise ValueError unless the trees of an xgboost model lead somewhere, by these features.
+class _Reader:
+    """A position in the bytes that never moves beyond their end."""
 
-    Every way from a root ends at a leaf, and asks for features below `features` alone.
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.at = 0
+
+    def take(self, count: int) -> bytes:
+        if not 0 <= count <= len(self._data) - self.at:
+            raise ValueError("it ends too early, or states a length that cannot be")
+        self.at += count
+        return self._data[self.at - count : self.at]
+
+    def members(self, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while not self._skip(b"}"):
+            name = self._text()
+            if name in found:
+                raise ValueError("a name comes twice in it")
+            found[name] = self._value(self.take(1), depth + 1)
+        return found
+
+    def _value(self, kind: bytes, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+        if kind in _NUMBERS:
+            return self._numbers(kind, 1)[0].item()
+        if kind in _WORDS:
+            return _WORDS[kind]
+        match kind:
+            case b"S":
+                return self._text()
+            case b"{":
+                return self.members(depth)
+            case b"[":
+                return self._array(depth)
+        raise ValueError(f"it has a value of no kind, {kind!r}")
+
+    def _array(self, depth: int) -> Any:
+        if self._skip(b"$"):
+            kind = self.take(1)
+            if kind not in _NUMBERS or not self._skip(b"#"):
+                raise ValueError("it has an array of no kind")
+            return self._numbers(kind, self._length())
+        if self._skip(b"#"):
+            # Each value takes a byte at least: a wrong count soon meets the end of the data.
+            return [self._value(self.take(1), depth + 1) for _ in range(self._length())]
+        items = []
+        while not self._skip(b"]"):
+            items.append(self._value(self.take(1), depth + 1))
+        return items
+
+    def _skip(self, mark: bytes) -> bool:
+        found = self._data[self.at : self.at + 1] == mark
+        self.at += found
+        return found
+
+    def _text(self) -> str:
+        return self.take(self._length()).decode("utf-8", "replace")
+
+    def _length(self) -> int:
+        kind = self.take(1)
+        if kind not in _NUMBERS or kind in b"dD":
+            raise ValueError("it has a length that is no number")
+        return int(self._numbers(kind, 1)[0])
+
+    def _numbers(self, kind: bytes, count: int) -> Any:
+        form = np.dtype(_NUMBERS[kind])
+        return np.frombuffer(self.take(count * form.itemsize), form)
+
+
+def check_trees(document: dict[str, Any], features: int) -> None:
+    """Raise ValueError unless every path in an xgboost model's trees ends at a leaf.
+
+    Its nodes may split by features below `features` alone.
     """
     try:
-        learner = document["learner"]
-        booster, told = learner["gradient_booster"], learner["learner_model_param"]
-        trees, groups = booster["model"]["trees"], np.asarray(booster["model"]["tree_info"])
-        until = np.asarray(booster["model"]["iteration_indptr"], dtype=np.int64)
-        whole = (
-            booster["name"] == "gbtree"
-            and (int(told["num_feature"]), int(told["num_target"])) == (features, 1)
-            and groups.shape == (len(trees),)
-            and bool(((groups >= 0) & (groups < max(1, int(told["num_class"])))).all())
-            and (until[0], until[-1]) == (0, len(trees))
-            and bool((np.diff(until) >= 0).all())
-            and all(_is_tree(tree, features) for tree in trees)
-        )
+        whole = _are_trees(document["learner"], features)
     except (LookupError, TypeError, ValueError, OverflowError):
         whole = False
     if not whole:
         raise ValueError("its trees are none")
 
 
-_OF_NODES: Final = (
-    "left_children", "right_children", "parents", "split_indices", "split_conditions",
-    "split_type", "default_left", "base_weights", "loss_changes", "sum_hessian",
-)  # fmt: skip
+def _are_trees(learner: dict[str, Any], features: int) -> bool:
+    booster, told = learner["gradient_booster"], learner["learner_model_param"]
+    trees, groups = booster["model"]["trees"], np.asarray(booster["model"]["tree_info"])
+    until = np.asarray(booster["model"]["iteration_indptr"], dtype=np.int64)
+    return (
+        booster["name"] == "gbtree"
+        and (int(told["num_feature"]), int(told["num_target"])) == (features, 1)
+        and groups.shape == (len(trees),)
+        and bool(((groups >= 0) & (groups < max(1, int(told["num_class"])))).all())
+        and (until[0], until[-1]) == (0, len(trees))
+        and bool((np.diff(until) >= 0).all())
+        and all(_is_tree(tree, features) for tree in trees)
+    )
 
 
 def _is_tree(tree: dict[str, Any], features: int) -> bool:
@@ -73,91 +143,15 @@ def _is_tree(tree: dict[str, Any], features: int) -> bool:
         and int(tree["tree_param"]["size_leaf_vector"]) <= 1
         and not arrays["split_type"].any()
         and bool(((asked >= 0) & (asked < features)).all())
-        and _leads_on(arrays["left_children"], arrays["right_children"])
+        and _has_no_cycle(arrays["left_children"], arrays["right_children"])
     )
 
 
-def _leads_on(left: Any, right: Any) -> bool:
-    """Whether each node but the root has one parent at most: then no way comes back to itself."""
+def _has_no_cycle(left: Any, right: Any) -> bool:
+    """Whether each node but the root has at most one parent."""
     nodes = len(left)
     if not nodes or not np.array_equal(left == -1, right == -1):
         return False
     children = np.concatenate([left[left != -1], right[right != -1]])
     inside = bool(((children > 0) & (children < nodes)).all())
     return inside and len(np.unique(children)) == len(children)
-
-
-class _Reader:
-    """A place in the bytes, which never moves beyond their end."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.at = 0
-
-    def take(self, count: int) -> bytes:
-        end = self.at + count
-        if count < 0 or end > len(self._data):
-            raise ValueError("it ends too early, or states a length that cannot be")
-        found = self._data[self.at : end]
-        self.at = end
-        return found
-
-    def value(self, kind: bytes, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            raise ValueError("it is nested too deeply")
-        if kind in _NUMBERS:
-            return self._number(kind)
-        if kind in _WORDS:
-            return _WORDS[kind]
-        match kind:
-            case b"S":
-                return self._text()
-            case b"C":
-                return self.take(1).decode("latin-1")
-            case b"{":
-                return self.members(depth)
-            case b"[":
-                return self._array(depth)
-        raise ValueError(f"it has a value of no kind, {kind!r}")
-
-    def members(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        while self._data[self.at : self.at + 1] != b"}":
-            name = self._text()
-            if name in found:
-                raise ValueError("a name comes twice in it")
-            found[name] = self.value(self.take(1), depth + 1)
-        self.take(1)
-        return found
-
-    def _array(self, depth: int) -> Any:
-        kind = b""
-        if self._data[self.at : self.at + 1] == b"$":
-            kind = self.take(2)[1:]
-            if kind not in _NUMBERS or self._data[self.at : self.at + 1] != b"#":
-                raise ValueError("it has an array of no kind")
-        if self._data[self.at : self.at + 1] == b"#":
-            self.take(1)
-            count = self._length()
-            if kind:
-                form = np.dtype(_NUMBERS[kind]).newbyteorder(">")
-                return np.frombuffer(self.take(count * form.itemsize), form)
-            # Each takes a byte at least, so that the length is true or the end comes soon.
-            return [self.value(self.take(1), depth + 1) for _ in range(count)]
-        items = []
-        while (kind := self.take(1)) != b"]":
-            items.append(self.value(kind, depth + 1))
-        return items
-
-    def _text(self) -> str:
-        return self.take(self._length()).decode("utf-8", "replace")
-
-    def _length(self) -> int:
-        kind = self.take(1)
-        if kind not in {b"i", b"U", b"I", b"l", b"L"}:
-            raise ValueError("it has a length that is no number")
-        return int(self._number(kind))
-
-    def _number(self, kind: bytes) -> Any:
-        form = ">" + _NUMBERS[kind]
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]

@@ -1,4 +1,4 @@
-"""Summary features: what a window of a channel was like, in ten numbers."""
+"""Summary features of windows, ten a channel; and class weights, how a loss counts rare classes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from agent.trainer.common.arrays import Floats
+from agent.trainer.common.arrays import Floats, Ints
 
 STATISTICS: Final = (
     "mean",
@@ -39,3 +39,19 @@ def summarise(windows: Floats) -> Floats:
     columns = [mean[..., 0], series.std(axis=-1), *quantiles, slope]
     columns += [change.mean(axis=-1), change.max(axis=-1)]
     return np.stack(columns, axis=-1)
+
+
+def unweighted(probabilities: Floats, weights: Floats) -> Floats:
+    """Return probabilities (n, classes) without the effect of class weights (classes,).
+
+    A classifier that is trained with weights learns odds that are off by their ratio.
+    """
+    found = probabilities / weights
+    return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+
+def class_weights(label: Ints, classes: int, power: float) -> Floats:
+    """Return a weight a class (classes,): inverse frequency to `power`, of mean 1 over `label`."""
+    counts = np.bincount(label, minlength=classes)
+    weights = (len(label) / (classes * np.maximum(counts, 1))) ** power
+    return np.asarray(weights * len(label) / (weights * counts).sum())

@@ -20,8 +20,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.errors import BadInputError, plain
-from agent.trainer.data.schema import EpisodeEntry, RawSchema
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.data.schema import EpisodeEntry, RawSchema, readable
 
 BATCH_ROWS: Final = 65_536
 CSV_BLOCK_BYTES: Final = 8 << 20
@@ -29,7 +29,10 @@ READ_BUFFER_BYTES: Final = 1 << 20  # of a column, however large its row group i
 MAX_CLASSES: Final = 1_000
 UNLABELLED: Final = -1
 _KEYS: Final = ("host", "episode", "t")
-_MISSING: Final = tuple(pa_csv.ConvertOptions().null_values)  # labels that a CSV lacks
+_MISSING: Final = tuple(pa_csv.ConvertOptions().null_values)  # no labels, in a CSV
+_REMEDY: Final = "check that it is there, whole, and parquet or CSV as it is named"
+
+_Entries = dict[tuple[str, str], EpisodeEntry]  # by host and episode, in the file's order
 
 
 @dataclass(frozen=True)
@@ -61,27 +64,30 @@ class RawFile:
         """Check the columns; `others` than the schema's may be there, and are not read."""
         self.path = path
         self.schema = schema
+        self._is_csv = path.suffix == ".csv"
         self._label = [] if schema.label is None else [schema.label]
         self._check_columns(others=others)
 
     def outline(self) -> Outline:
         """Read keys and labels once, check their order, and return the episodes and labels."""
-        scan = _OutlineScan(self.path)
+        entries: _Entries = {}
         labels: set[str] = set()
         for batch in self._batches([*_KEYS, *self._label]):
-            scan.add(batch)
+            self._add_episodes(entries, batch)
             labels.update(self._labels(batch).drop_null().unique().to_pylist())
             if len(labels) > MAX_CLASSES:
-                raise self._fault(
-                    self._label[0], f"more than {MAX_CLASSES} values", "name a column of classes"
-                )
-        return Outline(scan.finish(), frozenset(labels))
+                problem = f"more than {MAX_CLASSES} values"
+                raise self._fault(self._label[0], problem, "name a column of classes")
+        if not entries:
+            raise self._fault("file", "holds no rows", "give it some telemetry")
+        return Outline(tuple(entries.values()), frozenset(labels))
 
     def rows(self, outline: Outline, classes: Sequence[str]) -> Iterator[Rows]:
         """Yield the rows in order, no more than a batch at a time, cut at the episodes' ends."""
         codes = pa.array(classes, pa.string())
         episodes = iter(outline.episodes)
-        entry, left = None, 0
+        entry = next(episodes)
+        left = entry.length
         for batch in self._batches([*_KEYS, *self.schema.channels, *self._label]):
             values = self._values(batch)
             found = pa.compute.index_in(self._labels(batch), value_set=codes)
@@ -91,7 +97,6 @@ class RawFile:
                 if left == 0:
                     entry = next(episodes)
                     left = entry.length
-                assert entry is not None  # noqa: S101 - left is 0 at the start
                 take = min(left, len(values) - at)
                 yield Rows(entry, values[at : at + take], labels[at : at + take])
                 at, left = at + take, left - take
@@ -100,33 +105,30 @@ class RawFile:
         return BadInputError.at(self.path, key, problem, remedy)
 
     def _check_columns(self, *, others: bool) -> None:
-        for name in (*_KEYS, *self._label):
+        reserved = [*_KEYS, *self._label]
+        for name in reserved:
             if name in self.schema.channels:
                 # The label would be learnt from itself, and so would a t that faults follow.
-                problem = "is no channel, but what the rows are told by"
+                problem = "is the label or one of the keys, and cannot be a channel"
                 raise self._fault(name, problem, "take it out of the schema's channels")
         columns = self._column_names()
-        wanted = [*_KEYS, *self.schema.channels, *self._label]
+        wanted = [*reserved, *self.schema.channels]
         for name in wanted:
             if name not in columns:
-                # Whoever scores has no schema: the columns are those of the model.
+                # With `others` the columns are those of a model: its user has no schema.
                 remedy = "add it: the model needs it" if others else "add it, or correct the schema"
                 raise self._fault(name, "column is missing", remedy)
         for name in columns:
             if name not in wanted and not others:
-                raise self._fault(
-                    name, "column is in no schema", "add it to the schema's channels, or drop it"
-                )
+                remedy = "add it to the schema's channels, or drop it"
+                raise self._fault(name, "column is in no schema", remedy)
 
     def _column_names(self) -> list[str]:
-        with self._readable():
-            if _is_csv(self.path):
+        with readable(self.path, _REMEDY):
+            if self._is_csv:
                 with self._open_csv(None) as reader:
                     return list(reader.schema.names)
             return list(pq.read_schema(self.path).names)
-
-    def _readable(self) -> _Readable:
-        return _Readable(self.path)
 
     def _open_csv(self, columns: list[str] | None) -> Any:
         types = {"host": pa.string(), "episode": pa.string(), "t": pa.int64()}
@@ -135,21 +137,20 @@ class RawFile:
         return pa_csv.open_csv(
             self.path,
             read_options=pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
-            # Text is taken as it stands: a host may be called NA. What is no label is told below.
+            # Arrow keeps text as it is: a host may be called NA. `_labels` knows missing labels.
             convert_options=pa_csv.ConvertOptions(column_types=types, include_columns=columns),
         )
 
     def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with self._readable():
-            if _is_csv(self.path):
+        with readable(self.path, _REMEDY):
+            if self._is_csv:
                 with self._open_csv(columns) as reader:
                     yield from reader
-            else:
-                # Pre-buffering would keep every row group that was read until the file is closed.
-                with pq.ParquetFile(
-                    self.path, pre_buffer=False, buffer_size=READ_BUFFER_BYTES
-                ) as file:
-                    yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+                return
+            # Pre-buffering would keep every row group that was read until the file is closed.
+            options: Any = {"pre_buffer": False, "buffer_size": READ_BUFFER_BYTES}
+            with pq.ParquetFile(self.path, **options) as file:
+                yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
 
     def _labels(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the labels as strings, null where a row is unlabelled."""
@@ -158,16 +159,15 @@ class RawFile:
             return pa.nulls(batch.num_rows, pa.string())
         try:
             labels = _as_label_strings(batch.column(name))
-            if _is_csv(self.path):
-                labels = _without(labels, [one for one in _MISSING if one != str(unlabelled)])
         except pa.ArrowInvalid as error:
             raise self._fault(name, "is neither text nor whole numbers", "use classes") from error
+        if self._is_csv:
+            labels = _without(labels, [one for one in _MISSING if one != str(unlabelled)])
         if unlabelled is None:
             return labels
         if labels.null_count:
-            raise self._fault(
-                name, "a label is missing", f"give unlabelled rows the label {unlabelled!r}"
-            )
+            remedy = f"give unlabelled rows the label {unlabelled!r}"
+            raise self._fault(name, "a label is missing", remedy)
         return _without(labels, [str(unlabelled)])
 
     def _values(self, batch: pa.RecordBatch) -> Floats:
@@ -179,19 +179,67 @@ class RawFile:
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise self._fault(name, "is not numeric", "make the channel a number") from error
             out[:, at] = column.to_numpy(zero_copy_only=False)
-            if not np.isfinite(out[:, at]).all():
-                row = int(np.flatnonzero(~np.isfinite(out[:, at]))[0])
-                host, episode, t = (batch.column(key)[row].as_py() for key in _KEYS)
-                raise self._fault(
-                    name,
-                    f"value at host {host}, episode {episode}, t {t} is missing or not finite",
-                    "fill the gap or cut the episode there",
-                )
+            wrong = np.flatnonzero(~np.isfinite(out[:, at]))
+            if len(wrong):
+                host, episode, t = (batch.column(key)[int(wrong[0])].as_py() for key in _KEYS)
+                where = f"value at host {host}, episode {episode}, t {t}"
+                remedy = "fill the gap or cut the episode there"
+                raise self._fault(name, f"{where} is missing or not finite", remedy)
         return out
 
+    def _add_episodes(self, entries: _Entries, batch: pa.RecordBatch) -> None:
+        """Add the episodes of a batch to `entries`, or extend the last one."""
+        if batch.num_rows == 0:
+            return
+        hosts, episodes = self._strings(batch, "host"), self._strings(batch, "episode")
+        t = batch.column("t")
+        if t.null_count or not pa.types.is_integer(t.type):
+            raise self._fault("t", "is not a whole number", "count steps by one")
+        steps = t.to_numpy(zero_copy_only=False).astype(np.int64)
+        change = (hosts[1:] != hosts[:-1]) | (episodes[1:] != episodes[:-1])
+        bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(steps)]
+        for begin, end in itertools.pairwise(bounds):
+            self._add_steps(entries, str(hosts[begin]), str(episodes[begin]), steps[begin:end])
 
-def _is_csv(path: Path) -> bool:
-    return path.suffix == ".csv"
+    def _strings(self, batch: pa.RecordBatch, key: str) -> Any:
+        column = batch.column(key).cast(pa.string())
+        lacks = self._is_csv and pa.compute.any(pa.compute.equal(column, "")).as_py()
+        if column.null_count or lacks:
+            raise self._fault(key, "a value is missing", "name it in every row")
+        return column.to_numpy(zero_copy_only=False)
+
+    def _add_steps(self, entries: _Entries, host: str, episode: str, t: Ints) -> None:
+        key, last_key = (host, episode), next(reversed(entries), None)
+        last = entries[last_key] if last_key else None
+        if last is not None and key == last_key:
+            self._check_steps(host, episode, np.concatenate([[last.start + last.length - 1], t]))
+            entries[key] = last.model_copy(update={"length": last.length + len(t)})
+            return
+        if key in entries:
+            problem = f"rows of host {host}, episode {episode} lie apart"
+            raise self._fault("episode", problem, "sort by host, episode, t")
+        self._check_steps(host, episode, t)
+        entries[key] = EpisodeEntry(
+            host=host,
+            episode=episode,
+            offset=last.offset + last.length if last else 0,
+            length=len(t),
+            start=int(t[0]),
+        )
+
+    def _check_steps(self, host: str, episode: str, t: Ints) -> None:
+        wrong = np.flatnonzero(np.diff(t) != 1)
+        if not len(wrong):
+            return
+        before, after = t[wrong[0]], t[wrong[0] + 1]
+        if after == before:
+            problem, remedy = f"has t {after} twice", "keep one row a step"
+        elif after < before:
+            problem, remedy = f"goes from t {before} back to {after}", "sort by t"
+        else:
+            problem = f"jumps from t {before} to {after}"
+            remedy = "fill the gap or begin a new episode after it"
+        raise self._fault("t", f"host {host}, episode {episode} {problem}", remedy)
 
 
 def _without(labels: pa.Array, values: Sequence[str]) -> pa.Array:
@@ -207,97 +255,3 @@ def _as_label_strings(column: pa.Array) -> pa.Array:
         column = column.cast(pa.int64())
     # 1.0, as a CSV with gaps has it, is the class "1".
     return pa.compute.replace_substring_regex(column.cast(pa.string()), r"^(-?\d+)\.0+$", r"\1")
-
-
-class _Readable:
-    """Turns what the operating system or arrow says about a file into a BadInputError."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
-            raise BadInputError.at(self._path, "file", plain(error), "check the path") from error
-        if isinstance(error, pa.ArrowException):
-            raise BadInputError.at(
-                self._path, "file", str(error), "is it whole, and parquet or CSV as it is named?"
-            ) from error
-
-
-class _OutlineScan:
-    """Collects episodes batch by batch and checks that each is whole, together and in order."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._entries: list[EpisodeEntry] = []
-        self._seen: set[tuple[str, str]] = set()
-        self._rows = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows == 0:
-            return
-        hosts, episodes = (self._strings(batch, key) for key in ("host", "episode"))
-        t = self._steps(batch)
-        change = (hosts[1:] != hosts[:-1]) | (episodes[1:] != episodes[:-1])
-        bounds = [0, *(np.flatnonzero(change) + 1).tolist(), len(t)]
-        for start, stop in itertools.pairwise(bounds):
-            self._segment(str(hosts[start]), str(episodes[start]), t[start:stop])
-        self._rows += len(t)
-
-    def finish(self) -> tuple[EpisodeEntry, ...]:
-        if not self._entries:
-            raise BadInputError.at(self._path, "file", "holds no rows", "give it some telemetry")
-        return tuple(self._entries)
-
-    def _strings(self, batch: pa.RecordBatch, key: str) -> Any:
-        column = batch.column(key).cast(pa.string())
-        lacks = _is_csv(self._path) and pa.compute.any(pa.compute.equal(column, "")).as_py()
-        if column.null_count or lacks:
-            raise BadInputError.at(self._path, key, "a value is missing", "name it in every row")
-        return column.to_numpy(zero_copy_only=False)
-
-    def _steps(self, batch: pa.RecordBatch) -> Ints:
-        column = batch.column("t")
-        if column.null_count or not pa.types.is_integer(column.type):
-            raise BadInputError.at(self._path, "t", "is not a whole number", "count steps by one")
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
-
-    def _segment(self, host: str, episode: str, t: Ints) -> None:
-        last = self._entries[-1] if self._entries else None
-        if last is not None and (last.host, last.episode) == (host, episode):
-            self._check_steps(host, episode, np.concatenate([[last.start + last.length - 1], t]))
-            grown = last.model_copy(update={"length": last.length + len(t)})
-            self._entries[-1] = grown
-            return
-        if (host, episode) in self._seen:
-            raise BadInputError.at(
-                self._path,
-                "episode",
-                f"rows of host {host}, episode {episode} lie apart",
-                "sort by host, episode, t",
-            )
-        self._check_steps(host, episode, t)
-        self._seen.add((host, episode))
-        offset = last.offset + last.length if last else 0
-        self._entries.append(
-            EpisodeEntry(host=host, episode=episode, offset=offset, length=len(t), start=int(t[0]))
-        )
-
-    def _check_steps(self, host: str, episode: str, t: Ints) -> None:
-        steps = np.diff(t)
-        if (steps == 1).all():
-            return
-        at = int(np.flatnonzero(steps != 1)[0])
-        before, after = int(t[at]), int(t[at + 1])
-        where = f"host {host}, episode {episode}"
-        if after == before:
-            problem, remedy = f"{where} has t {after} twice", "keep one row a step"
-        elif after < before:
-            problem, remedy = f"{where} goes from t {before} back to {after}", "sort by t"
-        else:
-            problem = f"{where} jumps from t {before} to {after}"
-            remedy = "fill the gap or begin a new episode after it"
-        raise BadInputError.at(self._path, "t", problem, remedy)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent.trainer.common.errors import BadInputError
+from agent.trainer.common.errors import BadInputError, plain
 from agent.trainer.common.files import write_atomically
 
 VALIDATION_FILE: Final = "validation_v1.parquet"
@@ -25,7 +27,7 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 class _File(BaseModel):
-    # Notes that people add to a schema (source, licence, ...) do no harm.
+    # People may add notes to a schema: source, licence, ...
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
@@ -91,8 +93,8 @@ class TensorsIndex(_File):
 class FeatureSchema(_File):
     """The `feature_schema_v1.json`: everything that a trainer knows about prepared data.
 
-    `files` holds the sha256 of each prepared file, which a run checks of those that it reads: so
-    the hash of this one names the data.
+    `files` has the sha256 of each prepared file; a run checks those that it reads. So the hash of
+    this file names the data.
     """
 
     version: Literal[1] = 1
@@ -121,14 +123,21 @@ class FeatureSchema(_File):
         return tuple(name for name, feature in self.features.items() if mode in feature.modes)
 
 
+@contextmanager
+def readable(path: Path, remedy: str) -> Iterator[None]:
+    """Turn what the system, arrow or numpy raises about a file into a BadInputError."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, EOFError, NotImplementedError) as error:
+        raise BadInputError.at(path, "file", plain(error), remedy) from error
+
+
 def read_json(path: Path, model: type[AnyModel]) -> AnyModel:
     """Read a JSON file into `model`. Raises BadInputError that names the file and the key."""
+    with readable(path, "check the path"):
+        content = path.read_bytes()
     try:
-        return model.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise BadInputError.at(
-            path, "file", error.strerror or "cannot be read", "check the path"
-        ) from error
+        return model.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "file"

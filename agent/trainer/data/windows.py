@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,7 +28,6 @@ class Labelling:
 
     def of_windows(self, labels: Ints) -> Ints:
         """Return the labels (n,) of windows whose rows are labelled `labels` (n, steps)."""
-        unlabelled = (labels == UNLABELLED).any(axis=1)
         if self.task == "unlabelled" or not len(labels):
             return np.full(len(labels), UNLABELLED, dtype=np.int16)
         if self.task == "binary":
@@ -36,6 +35,7 @@ class Labelling:
         else:
             counts = np.stack([(labels == at).sum(axis=1) for at in range(len(self.classes))])
             label = counts.argmax(axis=0)
+        unlabelled = (labels == UNLABELLED).any(axis=1)
         return np.where(unlabelled, UNLABELLED, label).astype(np.int16)
 
 
@@ -52,38 +52,35 @@ class Block:
     windows: Floats
     starts: Ints
     labels: Ints
-    rows_so_far: int
-
-    def crosses(self, every_rows: int) -> bool:
-        """Return whether the rows so far passed a multiple of `every_rows` in this block."""
-        before = self.rows_so_far - len(self.fresh)
-        return self.rows_so_far // every_rows > before // every_rows
 
 
 def cut_windows(
     stream: Iterable[Rows], window: int, stride: int, labelling: Labelling
 ) -> Iterator[Block]:
     """Yield a block for each piece of `stream`; windows start at multiples of `stride`."""
-    carry = _Carry()
-    total = 0
+    entry: EpisodeEntry | None = None
+    kept: list[tuple[Floats, Ints]] = []  # rows of the episode that a later window still needs
+    row = next_start = 0  # of the episode: its first row in `values`, and of the next window
     for rows in stream:
-        total += len(rows.values)
-        if carry.entry != rows.entry:
-            carry = _Carry(rows.entry)
-        values, labels = carry.joined(rows)
+        if rows.entry != entry:
+            entry, kept, row, next_start = rows.entry, [], 0, 0
+        kept.append((rows.values, rows.labels))
+        values, labels = (np.concatenate(pieces) for pieces in zip(*kept))
         # A stride above the window's length may put the next window beyond these rows.
-        first = min(carry.next_start - carry.row, len(values))
+        first = min(next_start - row, len(values))
         count = max(0, (len(values) - first - window) // stride + 1)
         taken = slice(first, first + stride * count, stride)
         yield Block(
             rows.entry,
             rows.values,
             _views(values, window)[taken],
-            carry.row + first + stride * np.arange(count),
+            row + first + stride * np.arange(count),
             labelling.of_windows(_views(labels, window)[taken]),
-            total,
         )
-        carry.advance(values, labels, carry.next_start + stride * count)
+        next_start += stride * count
+        keep = min(next_start - row, len(values))
+        kept = [(values[keep:].copy(), labels[keep:].copy())]
+        row += keep
 
 
 def _views(values: AnyArray, window: int) -> AnyArray:
@@ -91,26 +88,3 @@ def _views(values: AnyArray, window: int) -> AnyArray:
     if len(values) < window:
         return np.empty((0, *values.shape[1:], window), dtype=values.dtype)
     return sliding_window_view(values, window, axis=0)
-
-
-class _Carry:
-    """The end of what was read of an episode: rows that a later window still needs."""
-
-    def __init__(self, entry: EpisodeEntry | None = None) -> None:
-        self.entry = entry
-        self.row = 0  # of the first row carried, counted from the episode's first
-        self.next_start = 0
-        self._values: Sequence[Floats] = ()
-        self._labels: Sequence[Ints] = ()
-
-    def joined(self, rows: Rows) -> tuple[Floats, Ints]:
-        return (
-            np.concatenate([*self._values, rows.values]),
-            np.concatenate([*self._labels, rows.labels]),
-        )
-
-    def advance(self, values: Floats, labels: Ints, next_start: int) -> None:
-        keep = min(next_start - self.row, len(values))
-        self._values, self._labels = (values[keep:].copy(),), (labels[keep:].copy(),)
-        self.row += keep
-        self.next_start = next_start

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agent.trainer.common.arrays import Floats
+from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.features import STATISTICS, summarise
 from agent.trainer.data.raw_file import Outline
 from agent.trainer.data.schema import (
@@ -28,14 +29,14 @@ CHUNK_WINDOWS: Final = 256  # windows summarised at once
 
 
 def feature_names(schema: RawSchema) -> Iterator[tuple[str, str, str]]:
-    """Yield (feature, channel, statistic) in the order in which features are stored."""
+    """Yield (feature, channel, statistic) in the order of storage."""
     for channel in schema.channels:
         for statistic in STATISTICS:
             yield f"{channel}__{statistic}", channel, statistic
 
 
 def series_groups(schema: RawSchema) -> tuple[SeriesGroup, ...]:
-    """Return the channels grouped by who may see them, so that no one need read another's file."""
+    """Return the channels grouped by their modes: a mode reads no file that it may not see."""
     by_modes: dict[tuple[str, ...], list[str]] = {}
     for name, channel in schema.channels.items():
         by_modes.setdefault(tuple(sorted(channel.modes)), []).append(name)
@@ -49,40 +50,29 @@ class SeriesSink:
     """Writes the raw series: per group of channels one .npy file of (rows, channels) float32."""
 
     def __init__(self, folder: Path, schema: RawSchema, outline: Outline) -> None:
-        self._folder = folder
-        self._outline = outline
-        self._groups = series_groups(schema)
+        groups = series_groups(schema)
         order = list(schema.channels)
-        self._columns = [[order.index(name) for name in group.channels] for group in self._groups]
-        self._files: list[BinaryIO] = []
-
-    @property
-    def files(self) -> list[str]:
-        """Return the names of the series' files."""
-        return [group.file for group in self._groups]
+        self.files = [group.file for group in groups]
+        self._columns = [[order.index(name) for name in group.channels] for group in groups]
+        folder.mkdir(parents=True, exist_ok=True)
+        index = TensorsIndex(rows=outline.rows, groups=groups, episodes=outline.episodes)
+        write_json(folder / TENSORS_INDEX_FILE, index)
+        self._open = [(folder / name).open("wb") for name in self.files]
+        for file, columns in zip(self._open, self._columns):
+            shape = (outline.rows, len(columns))
+            head = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, head)
 
     def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        index = TensorsIndex(
-            rows=self._outline.rows, groups=self._groups, episodes=self._outline.episodes
-        )
-        write_json(self._folder / TENSORS_INDEX_FILE, index)
-        for group in self._groups:
-            file = (self._folder / group.file).open("wb")
-            self._files.append(file)
-            shape = (self._outline.rows, len(group.channels))
-            np.lib.format.write_array_header_1_0(
-                file, {"descr": "<f4", "fortran_order": False, "shape": shape}
-            )
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in self._files:
+        for file in self._open:
             file.close()
 
     def append(self, values: Floats) -> None:
         """Append rows (n, channels), channels in the schema's order."""
-        for file, columns in zip(self._files, self._columns):
+        for file, columns in zip(self._open, self._columns):
             file.write(np.ascontiguousarray(values[:, columns], dtype="<f4").data)
 
 
@@ -144,13 +134,18 @@ class IndexSink(_ParquetSink):
 class SummarySink(_ParquetSink):
     """Writes the summary features of windows, a column each, float32."""
 
-    def __init__(self, path: Path, schema: RawSchema) -> None:
+    def __init__(self, path: Path, schema: RawSchema, raw: Path) -> None:
+        self._raw = raw
         names = [name for name, _, _ in feature_names(schema)]
         super().__init__(path, pa.schema([(name, pa.float32()) for name in names]))
 
     def append(self, block: Block) -> None:
-        """Append the features of the windows of a block."""
+        """Append the features of a block's windows. Raises BadInputError if they overflow."""
         for at in range(0, len(block.starts), CHUNK_WINDOWS):
             features = summarise(block.windows[at : at + CHUNK_WINDOWS])
-            columns = features.reshape(len(features), -1).T
-            self._append(list(np.ascontiguousarray(columns)))
+            columns = np.ascontiguousarray(features.reshape(len(features), -1).T)
+            if not np.isfinite(columns).all():
+                where = f"host {block.entry.host}, episode {block.entry.episode}"
+                problem = f"{where} has values beyond the range of float32"
+                raise BadInputError.at(self._raw, "channels", problem, "use larger units")
+            self._append(list(columns))

@@ -1,8 +1,8 @@
-"""Confidence intervals by resampling groups of windows, for windows of a group are not independent.
+"""Confidence intervals by resampling groups of windows: windows of a group are not independent.
 
 A group is an episode; where there are fewer than ten, it is a contiguous block of an episode, of
-at least two windows' length. Every metric here is a function of sums over groups, which are counted
-once: a thousand resamples are a few products of matrices.
+at least two windows' length. Every metric is computed from sums over groups: a thousand resamples
+are a few matrix products.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from agent.trainer.common.arrays import Bools, Floats, Ints
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation.metrics import (
+    BINARY_METRICS,
     BINS,
     Scored,
     Thresholds,
@@ -51,17 +52,13 @@ def _merged(groups: Ints) -> Ints:
 
 
 class Resamples:
-    """So many draws of all groups with replacement: how often each has each group."""
+    """Draws of all groups (n,) of windows with replacement: how often each draw has each group."""
 
     def __init__(self, groups: Ints, n_resamples: int, seed: int) -> None:
-        """Draw, from the groups (n,) of the windows."""
         self._groups = groups
         self._count = count = int(groups.max()) + 1
-        if count < 2:
-            n_resamples = 0
-        drawn = np.random.default_rng(seed).multinomial(
-            count, np.full(count, 1 / count), n_resamples
-        )
+        rng, chances = np.random.default_rng(seed), np.full(count, 1 / count)
+        drawn = rng.multinomial(count, chances, n_resamples if count > 1 else 0)
         self._weights = drawn.astype(np.float64)  # (resamples, groups)
 
     def sums(self, values: Floats | Bools) -> Floats:
@@ -85,10 +82,9 @@ class Resamples:
     def precisions(self, positive: Bools, score: Floats) -> Floats:
         """Return the average precision (resamples,) of `score` (n,), as scikit-learn defines it."""
         places = np.unique(score[positive])[::-1]  # precision counts where recall grows
-        above = np.stack([self._at_least(places, score[self._groups == g])
-                          for g in range(self._count)])  # fmt: skip
-        true = np.stack([self._at_least(places, score[(self._groups == g) & positive])
-                         for g in range(self._count)])  # fmt: skip
+        of_groups = [self._groups == group for group in range(self._count)]
+        above = np.stack([_at_least(places, score[mine]) for mine in of_groups])
+        true = np.stack([_at_least(places, score[mine & positive]) for mine in of_groups])
         found = np.empty(len(self._weights))
         step = max(1, _CHUNK // max(1, len(places)))
         for at in range(0, len(found), step):
@@ -111,22 +107,19 @@ class Resamples:
             wins[:, other] = np.bincount(self._groups[positive], weights=won, minlength=self._count)
         return wins
 
-    @staticmethod
-    def _at_least(places: Floats, score: Floats) -> Floats:
-        """Return how many of `score` (n,) reach each of `places` (m,)."""
-        return len(score) - np.searchsorted(np.sort(score), places, side="left").astype(float)
+
+def _at_least(places: Floats, score: Floats) -> Floats:
+    """Return how many of `score` (n,) reach each of `places` (m,)."""
+    return len(score) - np.searchsorted(np.sort(score), places, side="left").astype(float)
 
 
 def binary_intervals(part: Scored, thresholds: Thresholds, draws: Resamples) -> dict[str, Interval]:
     """Return the 95 % intervals of the metrics of a binary task."""
     positive, score = part.label == 1, part.score
     both = bool(positive.any() and not positive.all())
-    found: dict[str, Floats | None] = {
-        "auroc": draws.areas(positive, score) if both else None,
-        "average_precision": draws.precisions(positive, score) if positive.any() else None,
-        "f1": None, "balanced_accuracy": None, "tpr_at_fpr": None, "fpr_realised": None,
-        "brier": None, "calibration_error": None,
-    }  # fmt: skip
+    found: dict[str, Floats | None] = dict.fromkeys(BINARY_METRICS)
+    found["auroc"] = draws.areas(positive, score) if both else None
+    found["average_precision"] = draws.precisions(positive, score) if positive.any() else None
     positives, negatives = draws.sums(positive), draws.sums(~positive)
     if thresholds.decision is not None:
         called = score >= thresholds.decision

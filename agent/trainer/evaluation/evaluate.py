@@ -1,14 +1,15 @@
-"""Metrics on windows that were not trained on, overall and per host, with intervals.
+"""Metrics on the test windows, overall and per host, with intervals.
 
-Thresholds come from validation windows alone. A metric that the data does not define (a class is
-absent, say) is None, and `undefined` says why.
+Thresholds come from validation windows alone. A metric that the data does not define, for example
+because a class is absent, is None, and `undefined` says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_curve
@@ -32,7 +33,7 @@ from agent.trainer.evaluation.metrics import (
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of the test part, how they came about, and what the model said of it."""
+    """Metrics of the test part, the thresholds, and the model's scores."""
 
     test: Scored
     metrics: Metrics
@@ -57,22 +58,20 @@ def evaluate(
     index: WindowIndex, validation: Scored, test: Scored, protocol: Protocol
 ) -> Evaluation:
     """Return the metrics of `test`, with thresholds chosen on `validation`."""
-    binary = test.score.ndim == 1
-    thresholds = choose_thresholds(validation, protocol.target_fpr) if binary else _NO_THRESHOLDS
     classes = len(protocol.classes)
-
-    def measure(part: Scored) -> Metrics:
-        if binary:
-            return binary_metrics(part, thresholds)
-        return multiclass_metrics(part, classes)
-
     groups, resampled_by = resampling_groups(index, test.windows)
     draws = Resamples(groups, protocol.n_resamples, protocol.seed)
-    intervals = (
-        binary_intervals(test, thresholds, draws) if binary else multiclass_intervals(test, draws)
-    )
+    measure: Callable[[Scored], Metrics]
+    if test.score.ndim == 1:
+        thresholds = choose_thresholds(validation, protocol.target_fpr)
+        intervals = binary_intervals(test, thresholds, draws)
+        measure = partial(binary_metrics, thresholds=thresholds)
+    else:
+        thresholds = Thresholds(None, None)
+        intervals = multiclass_intervals(test, draws)
+        measure = partial(multiclass_metrics, classes=classes)
     metrics = measure(test)
-    # Where a metric is undefined, so is its interval; there the reason is told once.
+    # An undefined metric has no interval either: the reason is given once.
     metrics |= {name: intervals[name] for name in intervals if metrics[name[:-3]] is not None}
     return Evaluation(
         test=test,
@@ -87,9 +86,6 @@ def evaluate(
         confusion=_confusion(test, thresholds, classes),
         resampled_by=resampled_by,
     )
-
-
-_NO_THRESHOLDS: Final = Thresholds(None, None)
 
 
 def choose_thresholds(validation: Scored, target_fpr: float) -> Thresholds:

@@ -46,21 +46,16 @@ BINS: Final = 10  # of equal width, for the calibration error
 
 @dataclass(frozen=True)
 class Scored:
-    """Labelled windows and what the model says of them.
+    """Labelled windows and their scores.
 
-    `windows` (n,) numbers into the index, `label` (n,), and `score`: (n,) how anomalous a window
-    is in a binary task, (n, classes) the classes' probabilities otherwise. `probable` tells
-    whether a binary task's score is a probability.
+    `windows` (n,) are numbers into the index; `score` is (n,) in a binary task, a probability if
+    `probable`, and otherwise (n, classes) probabilities.
     """
 
     windows: Ints
     label: Ints
     score: Floats
     probable: bool = True
-
-    def of_positive(self) -> Scored:
-        """Return the same with the probability of class 1 alone, as a binary task wants it."""
-        return Scored(self.windows, self.label, self.score[:, 1])
 
     def as_normal(self) -> Scored:
         """Return the same with every window taken for a normal one."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -40,10 +40,12 @@ class _Row:
     note: str
 
 
-def render(report: Mapping[str, Any], evaluation: Evaluation) -> str:
-    """Return the page of a report (`agent.trainer.evaluation.report_schema`) and its evaluation."""
-    checked = Report.model_validate(report)
-    found, missing = _drawings(checked, evaluation)
+def render(report: Report, evaluation: Evaluation) -> str:
+    """Return the page of a report and its evaluation."""
+    found, missing = _drawings(report, evaluation)
+    tables = [("", _rows(report.metrics, report.undefined))]
+    if report.probe:
+        tables.append(("The linear probe on the frozen encoder", _rows(report.probe, {})))
     environment = Environment(
         loader=PackageLoader("agent.trainer.evaluation", "."),
         autoescape=True,
@@ -52,12 +54,11 @@ def render(report: Mapping[str, Any], evaluation: Evaluation) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template("page.html.j2").render(
-        report=checked,
-        metrics=_rows(checked.metrics, checked.undefined),
-        probe=_rows(checked.probe or {}, {}),
+        report=report,
+        tables=tables,
         drawings=found,
         missing=missing,
-        facts=_facts(checked),
+        facts=_facts(report),
         count=_count,
         share=_share,
     )

@@ -1,7 +1,7 @@
 """The report's drawings, by matplotlib, as SVG to be put into a page.
 
-Colours are not fixed here: each is a name that the page's style sheet gives a value, so that the
-drawings are dark where the page is. The same figures give the same bytes.
+Colours are CSS variables of the page, so that the drawings are dark where the page is. The same
+figures give the same bytes.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ def learning_curve(curve: Sequence[tuple[float, float]], best_epoch: int, unit: 
         values = np.array(curve)
         marker = "o" if len(curve) <= 50 else None
         for number, name in enumerate(("training", "validation")):
-            axes.plot(
-                epochs, values[:, number], label=name, color=_SERIES[number], marker=marker, ms=3
-            )
+            style: Any = {"color": _SERIES[number], "marker": marker, "ms": 3}
+            axes.plot(epochs, values[:, number], label=name, **style)
         axes.axvline(best_epoch, color=_INK, linestyle=":", linewidth=1)
         axes.set(xlabel=unit, ylabel="loss")
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -87,22 +86,20 @@ def learning_curve(curve: Sequence[tuple[float, float]], best_epoch: int, unit: 
 
 def roc(evaluation: Evaluation, classes: Sequence[str]) -> Drawing | None:
     """Draw the receiver operating characteristic of each class; None where it is undefined."""
-    curves = []
-    for name, positive, score in _against_the_rest(evaluation.test, classes):
-        false, true, _ = roc_curve(positive, score)
-        curves.append((name, false, true))
+    curves = [
+        (name, *roc_curve(positive, score)[:2])
+        for name, positive, score in _against_the_rest(evaluation.test, classes)
+    ]
     if not curves:
         return None
     with _axes("roc") as (figure, axes):
-        axes.plot([0, 1], [0, 1], color=_FAINT, linestyle="--", linewidth=1)
+        _draw_diagonal(axes)
         _draw_curves(axes, curves)
         metrics = evaluation.metrics
-        if metrics.get("tpr_at_fpr") is not None and metrics.get("fpr_realised") is not None:
-            axes.plot(metrics["fpr_realised"], metrics["tpr_at_fpr"], "o", color=_INK, ms=5)
-            axes.annotate(
-                "alarm", (metrics["fpr_realised"], metrics["tpr_at_fpr"]),
-                xytext=(7, -11), textcoords="offset points",
-            )  # fmt: skip
+        at = metrics.get("fpr_realised"), metrics.get("tpr_at_fpr")
+        if None not in at:
+            axes.plot(*at, "o", color=_INK, ms=5)
+            axes.annotate("alarm", at, xytext=(7, -11), textcoords="offset points")
         axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
         _square(axes)
         svg = _svg(figure, "roc")
@@ -131,7 +128,7 @@ def precision_recall(evaluation: Evaluation, classes: Sequence[str]) -> Drawing 
 
 
 def calibration(evaluation: Evaluation) -> Drawing | None:
-    """Draw what came true against what was given, by bin; None where no score is a probability."""
+    """Draw observed against predicted shares, by bin; None where no score is a probability."""
     test = evaluation.test
     if not test.probable:
         return None
@@ -142,7 +139,7 @@ def calibration(evaluation: Evaluation) -> Drawing | None:
     mean_given = np.bincount(bins, weights=given, minlength=BINS)[some] / counts[some]
     mean_true = np.bincount(bins, weights=true, minlength=BINS)[some] / counts[some]
     with _axes("calibration") as (figure, axes):
-        axes.plot([0, 1], [0, 1], color=_FAINT, linestyle="--", linewidth=1)
+        _draw_diagonal(axes)
         axes.plot(mean_given, mean_true, color=_SERIES[0])
         areas = 12 + 180 * counts[some] / counts.sum()
         axes.scatter(mean_given, mean_true, s=areas, color=_SERIES[0])
@@ -156,16 +153,13 @@ def calibration(evaluation: Evaluation) -> Drawing | None:
 def per_host(evaluation: Evaluation, metric: str, title: str) -> Drawing | None:
     """Draw a metric of each test host, the best first; None where no host has it."""
     found = {name: one.get(metric) for name, one in evaluation.per_host.items()}
-    known = sorted(
-        ((value, name) for name, value in found.items() if value is not None),
-        key=lambda pair: (-pair[0], pair[1]),
-    )
+    known = sorted((-value, name) for name, value in found.items() if value is not None)
     if not known:
         return None
     shown = known[-_MOST_HOSTS:]
     width, _ = _SIZE_IN
     with _axes("hosts", (width, 0.8 + 0.26 * len(shown))) as (figure, axes):
-        values = [value for value, _ in shown]
+        values = [-minus for minus, _ in shown]
         names = [_short(name) for _, name in shown]
         places = np.arange(len(shown))
         axes.barh(places, values, height=0.7, color=_SERIES[0])
@@ -187,7 +181,7 @@ def per_host(evaluation: Evaluation, metric: str, title: str) -> Drawing | None:
 def _against_the_rest(
     part: Scored, classes: Sequence[str]
 ) -> Iterator[tuple[str, AnyArray, Floats]]:
-    """Yield each class with which of the windows are of it (n,), and their score for it (n,)."""
+    """Yield each class, whether each window is of it (n,), and its score for it (n,)."""
     if part.score.ndim == 1:
         positive = part.label == 1
         if positive.any() and not positive.all():
@@ -208,6 +202,10 @@ def _draw_curves(axes: Any, curves: Sequence[tuple[str, Floats, Floats]]) -> Non
         axes.legend(fontsize=8)
 
 
+def _draw_diagonal(axes: Any) -> None:
+    axes.plot([0, 1], [0, 1], color=_FAINT, linestyle="--", linewidth=1)
+
+
 def _square(axes: Any) -> None:
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
 
@@ -226,10 +224,10 @@ def _with_area(name: str, metrics: dict[str, Any], key: str) -> str:
 
 @contextmanager
 def _axes(name: str, size_in: tuple[float, float] = _SIZE_IN) -> Iterator[tuple[Figure, Any]]:
-    """Draw in our style, whatever the user's own settings say."""
+    """Make a figure in our style, whatever matplotlib's settings are."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        # Names of clip paths come of the salt: in one page they must differ between drawings.
+        # The salt decides the names of clip paths, which must be unique in a page.
         mpl.rcParams.update(cast("Any", _STYLE | {"svg.hashsalt": name}))
         figure = Figure(figsize=size_in, layout="constrained")
         figure.patch.set_visible(False)

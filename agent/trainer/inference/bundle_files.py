@@ -1,7 +1,6 @@
-"""Reads a stored model, out of a bundle or a folder, trusting nothing in it.
+"""Reads the files of a model out of a bundle (tar, zstandard) or a folder; trusts nothing in it.
 
-Of a bundle (tar, zstandard) just the named files are read, into memory, never to a path that the
-archive chooses; how much it may unpack to is bounded.
+Only the named files are read, into memory, and how much a bundle may unpack to is bounded.
 """
 
 from __future__ import annotations

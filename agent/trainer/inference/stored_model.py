@@ -1,4 +1,4 @@
-"""A stored model, ready to score: what it takes, and what it says of a batch of windows."""
+"""A stored model, loaded to score windows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.trainer.common.arrays import Floats
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.data.features import STATISTICS, summarise
-from agent.trainer.data.weighting import unweighted
+from agent.trainer.data.features import STATISTICS, summarise, unweighted
 from agent.trainer.inference.bundle_files import read_model_files
 
 _REMEDY: Final = "fetch it anew (`fleet get JOB`), with the version that trained it"
+Score = Callable[[Floats], dict[str, Floats]]
 
 
 class Thresholds(BaseModel):
@@ -61,14 +61,14 @@ class Description(BaseModel):
 
 @dataclass(frozen=True)
 class StoredModel:
-    """`score` takes windows (n, channels, steps) and returns what the model says, by column.
+    """`score` takes windows (n, channels, steps) and returns columns (n,).
 
-    `score` (n,) is how anomalous a window is, in a task of two classes its positive one's
-    probability; `p_<class>` (n,) are probabilities of several classes or of a linear probe.
+    Column `score` is the anomaly score, with two classes the positive one's probability;
+    `p_<class>` are the probabilities of several classes or of a linear probe.
     """
 
     description: Description
-    score: Callable[[Floats], dict[str, Floats]]
+    score: Score
 
 
 def load_model(bundle: Path, threads: int) -> StoredModel:
@@ -106,36 +106,39 @@ def _check_inputs(description: Description) -> None:
             raise BadInputError.at("model.json", f"size.{name}", f"is not {count}", _REMEDY)
 
 
-def _trees(description: Description, weights: bytes, threads: int) -> Any:
+def _trees(description: Description, weights: bytes, threads: int) -> Score:
     import xgboost as xgb
 
     from agent.trainer.common.ubjson import check_trees, parse
-    from agent.trainer.models.gbt import Gbt, GbtSize
+    from agent.trainer.models.gbt import class_probabilities
 
     try:
         check_trees(parse(weights), len(description.inputs))
-        booster = xgb.Booster({"nthread": threads}, model_file=bytearray(weights))
-        trees = Gbt(booster, GbtSize(**description.size), threads)
+        trees = xgb.Booster({"nthread": threads}, model_file=bytearray(weights))
     except (xgb.core.XGBoostError, TypeError, ValueError) as error:
         problem = " ".join(str(error).split())[:200]
         raise BadInputError.at(description.weights, "file", problem, _REMEDY) from error
-    return lambda windows: _told(description, trees.probabilities(_features(windows)))
+
+    def score(windows: Floats) -> dict[str, Floats]:
+        return _told(description, class_probabilities(trees, _features(windows), threads))
+
+    return score
 
 
-def _network(description: Description, weights: bytes, threads: int) -> Any:
+def _network(description: Description, weights: bytes, threads: int) -> Score:
     import torch
 
     from agent.trainer.common.checkpoint import tensors_from_bytes, tensors_under
     from agent.trainer.training.fit import start_torch
-    from agent.trainer.training.networks import check_size, restore
+    from agent.trainer.training.networks import build, check_size
 
     device = start_torch(threads, 0)
     try:
         tensors = tensors_from_bytes(weights)
         probe = tensors_under("probe", tensors)
         check_size(description.size)
-        with torch.device("meta"):  # no memory for what only a file says that it needs
-            network = restore(description.model, description.size)
+        with torch.device("meta"):  # takes no memory, whatever size the file states
+            network = build(description.model, description.size)
         of_network = {name: one for name, one in tensors.items() if not name.startswith("probe.")}
         network.load_state_dict(of_network, assign=True)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:

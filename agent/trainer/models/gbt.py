@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,15 +14,6 @@ from agent.trainer.common.errors import DivergedError
 from agent.trainer.common.progress import Progress
 
 _REPORT_EVERY: Final = 10  # rounds
-
-
-@dataclass(frozen=True)
-class GbtSize:
-    """Features in, classes out, and how many rounds of trees were kept."""
-
-    inputs: int
-    classes: int
-    rounds: int
 
 
 @dataclass(frozen=True)
@@ -40,27 +31,8 @@ class Part:
         )
 
 
-@dataclass(frozen=True)
-class Gbt:
-    """Trees, cut back to the round of the best validation loss."""
-
-    booster: Any
-    size: GbtSize
-    threads: int
-    curve: list[tuple[float, float]] = field(default_factory=list)
-
-    def probabilities(self, features: Floats) -> Floats:
-        """Return the classes' probabilities (n, classes)."""
-        found = np.asarray(self.booster.predict(xgb.DMatrix(features, nthread=self.threads)))
-        return np.stack([1 - found, found], axis=1) if found.ndim == 1 else found
-
-    def to_bytes(self) -> bytes:
-        """Return the trees in xgboost's own binary JSON."""
-        return bytes(self.booster.save_raw("ubj"))
-
-
 class _Reporter(xgb.callback.TrainingCallback):
-    """Reports some of the rounds, and stops a training that has diverged."""
+    """Reports every tenth round, and stops a training that has diverged."""
 
     def __init__(self, progress: Progress, rounds: int) -> None:
         super().__init__()
@@ -85,8 +57,11 @@ def train_gbt(
     threads: int,
     seed: int,
     progress: Progress,
-) -> Gbt:
-    """Boost until the validation loss stops getting better. Raises DivergedError."""
+) -> tuple[xgb.Booster, list[tuple[float, float]]]:
+    """Boost until the validation loss stops getting better. Raises DivergedError.
+
+    Returns the trees, cut back to the best round, and both losses of each round.
+    """
     parameters = {
         "objective": "binary:logistic" if classes == 2 else "multi:softprob",
         "eval_metric": "logloss" if classes == 2 else "mlogloss",
@@ -115,7 +90,11 @@ def train_gbt(
         verbose_eval=False,
         callbacks=[_Reporter(progress, hyper.epochs)],
     )
-    rounds = booster.best_iteration + 1
     losses = [next(iter(log[name].values())) for name in ("train", "val")]
-    size = GbtSize(train.features.shape[1], classes, rounds)
-    return Gbt(booster[:rounds], size, threads, list(zip(*losses)))
+    return booster[: booster.best_iteration + 1], list(zip(*losses))
+
+
+def class_probabilities(trees: xgb.Booster, features: Floats, threads: int) -> Floats:
+    """Return the classes' probabilities (n, classes)."""
+    found = np.asarray(trees.predict(xgb.DMatrix(features, nthread=threads)))
+    return np.stack([1 - found, found], axis=1) if found.ndim == 1 else found

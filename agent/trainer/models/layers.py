@@ -1,4 +1,4 @@
-"""Standardisation inside the network, so that weights and statistics cannot come apart."""
+"""Layers that the networks share: dropout, standardisation, and the linear model beside them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from torch import Tensor, nn
 
 from agent.trainer.common.arrays import Floats
 
-# Dropout that costs a fifth of torch's own on a processor.
-
-_LEVELS = 256
+_LEVELS: Final = 256
+_LEAST_SCALE: Final = 1e-6
+_STATISTICS: Final = 5
+_FAR: Final = 10.0  # deviations at which a statistic is cut off
 
 
 class Dropout(nn.Module):
     """Drops a `share` of all values in training, to the nearest 256th, and scales up the others.
 
-    Srivastava et al. 2014. On a processor a random byte decides, eight of them out of one draw of
-    the generator, where torch's own makes a draw for each value; on CUDA it is torch's own.
+    On a CPU one draw of the generator decides eight values; torch's own draws for each, and costs
+    the training of a transformer or cnn half as much again. On CUDA it is torch's own.
     """
 
     def __init__(self, share: float) -> None:
@@ -28,7 +29,7 @@ class Dropout(nn.Module):
         self._dropped = min(round(share * _LEVELS), _LEVELS - 1)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return `values`, some of them nought; same shape."""
+        """Return `values`, some of them zero; same shape."""
         if not self.training or not self._dropped:
             return values
         if values.device.type != "cpu":
@@ -38,14 +39,11 @@ class Dropout(nn.Module):
         return values * ((level >= self._dropped) * (_LEVELS / (_LEVELS - self._dropped)))
 
 
-_LEAST_SCALE: Final = 1e-6
-
-
 class Standardise(nn.Module):
     """Subtracts the mean, divides by the deviation, of each input in the last dimension; squashes.
 
-    A host that nobody trained on is far out in many inputs, and telemetry has long tails: what is
-    z deviations from the mean becomes sign(z) log(1 + |z|).
+    Telemetry has long tails, and hosts never trained on are far out: what is z deviations from the
+    mean becomes sign(z) log(1 + |z|).
     """
 
     mean: Tensor
@@ -57,10 +55,10 @@ class Standardise(nn.Module):
         self.register_buffer("scale", torch.ones(inputs))
 
     def fit(self, mean: Floats, deviation: Floats, of_a_unit: int | None = None) -> None:
-        """Take over the statistics (inputs,); an input that never changes is only centred.
+        """Set the statistics (inputs,); an input that never changes is only centred.
 
-        So many neighbours are `of_a_unit`; None says that no input has a unit. How much of a change
-        is but rounding goes by how large the largest of them is.
+        `of_a_unit` neighbouring inputs have the same unit (None: no input has one). The largest of
+        them decides how small a deviation counts as rounding.
         """
         scale = torch.as_tensor(deviation, dtype=torch.float32)
         least = torch.full_like(scale, _LEAST_SCALE)
@@ -84,30 +82,21 @@ def squash(values: Tensor) -> Tensor:
     return values.abs().log1p().copysign(values)
 
 
-# A linear model of each window's summary beside a deep network: the deep one adds to it.
-#
-# After Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016. Telemetry has few hosts
-# to learn from; a linear model of plain statistics carries over to others better than most. Both
-# parts begin at nought, so that what is linear is learnt first.
-
-STATISTICS = 5
-_FAR = 10.0  # deviations at which a statistic is cut off
-
-
 class WideAndDeep(nn.Module):
-    """Adds to the logits of `deep` those of a linear model of mean, spread, extremes and change.
+    """Adds a linear model of each window's mean, spread, extremes and change to a deep network.
 
-    Both see windows (batch, steps, inputs) standardised. `deep`, which ends in the linear layer
-    `head`, sees them squashed; the statistics are standardised again, each by its own mean and
-    deviation, and cut off: squashed, they carry over to other hosts worse.
+    After Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016. With few hosts to
+    learn from, a linear model carries over to others better than most. Both parts begin at zero, so
+    that the linear one is learnt first. `deep`, which ends in the linear layer `head`, gets
+    squashed windows; the statistics are standardised again and cut off: this carries over better.
     """
 
     def __init__(self, deep: nn.Module, head: nn.Linear, inputs: int) -> None:
         super().__init__()
         self.standardise = Standardise(inputs)
-        self.level = Standardise(STATISTICS * inputs)
+        self.level = Standardise(_STATISTICS * inputs)
         self.deep = deep
-        self.wide = nn.Linear(STATISTICS * inputs, head.out_features)
+        self.wide = nn.Linear(_STATISTICS * inputs, head.out_features)
         for layer in (self.wide, head):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)

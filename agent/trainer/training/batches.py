@@ -30,7 +30,7 @@ class Batches(Protocol):
 
 
 class FeatureBatches:
-    """Inputs (batch, features) out of the summary features, which are its own from then on."""
+    """Inputs (batch, features) out of the summary features; it may change these."""
 
     def __init__(self, features: Floats, device: torch.device) -> None:
         self._features = features
@@ -50,21 +50,21 @@ class FeatureBatches:
         return mean_and_deviation(chunks)
 
     def standardise(self, standardise: Standardise) -> None:
-        """Standardise all features, once and for all, in the place where they are."""
+        """Standardise all features in place."""
         for at in range(0, len(self._tensor), _CHUNK_WINDOWS):
             chunk = self._tensor[at : at + _CHUNK_WINDOWS]
             chunk.copy_(standardise(chunk))
 
 
 class WindowBatches:
-    """Inputs (batch, steps, channels) out of the series; these lie on the device if they fit."""
+    """Inputs (batch, steps, channels) out of the series, which is on the device if it fits."""
 
     def __init__(self, series: Series, index: WindowIndex, device: torch.device) -> None:
         self._parts = series.parts
         self._steps = index.length
         self._device = device
         self._offsets = torch.from_numpy(index.offset)
-        self._windows = index.offset
+        self._starts = index.offset
         parts = [torch.from_numpy(part) for part in series.parts]
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
@@ -95,8 +95,8 @@ class WindowBatches:
         return mean, deviation
 
     def _runs(self, windows: Ints) -> list[tuple[int, int]]:
-        """Return [begin, end) of the rows that the windows cover, where they touch as one."""
-        begins = np.sort(self._windows[windows])
+        """Return [begin, end) of the rows that the windows cover; touching ones are merged."""
+        begins = np.sort(self._starts[windows])
         breaks = np.flatnonzero(np.diff(begins) > self._steps) + 1
         firsts = begins[np.concatenate([[0], breaks])]
         lasts = begins[np.concatenate([breaks - 1, [-1]])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +13,6 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, nn
 
-from agent.trainer.common.allocator import keep_memory
 from agent.trainer.common.arrays import Ints
 from agent.trainer.common.checkpoint import (
     Checkpoint,
@@ -23,28 +23,25 @@ from agent.trainer.common.checkpoint import (
 )
 from agent.trainer.common.config import TorchHyper
 from agent.trainer.common.errors import DivergedError, InterruptedBySignalError
-from agent.trainer.common.progress import Progress
+from agent.trainer.common.progress import Interruption, Progress
 
 # (network, windows (batch,), generator) -> loss (batch,); the generator is for masks and the like.
 LossOf = Callable[[nn.Module, Tensor, torch.Generator], Tensor]
 
-# What comes of facts and tensors that are not those of a training.
+# What `_restore` raises for facts and tensors that are not those of a training.
 _MISFITS: Final = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+_M_TRIM_THRESHOLD: Final = -1  # of mallopt(3) in glibc
+_M_MMAP_MAX: Final = -4
 _FLOOR: Final = 0.01  # of the peak learning rate, where the cosine ends
 
 
 @dataclass
 class Fitted:
-    """How the training went; `curve` has (train loss, validation loss) of each epoch.
+    """How the training went: `curve` has the (training, validation) loss of each epoch.
 
-    `elsewhere` are other environments than the last that had a part in it.
+    `elsewhere` has the environments of the processes before the last one.
     """
 
     best_epoch: int = 0
@@ -67,16 +64,29 @@ class Fitted:
 
 def start_torch(threads: int, seed: int) -> torch.device:
     """Seed torch, bind it to `threads` threads and deterministic algorithms; return the device."""
-    keep_memory()
+    _keep_memory()
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    # On CUDA a few backward passes have no deterministic form: better a warning than no model.
+    # On CUDA a few backward passes have no deterministic form: they warn.
     torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
-    # Nothing here reads memory that it has not written: filling it first is for nothing.
+    # No code here reads memory that it has not written.
     deterministic: Any = torch.utils.deterministic
     deterministic.fill_uninitialized_memory = False
     return device
+
+
+def _keep_memory() -> None:
+    """Have glibc keep freed memory: each step frees and takes the same tensors.
+
+    Otherwise glibc gives large ones back to the system: an LSTM takes twice the time.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return  # Windows, macOS, musl
+    mallopt(_M_MMAP_MAX, 0)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def fit(
@@ -93,9 +103,8 @@ def fit(
     """Train `network` in place and leave it with the weights of the best validation loss.
 
     AdamW, a warm-up and a cosine over all epochs, gradients clipped; on CUDA in bfloat16. Stops
-    after `patience` epochs without a better validation loss. A training that goes on from a
-    checkpoint ends with the same bytes as one that was never interrupted, on a machine of the same
-    kind. Raises DivergedError, InterruptedBySignalError.
+    after `patience` epochs without a better validation loss. A resumed training ends with the same
+    bytes as an undisturbed one on such a machine. Raises DivergedError, InterruptedBySignalError.
     """
     training = _Training(network, hyper, train, seed)
     if hyper.compile:
@@ -110,19 +119,21 @@ def fit(
                 training.step(loss_of, batch)
                 keeper.step(training.capture)
             try:
-                val_loss = mean_loss(network, loss_of, held_out, hyper.batch_size, seed, keeper)
+                val_loss = mean_loss(
+                    network, loss_of, held_out, hyper.batch_size, seed, keeper.interruption
+                )
             except InterruptedBySignalError:
                 keeper.keep(training.capture)
                 raise
             training.end_epoch(val_loss, progress, keeper)
-        keeper.keep(training.capture)  # what comes may be interrupted, too
+        keeper.keep(training.capture)  # evaluation may be interrupted, too
         keeper.interruption.check()
     network.load_state_dict(training.best)
     return training.fitted
 
 
 class _Training:
-    """Everything that a checkpoint has to hold, and what is done with it."""
+    """The state of a training, which a checkpoint holds, and its steps."""
 
     def __init__(self, network: nn.Module, hyper: TorchHyper, train: Ints, seed: int) -> None:
         self.fitted = Fitted()
@@ -133,24 +144,21 @@ class _Training:
         self._windows = torch.from_numpy(train)
         self._device = next(network.parameters()).device
         self._optimiser = torch.optim.AdamW(
-            network.parameters(),
-            lr=hyper.lr,
-            weight_decay=hyper.weight_decay,
-            fused=True,
+            network.parameters(), lr=hyper.lr, weight_decay=hyper.weight_decay, fused=True
         )
         steps = hyper.epochs * -(-len(train) // hyper.batch_size)
         self._rate = _warm_cosine(steps, hyper)
         self._generator = torch.Generator().manual_seed(seed)
-        self._epoch = 0  # that is under way, or was the last
-        self._order = self._windows[:0]  # of the windows, in the epoch that is under way
+        self._epoch = 0  # the current, or the last one
+        self._order = self._windows[:0]  # the windows as the epoch shuffles them
         self._at = 0  # the next window in that order
         self._step = 0
         self._total = self._zero()
 
     def compile(self, loss_of: LossOf, progress: Progress) -> None:
-        """Compile the network for whole batches, or say why that cannot be done here.
+        """Compile the network for whole batches, or log why that fails.
 
-        To validate, score and save, the network itself is used.
+        Validation, scores and the saved file use the network itself.
         """
         batch = self._windows[: self._hyper.batch_size]
         if len(batch) < self._hyper.batch_size:
@@ -161,14 +169,14 @@ class _Training:
         from torch._inductor import config as inductor  # no other training need import it
 
         inductor.compile_threads = torch.get_num_threads()
-        before = copy.deepcopy(self._network.state_dict())  # a batch's statistics are taken, too
+        before = copy.deepcopy(self._network.state_dict())  # batch norm counts the batch
         drawn, devices = self._generator.get_state(), [self._device] * (self._device.type == "cuda")
         try:
             with torch.random.fork_rng(devices):
                 self._backward(loss_of, batch)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:  # no compiler, or it failed: torch has many words for it
+        except RuntimeError as error:  # no compiler, or it failed
             self._compiled = None
             progress.log(f"not compiled: {error}")
         self._network.load_state_dict(before)
@@ -176,19 +184,19 @@ class _Training:
         self.fitted.compiled = self._compiled is not None
 
     def epochs_done(self) -> float:
-        """Return how many epochs are behind it, with the share of the one that is under way."""
+        """Return how many epochs are done, with the share of the current one."""
         done = len(self.fitted.curve)
         return done + self._at / len(self._order) if self._epoch > done else float(done)
 
     def goes_on(self) -> bool:
-        """Whether there is another epoch to come, or to be ended."""
+        """Whether there is another epoch to begin or to end."""
         if self._epoch > len(self.fitted.curve):
             return True
         stale = self._epoch - self.fitted.best_epoch >= self._hyper.patience
         return self._epoch < self._hyper.epochs and not stale
 
     def begin_epoch(self) -> None:
-        """Shuffle the windows anew, unless an epoch is under way."""
+        """Shuffle the windows, unless a resumed epoch is to be ended."""
         self._network.train()
         if self._epoch == len(self.fitted.curve):
             self._epoch += 1
@@ -196,7 +204,7 @@ class _Training:
             self._order, self._at, self._total = self._windows[shuffle], 0, self._zero()
 
     def batches(self) -> Iterator[Tensor]:
-        """Yield the batches that are left of the epoch."""
+        """Yield the remaining batches of the epoch."""
         while self._at < len(self._order):
             batch = self._order[self._at : self._at + self._hyper.batch_size]
             self._at += len(batch)
@@ -213,8 +221,8 @@ class _Training:
         self._total += loss.detach() * len(batch)  # no .item(): it would wait for the device
 
     def _backward(self, loss_of: LossOf, batch: Tensor) -> Tensor:
-        """Return the batch's mean loss, its gradients left with the weights."""
-        # The last batch of an epoch is smaller: to compile anew for it would not pay.
+        """Compute the gradients of a batch and return its mean loss."""
+        # The last batch of an epoch is smaller: compiling again for it would not pay.
         network = self._network
         if self._compiled is not None and len(batch) == self._hyper.batch_size:
             network = self._compiled
@@ -225,7 +233,7 @@ class _Training:
         return loss
 
     def end_epoch(self, val_loss: float, progress: Progress, keeper: Keeper) -> None:
-        """Take the validation loss to account. Raises DivergedError."""
+        """Record the losses, report them, keep the best weights. Raises DivergedError."""
         fitted, epoch = self.fitted, self._epoch
         train_loss = self._total.item() / len(self._windows)
         if not (math.isfinite(train_loss) and math.isfinite(val_loss)):
@@ -241,7 +249,7 @@ class _Training:
             self.best = copy.deepcopy(self._network.state_dict())
 
     def capture(self) -> Checkpoint:
-        """Return all of it."""
+        """Return the whole state."""
         state = self._optimiser.state_dict()["state"]
         tensors = {f"network.{name}": one for name, one in self._network.state_dict().items()}
         tensors |= {f"best.{name}": one for name, one in self.best.items()}
@@ -268,7 +276,7 @@ class _Training:
         return Checkpoint(facts, weights_to_bytes(tensors))
 
     def go_on_from(self, keeper: Keeper) -> None:
-        """Take over what a checkpoint holds, if there is one that fits."""
+        """Restore the state of a checkpoint, if there is one that fits."""
         checkpoint = keeper.load()
         if checkpoint is None:
             return
@@ -313,7 +321,7 @@ class _Training:
         self.fitted = Fitted(best_epoch, best_loss, curve, elsewhere, compiled)
 
     def _environment(self) -> dict[str, Any]:
-        """Return what has a say in the bytes that come of a training."""
+        """Return what decides the bytes of a result, beside the job."""
         device = self._device
         return {
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -332,17 +340,17 @@ def mean_loss(
     windows: Tensor,
     batch_size: int,
     seed: int,
-    keeper: Keeper | None = None,
+    interruption: Interruption | None = None,
 ) -> float:
     """Return the mean loss over `windows` (n,), with the same random masks at each call.
 
-    Raises InterruptedBySignalError where the keeper says so.
+    Raises InterruptedBySignalError.
     """
     generator = torch.Generator().manual_seed(seed)
 
     def compute(batch: Tensor) -> Tensor:
-        if keeper is not None:
-            keeper.interruption.check()
+        if interruption is not None:
+            interruption.check()
         return loss_of(network, batch, generator)
 
     return over_batches(network, compute, windows, batch_size).mean().item()
@@ -351,17 +359,12 @@ def mean_loss(
 def over_batches(
     network: nn.Module, compute: Callable[[Tensor], Tensor], windows: Tensor, batch_size: int
 ) -> Tensor:
-    """Return what `compute` says of `windows` (n,), float64, the network set to evaluate."""
+    """Return what `compute` gives for `windows` (n,), float64, with the network in eval mode."""
     network.eval()
     device = next(network.parameters()).device
     with torch.no_grad(), _autocast(device):
-        found = [compute(batch).double().cpu() for batch in _batches(windows, batch_size)]
+        found = [compute(batch).double().cpu() for batch in torch.split(windows, batch_size)]
     return torch.cat(found)
-
-
-def _batches(windows: Tensor, batch_size: int) -> Iterator[Tensor]:
-    for at in range(0, len(windows), batch_size):
-        yield windows[at : at + batch_size]
 
 
 def _autocast(device: torch.device) -> AbstractContextManager[object]:

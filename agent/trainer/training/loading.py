@@ -1,32 +1,28 @@
-"""What every run begins with: the schema, the index of windows, and their split, all checked."""
+"""Loads what every run begins with: the schema, the index of windows, and their split."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agent.trainer.common.arguments import Job
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.checkpoint import Keeper
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.common.progress import Progress
-from agent.trainer.common.signals import Interruption
+from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.data.dataset import (
     Series,
     WindowIndex,
-    check_whole,
     load_features,
     load_index,
     load_schema,
     open_series,
 )
 from agent.trainer.data.schema import (
-    SUMMARY_FILE,
-    TENSORS_DIR,
-    VALIDATION_FILE,
     FeatureSchema,
     sha256_of,
 )
@@ -34,10 +30,13 @@ from agent.trainer.data.splits import TEST, TRAIN, VALIDATION, Splits, split
 from agent.trainer.evaluation.evaluate import Protocol
 from agent.trainer.evaluation.metrics import Scored
 
+if TYPE_CHECKING:
+    from agent.trainer.common.checkpoint import Keeper
+
 
 @dataclass(frozen=True)
 class Loaded:
-    """A job with the data that it is about, short of features and series."""
+    """A job with its schema, index and split; features and series are read on demand."""
 
     job: Job
     schema: FeatureSchema
@@ -68,21 +67,28 @@ class Loaded:
 
     def features(self) -> Floats:
         """Read the features that the mode may see. Raises BadInputError."""
-        job = self.job
-        found = load_features(job.summary, self.schema, job.mode, len(self.index))
-        check_whole(job.summary, SUMMARY_FILE, self.schema)
-        return found
+        return load_features(self.job.summary, self.schema, self.job.mode)
 
     def series(self) -> Series:
         """Map the series that the mode may see into memory. Raises BadInputError."""
-        job = self.job
-        found = open_series(job.tensors, self.schema, job.mode)
-        for name in found.files:
-            check_whole(job.tensors / name, f"{TENSORS_DIR}/{name}", self.schema)
-        return found
+        return open_series(self.job.tensors, self.schema, self.job.mode)
 
-    def scored(self, windows: Ints, score: Floats, *, probable: bool = True) -> Scored:
-        """Return labelled `windows` with what the model says of them."""
+    def scored(
+        self, score: Callable[[Ints], Floats], *, probable: bool = True
+    ) -> tuple[Scored, Scored]:
+        """Return what a model says of the validation and of the test windows.
+
+        Of the probabilities of two classes the positive one's are kept.
+        """
+        validation, test = (
+            self._scored(windows, score(windows), probable=probable)
+            for windows in (self.validation, self.test)
+        )
+        return validation, test
+
+    def _scored(self, windows: Ints, score: Floats, *, probable: bool) -> Scored:
+        if score.ndim == 2 and self.schema.task == "binary":
+            score = score[:, 1]
         return Scored(windows, self.index.label[windows], score, probable)
 
 
@@ -94,7 +100,6 @@ def load(job: Job) -> Loaded:
             job.schema, "channels", f"none may be seen in mode {job.mode}", "choose another mode"
         )
     index = load_index(job.validation, schema)
-    check_whole(job.validation, VALIDATION_FILE, schema)
     splits = split(index, job.split_recipe, job.train_hosts, job.seed)
     return Loaded(job, schema, sha256_of(job.schema), index, splits)
 
@@ -124,8 +129,8 @@ def _check_classes(loaded: Loaded) -> None:
 def load_self_supervised(job: Job) -> Loaded:
     """Load a job that needs no labels; where no window has one, every window is normal.
 
-    Raises BadInputError where there are several classes, but just one to train the probe on: none
-    of several is the normal one, so that nothing could be measured.
+    Raises BadInputError for a multiclass task with one class to train on: there is neither a
+    normal class nor a probe, so nothing could be measured.
     """
     loaded = load(job)
     if loaded.index.labelled.any():
@@ -140,7 +145,9 @@ def load_self_supervised(job: Job) -> Loaded:
 
 
 def keeper_of(loaded: Loaded, progress: Progress, interruption: Interruption) -> Keeper:
-    """Return what keeps the checkpoint of a job."""
+    """Return the keeper of a job's checkpoint."""
+    from agent.trainer.common.checkpoint import Keeper  # imports torch
+
     job = loaded.job
     identity = json.dumps({**job.identity(), "data": loaded.fingerprint}, sort_keys=True)
     return Keeper(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -12,15 +12,15 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.checkpoint import Keeper, weights_to_bytes
+from agent.trainer.common.checkpoint import weights_to_bytes
 from agent.trainer.common.config import TransformerSslHyper
-from agent.trainer.common.progress import Progress
+from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.data.splits import TRAIN, VALIDATION
 from agent.trainer.models.transformer import MaskedAutoencoder
 from agent.trainer.training.batches import WindowBatches
 from agent.trainer.training.fit import LossOf, fit, over_batches, start_torch
-from agent.trainer.training.loading import Loaded
-from agent.trainer.training.networks import encoder_size
+from agent.trainer.training.loading import Loaded, keeper_of
+from agent.trainer.training.networks import build, fit_statistics, size_of
 from agent.trainer.training.supervised import Trained
 
 _PROBE_ITERATIONS = 2_000
@@ -62,52 +62,48 @@ class Pretrained:
         return replace(self, trained=replace(self.trained, weights=weights))
 
 
-def pretrain(loaded: Loaded, progress: Progress, keeper: Keeper) -> Pretrained:
+def pretrain(loaded: Loaded, progress: Progress, interruption: Interruption) -> Pretrained:
     """Train the masked autoencoder; its score (n,) grows with how odd a window is."""
     job, hyper = loaded.job, loaded.job.hyper
     assert isinstance(hyper, TransformerSslHyper)  # noqa: S101 - run_ssl offers no other
     device = start_torch(job.threads, job.seed)
     series = loaded.series()
     batches = WindowBatches(series, loaded.index, device)
-    size = encoder_size(hyper, len(series.channels), loaded.schema.window)
-    network = MaskedAutoencoder(size).to(device)
+    steps, classes = loaded.schema.window, len(loaded.schema.classes)
+    size = size_of(job.model, hyper, len(series.channels), classes, steps)
+    network: MaskedAutoencoder = build(job.model, size).to(device)
     train, validation = (_shown(loaded, part) for part in (TRAIN, VALIDATION))
-    network.standardise.fit(*batches.statistics(train), of_a_unit=1)
+    fit_statistics(network, batches, train)
 
     progress.phase("train")
-    loss_of = masked_loss(batches, hyper.mask_fraction)
     fitted = fit(
         network,
-        loss_of,
+        masked_loss(batches, hyper.mask_fraction),
         train,
         validation,
         hyper=hyper,
         seed=job.seed,
         progress=progress,
-        keeper=keeper,
+        keeper=keeper_of(loaded, progress, interruption),
     )
 
-    def score(windows: Ints) -> Floats:
-        def compute(batch: Tensor) -> Tensor:
-            return network.score(batches.gather(batch))
+    def over(compute: Callable[[Tensor], Tensor]) -> Callable[[Ints], Floats]:
+        def of_windows(windows: Ints) -> Floats:
+            chosen = torch.from_numpy(windows)
+            return over_batches(network, compute, chosen, hyper.batch_size).numpy()
 
-        return _over(network, compute, windows, hyper.batch_size)
-
-    def embed(windows: Ints) -> Floats:
-        def compute(batch: Tensor) -> Tensor:
-            return network.embed(batches.gather(batch))
-
-        return _over(network, compute, windows, hyper.batch_size)
+        return of_windows
 
     trained = Trained(
-        score=score,
+        score=over(lambda batch: network.score(batches.gather(batch))),
         inputs=series.channels,
-        size=asdict(size),
+        size=size,
         weights_file="model.safetensors",
         weights=weights_to_bytes(network.state_dict()),
         class_weights=None,
         training=fitted.facts(device.type),
     )
+    embed = over(lambda batch: network.embed(batches.gather(batch)))
     return Pretrained(network, trained, embed, len(train))
 
 
@@ -130,7 +126,7 @@ def fit_probe(loaded: Loaded, pretrained: Pretrained) -> Probe | None:
 
 
 def _shown(loaded: Loaded, part: int) -> Ints:
-    """Return the windows of a part to pretrain on: the unlabelled, or if there are none, all."""
+    """Return the unlabelled windows of a part, or if there are none, the labelled."""
     unlabelled = loaded.splits.unlabelled(part)
     return unlabelled if len(unlabelled) else loaded.splits.windows(part)
 
@@ -150,14 +146,8 @@ def masked_loss(batches: WindowBatches, fraction: float) -> LossOf:
     """Return the loss of a window: how badly a random `fraction` of it is filled in."""
 
     def loss_of(network: nn.Module, windows: Tensor, generator: torch.Generator) -> Tensor:
-        # No other is pretrained; compiled, it is wrapped in a class of torch's.
+        # It may be wrapped in a class of torch.compile.
         autoencoder = cast("MaskedAutoencoder", network)
         return masked_error(autoencoder, batches.gather(windows), fraction, generator)
 
     return loss_of
-
-
-def _over(
-    network: nn.Module, compute: Callable[[Tensor], Tensor], windows: Ints, batch_size: int
-) -> Floats:
-    return over_batches(network, compute, torch.from_numpy(windows), batch_size).numpy()

@@ -1,13 +1,13 @@
-"""What a run leaves behind: the model with its description, and the report.
+"""Writes what a run leaves behind: the model with its description, and the report.
 
 `model.json` beside the weights: version, model, mode, task, classes, inputs (features or channels,
-in the order in which the model takes them), window, stride, period_s, size, thresholds, weights
-(the file's name), class_weights (what the model's probabilities are to be divided by, and then
-normalised; null where it was trained without) and the fingerprint of the data.
+in the model's order), window, stride, period_s, size, thresholds, weights (the file's name),
+class_weights (divide the model's probabilities by them and normalise; null: trained without) and
+the fingerprint of the data.
 
 `<model>_<mode>_train.json` is the report: `agent.trainer.evaluation.report_schema`,
-docs/report.schema.json. The HTML page beside it (`agent.trainer.evaluation.page`) is for people.
-None of them holds a time, a path or the name of the machine.
+docs/report.schema.json. The HTML page beside it is for people. None of them holds a time, a path or
+the name of the machine.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -27,26 +28,20 @@ from agent.trainer.evaluation.report_schema import Report
 from agent.trainer.training.loading import Loaded
 from agent.trainer.training.supervised import Trained
 
-_NUMERIC = ("matplotlib", "numpy", "scikit-learn")
-
 
 def save(
     loaded: Loaded, trained: Trained, evaluation: Evaluation, extra: dict[str, Any] | None = None
 ) -> list[str]:
     """Write model and report, each whole or not at all, and return the files' paths."""
-    job = loaded.job
-    from agent.trainer.evaluation.page import (
-        render,  # matplotlib takes a second: only a finished run waits
-    )
+    from agent.trainer.evaluation.page import render  # matplotlib takes a second to import
 
-    report, name = (
-        _report(loaded, trained, evaluation, extra or {}),
-        f"{job.model}_{job.mode}_train",
-    )
+    job = loaded.job
+    report = _report(loaded, trained, evaluation, extra or {})
+    name = f"{job.model}_{job.mode}_train"
     files = {
         job.out_dir / trained.weights_file: trained.weights,
         job.out_dir / "model.json": _json(_description(loaded, trained, evaluation)),
-        job.reports_dir / f"{name}.json": _json(report),
+        job.reports_dir / f"{name}.json": _json(report.model_dump(mode="json", exclude_unset=True)),
         job.reports_dir / f"{name}.html": render(report, evaluation).encode(),
     }
     for path, content in files.items():
@@ -71,7 +66,7 @@ def _description(loaded: Loaded, trained: Trained, evaluation: Evaluation) -> di
         "stride": schema.stride,
         "period_s": schema.period_s,
         "size": trained.size,
-        "thresholds": _thresholds(evaluation),
+        "thresholds": asdict(evaluation.thresholds),
         "weights": trained.weights_file,
         "class_weights": trained.class_weights,
         "data": loaded.fingerprint,
@@ -81,7 +76,7 @@ def _description(loaded: Loaded, trained: Trained, evaluation: Evaluation) -> di
 
 def _report(
     loaded: Loaded, trained: Trained, evaluation: Evaluation, extra: dict[str, Any]
-) -> dict[str, Any]:
+) -> Report:
     job, schema = loaded.job, loaded.schema
     told = {
         "version": 1,
@@ -99,21 +94,14 @@ def _report(
         "training": trained.training,
         "metrics": evaluation.metrics,
         "undefined": evaluation.undefined,
-        "thresholds": _thresholds(evaluation),
+        "thresholds": asdict(evaluation.thresholds),
         "target_fpr": job.target_fpr,
         "bootstrap": {"n_resamples": job.n_resamples, "group": evaluation.resampled_by},
         "confusion": evaluation.confusion,
         "per_host": evaluation.per_host,
         **extra,
     }
-    return Report.model_validate(rounded(told)).model_dump(mode="json", exclude_unset=True)
-
-
-def _thresholds(evaluation: Evaluation) -> dict[str, float | None]:
-    return {
-        "decision": evaluation.thresholds.decision,
-        "alarm": evaluation.thresholds.alarm,
-    }
+    return Report.model_validate(rounded(told))
 
 
 def _split(loaded: Loaded) -> dict[str, Any]:
@@ -132,6 +120,6 @@ def _split(loaded: Loaded) -> dict[str, Any]:
 
 
 def _versions(model: str) -> dict[str, str]:
-    library = "xgboost" if model == "gbt" else "torch"
-    versions = {name: importlib.metadata.version(name) for name in (*_NUMERIC, library)}
+    names = ("matplotlib", "numpy", "scikit-learn", "xgboost" if model == "gbt" else "torch")
+    versions = {name: importlib.metadata.version(name) for name in names}
     return {"python": platform.python_version()} | versions

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from agent.trainer.common import config
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.checkpoint import Keeper
-from agent.trainer.common.progress import Progress
-from agent.trainer.data.weighting import class_weights, unweighted
-from agent.trainer.training.loading import Loaded
+from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.data.features import class_weights, unweighted
+from agent.trainer.training.loading import Loaded, keeper_of
 
 
 @dataclass(frozen=True)
@@ -27,61 +26,70 @@ class Trained:
     training: dict[str, Any]
 
 
-def train(loaded: Loaded, progress: Progress, keeper: Keeper) -> Trained:
+def train(loaded: Loaded, progress: Progress, interruption: Interruption) -> Trained:
     """Train the job's model; its score is the classes' probabilities (n, classes)."""
     if isinstance(loaded.job.hyper, config.GbtHyper):
-        # xgboost's random state can be neither saved nor set: trees are grown anew, and soon.
+        # Without checkpoints: xgboost's random state can be neither saved nor set.
         return _train_gbt(loaded, loaded.job.hyper, progress)
     assert isinstance(loaded.job.hyper, config.SupervisedHyper)  # noqa: S101 - run offers no others
-    return _train_network(loaded, loaded.job.hyper, progress, keeper)
+    return _train_network(loaded, loaded.job.hyper, progress, interruption)
 
 
 def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Trained:
-    from agent.trainer.models.gbt import Part, train_gbt
+    from agent.trainer.models.gbt import Part, class_probabilities, train_gbt
 
-    features, label = loaded.features(), loaded.index.label
+    features, label, job = loaded.features(), loaded.index.label, loaded.job
     classes = len(loaded.schema.classes)
     weights = class_weights(label[loaded.train], classes, hyper.class_weight)
     progress.phase("train")
-    parts = [
+    learnt, held_out = (
         Part(features[windows], label[windows], weights[label[windows]])
         for windows in (loaded.train, loaded.validation)
-    ]
-    trees = train_gbt(
-        parts[0],
-        parts[1],
-        classes,
-        hyper,
-        threads=loaded.job.threads,
-        seed=loaded.job.seed,
-        progress=progress,
     )
+    trees, curve = train_gbt(
+        learnt, held_out, classes, hyper, threads=job.threads, seed=job.seed, progress=progress
+    )
+    rounds = trees.num_boosted_rounds()
+
+    def score(windows: Ints) -> Floats:
+        return unweighted(class_probabilities(trees, features[windows], job.threads), weights)
+
     return Trained(
-        score=lambda windows: unweighted(trees.probabilities(features[windows]), weights),
-        inputs=loaded.schema.features_of(loaded.job.mode),
-        size=asdict(trees.size),
+        score=score,
+        inputs=loaded.schema.features_of(job.mode),
+        size={"inputs": features.shape[1], "classes": classes, "rounds": rounds},
         weights_file="model.ubj",
-        weights=trees.to_bytes(),
+        weights=bytes(trees.save_raw("ubj")),
         class_weights=tuple(weights.tolist()),
         training={
             "device": "cpu",
             "compiled": False,
             "elsewhere": [],
-            "best_epoch": trees.size.rounds,
-            "epochs_run": len(trees.curve),
-            "curve": trees.curve,
+            "best_epoch": rounds,
+            "epochs_run": len(curve),
+            "curve": curve,
         },
     )
 
 
 def _train_network(
-    loaded: Loaded, hyper: config.SupervisedHyper, progress: Progress, keeper: Keeper
+    loaded: Loaded,
+    hyper: config.SupervisedHyper,
+    progress: Progress,
+    interruption: Interruption,
 ) -> Trained:
     # torch takes seconds to import; gbt and a wrong command line need not wait for it.
     from agent.trainer.common.checkpoint import weights_to_bytes
     from agent.trainer.training.batches import Batches, FeatureBatches, WindowBatches
     from agent.trainer.training.fit import fit, start_torch
-    from agent.trainer.training.networks import build, cross_entropy, learner, probabilities
+    from agent.trainer.training.networks import (
+        build,
+        cross_entropy,
+        fit_statistics,
+        learner,
+        probabilities,
+        size_of,
+    )
 
     job, schema, label = loaded.job, loaded.schema, loaded.index.label
     device = start_torch(job.threads, job.seed)
@@ -92,31 +100,32 @@ def _train_network(
     else:
         series = loaded.series()
         inputs, batches = series.channels, WindowBatches(series, loaded.index, device)
-    classes = len(schema.classes)
-    built = build(job.model, hyper, len(inputs), classes, schema.window)
-    built.network.to(device)
-    built.fit_statistics(batches, loaded.train)
-    network = learner(built.network, batches)
-    weights = class_weights(label[loaded.train], classes, hyper.class_weight)
+    size = size_of(job.model, hyper, len(inputs), len(schema.classes), schema.window)
+    network = build(job.model, size).to(device)
+    fit_statistics(network, batches, loaded.train)
+    learnt = learner(network, batches)
+    weights = class_weights(label[loaded.train], len(schema.classes), hyper.class_weight)
     progress.phase("train")
     fitted = fit(
-        network,
+        learnt,
         cross_entropy(batches, label, weights),
         loaded.train,
         loaded.validation,
         hyper=hyper,
         seed=job.seed,
         progress=progress,
-        keeper=keeper,
+        keeper=keeper_of(loaded, progress, interruption),
     )
+
+    def score(windows: Ints) -> Floats:
+        return unweighted(probabilities(learnt, batches, windows, hyper.batch_size), weights)
+
     return Trained(
-        score=lambda windows: unweighted(
-            probabilities(network, batches, windows, hyper.batch_size), weights
-        ),
+        score=score,
         inputs=inputs,
-        size=built.size,
+        size=size,
         weights_file="model.safetensors",
-        weights=weights_to_bytes(built.network.state_dict()),
+        weights=weights_to_bytes(network.state_dict()),
         class_weights=tuple(weights.tolist()),
         training=fitted.facts(device.type),
     )

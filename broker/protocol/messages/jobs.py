@@ -87,6 +87,9 @@ class Assign(Wire):
     checkpoint: Checkpoint | None = Field(
         default=None, description="To go on from, unless the host has a newer one of its own."
     )
+    void_attempt: int = Field(
+        default=0, ge=0, description="Checkpoints of attempts up to this one are not used."
+    )
     receipt: Receipt = ""
 
 

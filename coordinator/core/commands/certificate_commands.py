@@ -19,6 +19,7 @@ from broker.protocol.messages import AskIdentity, OperatorResponse
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import is_host, user_of
 from coordinator.core import births
+from coordinator.core.authority import Data, RequestRefused
 from coordinator.core.effects import JournalRead
 from coordinator.core.state import MAX_ANSWERS, World
 from coordinator.core.stopping import tell_to_stop
@@ -28,14 +29,13 @@ from coordinator.jobs.states import Event
 LATE_S: Final = 60.0  # an entry that is older says when it was made
 
 
-def on_told(world: World, client: str, ask: AskIdentity, now: Now) -> OperatorResponse:
+def on_told(world: World, client: str, ask: AskIdentity, now: Now) -> Data:
     """Take an entry that an operator tells of."""
     user = user_of(client)
     if Principal.parse(user).role is not Role.OPERATOR:
-        message = f"{user} may not give or take back certificates"
-        return OperatorResponse(id=ask.id, ok=False, code="refused", message=message)
+        raise RequestRefused(f"{user} may not give or take back certificates")
     held: list[JsonValue] = [*_take(world, user, ask, now)]
-    return OperatorResponse(id=ask.id, ok=True, data={"name": ask.name, "jobs": held})
+    return {"name": ask.name, "jobs": held}
 
 
 def on_journal(world: World, event: JournalRead, now: Now) -> None:
@@ -64,10 +64,7 @@ def host_of(ask: AskIdentity) -> str | None:
 
 
 def what_came(who: str, ask: AskIdentity, jobs: Sequence[str], now: Now) -> str:
-    """Return an entry in words, for the record.
-
-    The record's own time is that of now: what happened is told in the order in which it was heard.
-    """
+    """Return an entry in words, for the record, with its own time if that is long ago."""
     parts = [] if host_of(ask) or ask.action == "init" else [ask.name]
     if ask.who and ask.who != who:
         parts.append(f"by {ask.who}")

@@ -24,7 +24,7 @@ from broker.protocol.messages import (
     OperatorResponse,
 )
 from coordinator.core import authority
-from coordinator.core.commands import job_commands
+from coordinator.core.commands import requests
 from coordinator.core.state import World
 from coordinator.jobs.records import HostRecord
 from coordinator.jobs.states import JobState
@@ -36,10 +36,7 @@ _OF_COORDINATOR: Final = frozenset({"requeue", "reload"})
 
 
 def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
-    """Carry out what a switch or a button of `node` asks for; it is recorded like any command.
-
-    Raises `BadMessage` for a command that such a node does not have.
-    """
+    """Carry out a switch or a button of `node`. Raises `BadMessage` if it has no such command."""
     if (node == COORDINATOR) != (command.type in _OF_COORDINATOR):
         raise BadMessage(f"{command.type} is no command of this node")
     if not world.settings.home_commands:
@@ -104,12 +101,12 @@ def _requeue(world: World, now: Now) -> None:
 
 def _carry_out(world: World, ask: Command, now: Now) -> None:
     if _is_admitted(world, now):
-        job_commands.carry_out(world, CLIENT, ask, now)
+        requests.carry_out(world, CLIENT, ask, now)
 
 
 def _refuse(world: World, ask: Command, message: str, now: Now) -> None:
     if _is_admitted(world, now):
-        response = OperatorResponse(id=ask.id, ok=False, code="refused", message=message)
+        response = authority.RequestRefused(message).response(ask.id)
         authority.settle(world, CLIENT, ask, response, now)
 
 

@@ -6,12 +6,12 @@ clock, and never later than it was long: a clock that is set back does not lengt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from pydantic import JsonValue
-from pydantic_core import to_json
 
 from broker.clock import Now, rfc3339, until
 from broker.protocol.events import Outgoing
@@ -21,11 +21,10 @@ from broker.protocol.messages import (
     AskPause,
     AskResume,
     AskSnooze,
-    OperatorResponse,
 )
 from broker.protocol.topics import user_of
 from coordinator.core import release
-from coordinator.core.authority import given, no_host, refusal
+from coordinator.core.authority import Data, RequestRefused, fitting, no_host
 from coordinator.core.state import World
 from coordinator.jobs import host_condition
 from coordinator.jobs.hosts import Host
@@ -38,20 +37,20 @@ from coordinator.scheduler.rules import NO_DATA
 # Its jobs keep their histories. Should its agent come back after all, it is a new host.
 
 
-def on_forget(world: World, _client: str, ask: AskForget, _now: Now) -> OperatorResponse:
+def on_forget(world: World, _client: str, ask: AskForget, _now: Now) -> Data:
     """Forget a host; refused while it is online or holds a job."""
     name = ask.host
     host = world.hosts.get(name)
     if host is None and name not in world.records:
-        return _refusal(ask, "not_found", f"no host is called {name!r}; `fleet workers` shows them")
+        raise RequestRefused(f"no host is called {name!r}; `fleet workers` shows them", "not_found")
     if host is not None and host.online:
-        return _refusal(ask, "refused", f"host {name} is online; stop its agent first")
+        raise RequestRefused(f"host {name} is online; stop its agent first")
     if held := [job.spec.name for job in world.held_at(name)]:
         names = ", ".join(held[:8]) + (" ..." if len(held) > 8 else "")
         text = f"host {name} holds {names}; `fleet cancel` or wait until they are lost"
-        return _refusal(ask, "refused", text)
+        raise RequestRefused(text)
     _forget(world, name)
-    return OperatorResponse(id=ask.id, ok=True, data={"host": name, "forgotten": True})
+    return {"host": name, "forgotten": True}
 
 
 def _forget(world: World, name: str) -> None:
@@ -67,32 +66,28 @@ def _forget(world: World, name: str) -> None:
         world.do(Outgoing(topic, b"", retain=True))
 
 
-def _refusal(ask: AskForget, code: Any, message: str) -> OperatorResponse:
-    return OperatorResponse(id=ask.id, ok=False, code=code, message=message)
-
-
 SHOWN: Final = 50  # hosts in the answer to `status`
 SHOWN_BYTES: Final = 100_000  # of it
 LOOK_S: Final = 60.0  # a clock that was set, or a machine that slept, is noticed after so long
 
 
-def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> OperatorResponse:
+def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> Data:
     """Keep new jobs off a host, and perhaps take back those that it has."""
     record = world.record(ask.host)
     if not _is_known(world, ask.host):
-        return no_host(ask.id, ask.host, world.known_hosts())
+        raise no_host(ask.host, world.known_hosts())
     if record.drained and (record.drained_now or not ask.now):
-        return refusal(ask.id, "refused", f"host {ask.host} is drained already")
+        raise RequestRefused(f"host {ask.host} is drained already")
     who = user_of(client)
     world.remember(replace(record, drained=True, drained_now=ask.now, at=now.text(), who=who))
-    fields: dict[str, JsonValue] = {"host": ask.host, "drained": True}
-    return given(ask.id, fields | _what_becomes(world, ask.host, now))
+    fields: Data = {"host": ask.host, "drained": True}
+    return fields | _what_becomes(world, ask.host, now)
 
 
-def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> OperatorResponse:
+def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> Data:
     """Keep new jobs off a host for a while, and perhaps take back what it has; or end that."""
     if not _is_known(world, ask.host):
-        return no_host(ask.id, ask.host, world.known_hosts())
+        raise no_host(ask.host, world.known_hosts())
     if not ask.for_s:
         return _end_snooze(world, ask)
     ends_at = rfc3339(now.wall_s + ask.for_s)
@@ -105,11 +100,11 @@ def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> OperatorRe
     )
     world.remember(record)
     _set_alarm(world, record, now)
-    fields: dict[str, JsonValue] = {"host": ask.host, "until": ends_at}
-    return given(ask.id, fields | _what_becomes(world, ask.host, now))
+    fields: Data = {"host": ask.host, "until": ends_at}
+    return fields | _what_becomes(world, ask.host, now)
 
 
-def _end_snooze(world: World, ask: AskSnooze) -> OperatorResponse:
+def _end_snooze(world: World, ask: AskSnooze) -> Data:
     """End a snooze and nothing else; that there is none is no error."""
     record = world.record(ask.host)
     was = record.why_snoozed()
@@ -119,37 +114,36 @@ def _end_snooze(world: World, ask: AskSnooze) -> OperatorResponse:
     host = world.hosts.get(ask.host)
     refuses = restraints(world, host) if host is not None else [*record.barred()]
     lifted: list[JsonValue] = [was] if was else []
-    return given(ask.id, {"host": ask.host, "until": None, "was": lifted, "refuses": [*refuses]})
+    return {"host": ask.host, "until": None, "was": lifted, "refuses": [*refuses]}
 
 
-def on_resume(world: World, client: str, ask: AskResume, now: Now) -> OperatorResponse:
+def on_resume(world: World, client: str, ask: AskResume, now: Now) -> Data:
     """Give a host jobs again. What its owner or the manifest say holds all the same."""
     record = world.record(ask.host)
     if not _is_known(world, ask.host):
-        return no_host(ask.id, ask.host, world.known_hosts())
+        raise no_host(ask.host, world.known_hosts())
     host = world.hosts.get(ask.host)
     refuses = host.heartbeat.refuses if host is not None and host.heartbeat else ""
     was = record.lifted_by_resume()
     if not was and (why := world.why_revoked(ask.host)):
-        return refusal(ask.id, "refused", f"{ask.host}: {why}")
+        raise RequestRefused(f"{ask.host}: {why}")
     if not was:
         by_itself = f"; it takes no jobs now: {refuses}" if refuses else ""
         what = f"host {ask.host} is neither drained, nor snoozed, nor in quarantine{by_itself}"
-        return refusal(ask.id, "refused", what)
+        raise RequestRefused(what)
     world.evidence.pop(ask.host, None)
     _cancel_alarm(world, ask.host)
     world.remember(HostRecord(ask.host, at=now.text(), who=user_of(client)))
-    data: JsonValue = {"host": ask.host, "drained": False, "was": [*was], "refuses": refuses}
-    return given(ask.id, data)
+    return {"host": ask.host, "drained": False, "was": [*was], "refuses": refuses}
 
 
-def on_pause(world: World, client: str, ask: AskPause, now: Now) -> OperatorResponse:
+def on_pause(world: World, client: str, ask: AskPause, now: Now) -> Data:
     """Give out no new jobs, or give them out again; that it is so already is no error."""
     was_so = world.fleet.paused is not ask.off
     if not was_so:
         world.remember(FleetRecord(not ask.off, now.text(), user_of(client)))
         world.timers.set(("summary",), now.mono_s)
-    return given(ask.id, {"paused": not ask.off, "was_so": was_so})
+    return {"paused": not ask.off, "was_so": was_so}
 
 
 def on_loaded(world: World, now: Now) -> None:
@@ -195,21 +189,11 @@ def restraints(world: World, host: Host) -> list[JsonValue]:
 
 
 def restrained(world: World) -> list[JsonValue]:
-    """Return the first hosts that are given no jobs, each with every reason.
-
-    As many as an answer bears beside the rest: their owners may say much.
-    """
+    """Return the first hosts that are given no jobs, each with every reason."""
     names = sorted(name for name, host in world.hosts.items() if _may_be(world, host))
     found = ((name, restraints(world, world.hosts[name])) for name in names)
-    rows: list[JsonValue] = []
-    room_bytes = SHOWN_BYTES
-    for name, reasons in islice(((name, reasons) for name, reasons in found if reasons), SHOWN):
-        row: JsonValue = {"host": name, "reasons": reasons}
-        room_bytes -= len(to_json(row))
-        if rows and room_bytes < 0:
-            break
-        rows.append(row)
-    return rows
+    rows: Iterator[Data] = ({"host": name, "reasons": why} for name, why in found if why)
+    return fitting(islice(rows, SHOWN), SHOWN_BYTES)
 
 
 def _may_be(world: World, host: Host) -> bool:
@@ -224,11 +208,8 @@ def lacks_data(host: Host) -> bool:
     return host.online and host.capability is not None and host.capability.data_id is None
 
 
-def outcome(response: OperatorResponse) -> str:
+def outcome(data: Data) -> str:
     """Say in words what the answer to one of these commands holds beyond what was asked for."""
-    data = response.data
-    if not isinstance(data, dict):
-        return ""
     said = [f"until {data['until']}"] if data.get("until") else []
     jobs = data.get("jobs")
     if isinstance(jobs, list) and jobs:
@@ -245,7 +226,7 @@ def _is_known(world: World, host: str) -> bool:
     return host in world.hosts or host in world.records
 
 
-def _what_becomes(world: World, host: str, now: Now) -> dict[str, JsonValue]:
+def _what_becomes(world: World, host: str, now: Now) -> Data:
     """Have its jobs given back, if they are to be; return which, and whether."""
     gives_back = bool(world.record(host).gives_back())
     jobs: list[Job] = release.let_go(world, host, now) if gives_back else world.held_at(host)

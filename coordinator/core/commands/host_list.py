@@ -23,13 +23,8 @@ PAGE_BYTES: Final = 150_000
 MOST_BYTES: Final = 255_000  # of one row, with the trainers that it alone has
 
 
-def page(world: World, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
-    """Return a page of `workers` by name, their `total`, where the `next` page begins.
-
-    `trainers` are the sets of trainers that the rows refer to, by number: see `hostpages`. Where
-    they are asked for, `others` are hosts that have not come, with what the plan says of each; the
-    ledger has something of those that are `known`.
-    """
+def on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
+    """Return a page of hosts by name; rows refer to shared sets of `trainers` by number."""
     known = world.known_hosts() if ask.absent else frozenset(world.hosts)
     planned = world.plan.hosts if ask.absent and world.plan else {}
     names = _in_order((*world.hosts, *(name for name in {*known, *planned} - world.hosts.keys())))
@@ -92,10 +87,7 @@ def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
 
 
 def _jobs(world: World, host: Host) -> list[JsonValue]:
-    """Return what a host holds by the ledger, as `list` says it; then what it is to stop.
-
-    A heartbeat may be half a minute old: what a job is at it tells, not who holds it.
-    """
+    """Return what a host holds by the ledger, then what else its heartbeat lists: it is to stop."""
     listed = host.heartbeat.jobs if host.heartbeat else ()
     beat = {(held.job_id, held.attempt): held for held in listed}
     rows: list[JsonValue] = []

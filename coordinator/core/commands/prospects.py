@@ -6,43 +6,32 @@ and the coordinator has heartbeats to listen to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import JsonValue
-from pydantic_core import to_json
 
 from broker.clock import Now
 from broker.protocol.messages import AskPlan, WaitsFor
 from coordinator.core import earlier_attempts
 from coordinator.core.assignment import bring_up_to_date
-from coordinator.core.host_views import each_host_view, explain, refusals, retry_wait_s, waited
+from coordinator.core.authority import Data, fitting, paged
+from coordinator.core.host_views import explain, host_views, refusals, retry_wait_s, waited
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.jobs import Job, claim_order
 from coordinator.jobs.plan_entries import JobSpec, spec_to_dict
 from coordinator.jobs.states import JobState
-from coordinator.scheduler import awaiting, explanation, unknown_hosts
-from coordinator.scheduler.rules import (
-    HostView,
-    could_ever_take_kind,
-    could_take_kind,
-    could_with_data_take_kind,
-    kind_of,
-)
+from coordinator.scheduler import explanation, unknown_hosts
+from coordinator.scheduler.feasibility import What, soonest, waits_for
+from coordinator.scheduler.rules import HostView, Reason, kind_of, reasons
 
-PAGE_BYTES: Final = 150_000
 MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
 _OPTIONAL: Final = (
     "train_hosts", "allowed_hosts", "denied_hosts", "timeout_s", "stall_timeout_s"
-)  # fmt: skip
-_Rule = Callable[[JobSpec, HostView, float], bool]  # of jobs of a kind, a host, the grace
-# What is waited for, and when a host suits a job once that is so: what needs less comes first.
-_AWAITED: Final[tuple[tuple[Literal["data", "resume"], _Rule], ...]] = (
-    ("data", could_with_data_take_kind), ("resume", could_ever_take_kind)
 )  # fmt: skip
 
 
@@ -61,54 +50,49 @@ class Chances:
     unplaceable: tuple[Job, ...] = ()
 
 
-class _Known:
-    """The known hosts as matchmaking sees them, each looked at once, when it is first needed."""
-
-    def __init__(self, world: World, now: Now) -> None:
-        self._board = world.board
-        self._coming = each_host_view(world, now)
-        self._seen: list[tuple[HostView, int, bool]] = []
-        self._kinds: dict[Hashable, int] = {}
-
-    def __iter__(self) -> Iterator[tuple[HostView, int, bool]]:
-        """Yield each host, as if the fleet were not paused.
-
-        With it comes the number of those that, in the long run, could take the same jobs, and
-        whether it is the first of them.
-        """
-        yield from self._seen
-        for view in self._coming:
-            number = len(self._kinds)
-            kind = self._kinds.setdefault(self._board.judgement(view), number)
-            open_view = replace(view, paused="") if view.paused else view
-            self._seen.append((open_view, kind, kind == number))
-            yield self._seen[-1]
-
-    def __bool__(self) -> bool:
-        """Whether any host is known."""
-        return next(iter(self), None) is not None
-
-
 def chances(world: World, now: Now) -> Chances:
-    """Return what becomes of the pending jobs. Each kind of them is judged at once."""
+    """Return what becomes of the pending jobs. Of jobs that are alike one is judged."""
     bring_up_to_date(world, now)
-    known = _Known(world, now)
-    if not known:
+    views = _views(world, now)
+    if not views:
         return Chances()
     runnable = 0
     wait: list[Job] = []
     hopeless: list[Job] = []
-    for ids in world.board.kinds():
-        jobs = [job for job_id in ids if (job := world.book.get(job_id))]
-        left = _left(world, jobs, known, could_take_kind)
-        never = _left(world, left, known, could_ever_take_kind)
-        runnable += len(jobs) - len(left)
-        hopeless += never
-        wait += _without(left, never)
+    for ids in world.queue.kinds():
+        jobs = [world.book.known(job_id) for job_id in ids]
+        for alike, (what, hosts) in _judged(world, jobs, views):
+            if what is None:
+                hopeless += alike
+            elif waits_for(what, hosts) is None:
+                runnable += len(alike)
+            else:
+                wait += alike
     return Chances(runnable, tuple(wait), tuple(hopeless))
 
 
-def told(world: World, found: Chances, now: Now) -> dict[str, JsonValue]:
+def _views(world: World, now: Now) -> list[HostView]:
+    """Return the known hosts as if the fleet were not paused."""
+    return [replace(view, paused="") for view in host_views(world, now)]
+
+
+def _judged(
+    world: World, jobs: Sequence[Job], views: Sequence[HostView]
+) -> Iterator[tuple[list[Job], tuple[What | None, list[str]]]]:
+    """Yield jobs, all of one kind, those together that are alike, with what they wait for."""
+    judges, grace_s = world.queue.judges, world.grace_s()
+    differing = judges.differing(views, jobs[0].spec.model)
+    groups: dict[tuple[bool, ...], list[Job]] = {}
+    for job in jobs:
+        verdicts = tuple(judges.takes(job.spec, view) for view in differing)
+        groups.setdefault(verdicts, []).append(job)
+    for alike in groups.values():
+        spec = alike[0].spec
+        against = ((view.host, reasons(spec, view, grace_s, grace_s)) for view in views)
+        yield alike, soonest(against)
+
+
+def told(world: World, found: Chances, now: Now) -> Data:
     """Return as JSON values how many are `unplaceable`, or `waiting`, and the first of them."""
     first = nsmallest(MOST_NAMES, found.wait, key=claim_order)
     known = _marks(world, first, now)
@@ -125,83 +109,33 @@ def told(world: World, found: Chances, now: Now) -> dict[str, JsonValue]:
 
 
 def marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | None]:
-    """Return by id what those of these jobs, a page of them, wait for that no host could run now.
-
-    None: no known host ever could.
-    """
+    """Return by id what jobs wait for that no host could run now; none: no host ever could."""
     waiting = [job for job in jobs if job.state is JobState.PENDING and job.in_plan]
     return _marks(world, waiting, now) if waiting else {}
 
 
 def _marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | None]:
+    bring_up_to_date(world, now)
+    views = _views(world, now)
+    if not views:
+        return {}
     kinds: dict[Hashable, list[Job]] = {}
     for job in jobs:
         kinds.setdefault(kind_of(job.spec, waits=False), []).append(job)
-    bring_up_to_date(world, now)
-    known = _Known(world, now)
-    if not known:
-        return {}
     found: dict[str, WaitsFor | None] = {}
     for ones in kinds.values():
-        left = _left(world, ones, known, could_take_kind)
-        for what, suits in _AWAITED:
-            hosts = _hosts(world, left, known, suits)
-            found |= {one: awaiting.named(what, names) for one, names in hosts.items()}
-            left = [job for job in left if job.job_id not in hosts]
-        found |= {job.job_id: None for job in left}
+        for alike, (what, hosts) in _judged(world, ones, views):
+            mark = waits_for(what, hosts)
+            if mark is not None or what is None:
+                found |= {job.job_id: mark for job in alike}
     return found
 
 
-def _name(job: Job) -> dict[str, JsonValue]:
+def _name(job: Job) -> Data:
     return {"job_id": job.job_id, "name": job.spec.name}
 
 
-def _without(jobs: Sequence[Job], others: Sequence[Job]) -> list[Job]:
-    left = {job.job_id for job in others}
-    return [job for job in jobs if job.job_id not in left]
-
-
-def _left(world: World, jobs: Sequence[Job], known: _Known, suits: _Rule) -> list[Job]:
-    """Return which of these jobs, all of one kind, no host suits; of hosts alike one is asked."""
-    left = [*jobs]
-    names_hosts = _names_hosts(left)
-    for view, _, is_first in known:
-        if not left:
-            break
-        if not (is_first or names_hosts):
-            continue
-        if suits(left[0].spec, view, world.grace_s()):
-            left = [job for job in left if not world.board.takes(job.spec, view)]
-    return left
-
-
-def _hosts(
-    world: World, jobs: Sequence[Job], known: _Known, suits: _Rule
-) -> dict[str, list[str]]:  # fmt: skip
-    """Return by id the first hosts that suit these jobs, all of one kind, where any does."""
-    found: dict[str, list[str]] = {}
-    left, verdicts = [*jobs], dict[int, bool]()
-    names_hosts = _names_hosts(left)
-    for view, kind, _ in known:
-        if not left:
-            break
-        if names_hosts or kind not in verdicts:
-            verdicts[kind] = suits(left[0].spec, view, world.grace_s())
-        if not verdicts[kind]:
-            continue
-        for job in left:
-            if world.board.takes(job.spec, view):
-                found.setdefault(job.job_id, []).append(view.host)
-        left = [job for job in left if len(found.get(job.job_id, ())) <= awaiting.MOST_HOSTS]
-    return found
-
-
-def _names_hosts(jobs: Sequence[Job]) -> bool:
-    """Whether jobs, all of one kind, say which hosts they may go to."""
-    return bool(jobs and (jobs[0].spec.allowed_hosts or jobs[0].spec.denied_hosts))
-
-
-def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
+def on_plan(world: World, _client: str, ask: AskPlan, now: Now) -> Data:
     """Return a page of `jobs` in claim order, their `total`, where the `next` page begins.
 
     With it comes `grace_s`, for how long a job that prefers CUDA waits, as `plans_grace_s` where it
@@ -210,19 +144,13 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
     """
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
     handed_over = {one.job_id for one in world.expected.values()}
-    rows: list[JsonValue] = []
-    size_bytes = 0
-    for job in jobs[ask.offset : ask.offset + ask.limit]:
-        row = _row(world, job, now, uses_slot=job.job_id not in handed_over)
-        size_bytes += len(to_json(row))
-        if rows and size_bytes > PAGE_BYTES:
-            break
-        rows.append(row)
-    end = ask.offset + len(rows)
+    rows, following = paged(
+        jobs, ask, lambda job: _row(world, job, now, uses_slot=job.job_id not in handed_over)
+    )
     return {
         "jobs": rows,
         "total": len(jobs),
-        "next": end if end < len(jobs) else None,
+        "next": following,
         "grace_s": world.grace_s(),
         "plans_grace_s": world.plans_grace_s(),
         "name": world.plan_name(),
@@ -230,7 +158,7 @@ def plan_page(world: World, ask: AskPlan, now: Now) -> dict[str, JsonValue]:
     }
 
 
-def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
+def why(world: World, job: Job, now: Now) -> Data:
     """Return what speaks against each host, clause by clause, and what would have to change.
 
     `known`, how many hosts were looked at, is there for a job that waits for one. `hopeless`: none
@@ -253,13 +181,13 @@ def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
         changes = [*_misnamed(world, job), *changes]
     if waits and not fits:
         changes = [*changes, *_revoked(world, job)]
-    waits_for = awaiting.of(explanation.unpaused(found))
+    mark = waits_for(*soonest((view.host, rs) for view, rs in explanation.unpaused(found)))
     return {
         "hosts": _nearest(found),
         "fits": fits,
         "hopeless": bool(found) and explanation.none_suits(found),
         "in_time": in_time,
-        **({"waits_for": waits_for.model_dump(mode="json")} if waits_for else {}),
+        **({"waits_for": mark.model_dump(mode="json")} if mark else {}),
         "clauses": [
             one.to_dict()
             for one in (explanation.clauses(job.spec, found, presence) if found else [])
@@ -272,22 +200,16 @@ def why(world: World, job: Job, now: Now) -> dict[str, JsonValue]:
 
 
 def _nearest(found: explanation.Explained) -> list[JsonValue]:
-    """Return the hosts with what speaks against each, as many as an answer bears.
-
-    Of more than that, those with the least against them; by name, as they come, all the same.
-    """
-    rows: dict[str, JsonValue] = {}
-    size_bytes = 0
+    """Return the hosts by name with the reasons against each; if too many, those with the least."""
     ranked = sorted(found, key=lambda one: sum(1 if r.passing else 100 for r in one[1]))
-    for view, against in ranked:
-        ordered = sorted(against, key=lambda reason: reason.passing)  # first what no waiting ends
-        reasons: list[JsonValue] = [reason.text for reason in ordered]
-        row: JsonValue = {"host": view.host, "eligible": not against, "reasons": reasons}
-        size_bytes += len(to_json(row))
-        if rows and size_bytes > PAGE_BYTES:
-            break
-        rows[view.host] = row
-    return [rows[view.host] for view, _ in found if view.host in rows]
+    rows: list[Any] = fitting(_against(view.host, against) for view, against in ranked)
+    by_host = {row["host"]: row for row in rows}
+    return [by_host[view.host] for view, _ in found if view.host in by_host]
+
+
+def _against(host: str, against: Sequence[Reason]) -> Data:
+    ordered = sorted(against, key=lambda reason: reason.passing)  # first what no waiting ends
+    return {"host": host, "eligible": not against, "reasons": [one.text for one in ordered]}
 
 
 def _misnamed(world: World, job: Job) -> list[str]:
@@ -299,10 +221,7 @@ def _misnamed(world: World, job: Job) -> list[str]:
 
 
 def _revoked(world: World, job: Job) -> list[str]:
-    """Say which hosts were revoked before they could say what they are, so that none judges them.
-
-    So it is of all that are revoked once the coordinator has started again.
-    """
+    """Say which revoked hosts might take the job: what they are is not known any more."""
     allowed, denied = job.spec.allowed_hosts, job.spec.denied_hosts
     names = [
         name
@@ -317,8 +236,8 @@ def _revoked(world: World, job: Job) -> list[str]:
     ]
 
 
-def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> dict[str, JsonValue]:
-    row: dict[str, JsonValue] = {
+def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> Data:
+    row: Data = {
         "spec": _compact(job.spec),
         "state": job.state.value,
         "in_plan": job.in_plan,
@@ -348,7 +267,7 @@ def _compact(spec: JobSpec) -> dict[str, Any]:
     return found
 
 
-def _progress(world: World, job: Job) -> dict[str, JsonValue]:
+def _progress(world: World, job: Job) -> Data:
     """Return how much of its training a job has done, and how long its trainer says it takes."""
     host = world.hosts.get(job.host or "")
     if host is None:

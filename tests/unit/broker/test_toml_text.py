@@ -11,13 +11,11 @@ from agent.service.settings import AgentSettings
 from broker.errors import ConfigError
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import load_trainers
-from coordinator.manifest.manifest_file import load_manifest, read_text
-from coordinator.manifest.rereading import PlanReader
+from coordinator.manifest.manifest_file import load_manifest
 from coordinator.service.settings import CoordinatorSettings
 
 LOADERS: dict[str, Callable[[Path], object]] = {
     "manifest": lambda path: load_manifest(path, {}),
-    "manifest again": lambda path: PlanReader().parse(path, read_text(path), {}),
     "broker": lambda path: BrokerSettings.load(path, None, {}),
     "agent": lambda path: AgentSettings.load(path, None, {}),
     "coordinator": lambda path: CoordinatorSettings.load(path, None, {}),

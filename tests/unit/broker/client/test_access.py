@@ -17,7 +17,7 @@ from broker.pki.identity_file import Bundle, install
 from broker.system.address import text_of
 from broker.system.settings import BrokerSettings, config_home, state_home
 from coordinator.client.client import OperatorClient
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
 
 
 @pytest.fixture

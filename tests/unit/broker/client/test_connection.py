@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dis
 import itertools
@@ -21,14 +22,18 @@ from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.cli import fleet, main
 from coordinator.client.client import OperatorClient
-from coordinator.client.errors import Unreachable
+from coordinator.client.contact import Unreachable
 from tests.harness.brokers import BrokerProcess
 
 END_S = 2.0  # less than any wait that is given up
 ROOT = Path(__file__).resolve().parents[4]
 CLIENT = ("connection.py", "link.py", "mailbox.py")
-WITH_LOCKS = {str(ROOT / "broker" / "client" / name) for name in CLIENT}
-WITH_LOCKS |= {threading.__file__, mqtt.__file__}
+WITH_LOCKS = {str(ROOT / "broker" / "client" / name) for name in CLIENT} | {
+    str(ROOT / "coordinator" / "client" / "session.py"),
+    threading.__file__,
+    mqtt.__file__,
+    concurrent.futures._base.__file__,
+}
 # After these Python looks whether a signal has come.
 LOOKS_AFTER = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD", "RESUME"}
 
@@ -109,7 +114,7 @@ def test_wherever_it_falls_the_client_ends(embedded_broker: BrokerProcess) -> No
         ending.join(END_S)
         assert not ending.is_alive(), "it hangs"
     places = {code.co_qualname for code, _ in interrupt.instants}
-    assert {"Connection.publish", "Client.publish", "Mailbox.take"} <= places
+    assert {"Connection.publish", "Client.publish", "Session.send", "Future.result"} <= places
 
 
 def test_what_it_breaks_on_its_way_is_no_error(

@@ -1,0 +1,142 @@
+"""How an attempt goes on where an earlier one left off, on this host or on another.
+
+A trainer that is asked to end leaves a checkpoint. With the job the agent gives that back as well,
+as an artifact, and whoever is given the job next fetches it, unless what it has itself is newer. A
+checkpoint saves time and nothing else: whatever goes wrong with one, the job starts anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from agent.core import output
+from agent.core.effects import (
+    CheckpointFound,
+    CheckpointInstalled,
+    FindCheckpoint,
+    GiveUpFetch,
+    InstallCheckpoint,
+    StartTrainer,
+    WriteFetched,
+)
+from agent.core.state import Phase, Run, State
+from broker.clock import Now
+from broker.protocol.messages import Stored
+from broker.stream.ranges import RangeSet
+from broker.stream.stream import Complete, Receiver, SendGrant, WriteChunk
+
+FETCH_IDLE_S: Final = 60.0
+
+
+def begin(state: State, run: Run) -> None:
+    """Start the run's trainer, once the checkpoint that it goes on from is here."""
+    checkpoint = run.assign.checkpoint
+    if checkpoint is None:
+        _start(state, run)
+    else:
+        state.do(FindCheckpoint(run.job_id, run.attempt, checkpoint.attempt))
+
+
+def on_found(state: State, event: CheckpointFound, now: Now) -> None:
+    """What lies here is new enough, or the checkpoint is to be fetched."""
+    run = _fetching(state, event.job_id, event.attempt)
+    if run is None or run.assign.checkpoint is None:
+        return
+    if event.here:
+        _start(state, run)
+        return
+    checkpoint = run.assign.checkpoint
+    run.fetch = Receiver(checkpoint.size_bytes, checkpoint.chunk_bytes, RangeSet())
+    _perform(state, run, run.fetch.on_offer(now.mono_s), b"")
+
+
+def on_chunk(state: State, artifact_id: str, index: int, data: bytes, now: Now) -> None:
+    """A piece of a checkpoint has come. Raises `BadStream` when it does not fit."""
+    for run in state.runs.values():
+        checkpoint = run.assign.checkpoint
+        if run.fetch is not None and checkpoint and checkpoint.artifact_id == artifact_id:
+            _perform(state, run, run.fetch.on_chunk(index, len(data), now.mono_s), data)
+            if run.fetch is not None:
+                _perform(state, run, run.fetch.on_written(len(data), now.mono_s), b"")
+
+
+def on_timer(state: State, job_id: str, now: Now) -> None:
+    """Nothing comes: ask again, and in the end go without."""
+    run = state.runs.get(job_id)
+    if run is None or run.fetch is None or run.assign.checkpoint is None:
+        return
+    if now.mono_s - run.fetch.idle_since < FETCH_IDLE_S:
+        _perform(state, run, run.fetch.on_timer(now.mono_s), b"")
+        return
+    state.do(GiveUpFetch(run.job_id, run.attempt))
+    _go_without(state, run, f"nothing came for {FETCH_IDLE_S:.0f} s", now)
+
+
+def on_installed(state: State, event: CheckpointInstalled, now: Now) -> None:
+    """It is in the trainer's folder, or cannot be had."""
+    run = _fetching(state, event.job_id, event.attempt)
+    if run is not None and run.assign.checkpoint is not None:
+        if event.error:
+            state.do(GiveUpFetch(run.job_id, run.attempt))
+            _go_without(state, run, event.error, now)
+        else:
+            _start(state, run)
+
+
+def start_if_leased(state: State, run: Run) -> None:
+    """Start the trainer, once all is here and the coordinator has granted a lease."""
+    if run.phase is Phase.READY and run.lease_s:
+        run.move(Phase.STARTING)
+        state.do(StartTrainer(run.assign, run.slot, run.gpu))
+
+
+def end(state: State, run: Run) -> None:
+    """The run is over before its trainer was started."""
+    if run.fetch is not None and run.assign.checkpoint is not None:
+        run.fetch = None
+        state.timers.cancel(("fetch", run.job_id))
+        state.do(GiveUpFetch(run.job_id, run.attempt))
+
+
+def _start(state: State, run: Run) -> None:
+    run.fetch = None
+    run.move(Phase.READY)
+    state.timers.cancel(("fetch", run.job_id))
+    start_if_leased(state, run)
+
+
+def _go_without(state: State, run: Run, why: str, now: Now) -> None:
+    text = f"the checkpoint could not be fetched ({why}); the job starts anew"
+    output.say(state, run, text, now)
+    _start(state, run)
+
+
+def _fetching(state: State, job_id: str, attempt: int) -> Run | None:
+    run = state.runs.get(job_id)
+    fits = run is not None and run.attempt == attempt and run.phase is Phase.FETCHING
+    return run if fits else None
+
+
+def _perform(state: State, run: Run, effects: Sequence[object], data: bytes) -> None:
+    checkpoint = run.assign.checkpoint
+    if checkpoint is None or run.fetch is None:
+        return
+    host, artifact_id = state.settings.host, checkpoint.artifact_id
+    for effect in effects:
+        match effect:
+            case SendGrant(grant):
+                state.publish(state.topics.checkpoint_grant(host, artifact_id), grant)
+            case WriteChunk(_, offset, begin, end):
+                piece = data[begin:end]
+                state.do(WriteFetched(run.job_id, run.attempt, offset, piece))
+            case Complete():
+                run.fetch = None
+                state.timers.cancel(("fetch", run.job_id))
+                made_by = checkpoint.attempt
+                state.publish(state.topics.checkpoint_grant(host, artifact_id), Stored())
+                state.do(InstallCheckpoint(run.job_id, run.attempt, artifact_id, made_by))
+                return
+    deadline_s, patience_s = run.fetch.next_deadline(), run.fetch.idle_since + FETCH_IDLE_S
+    due_s = patience_s if deadline_s is None else min(deadline_s, patience_s)
+    state.timers.set(("fetch", run.job_id), due_s)

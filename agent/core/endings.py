@@ -1,0 +1,214 @@
+"""The end of a run: its result or its checkpoint is bundled, and what became of it reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from agent.core import reports
+from agent.core.effects import (
+    BundleCheckpoint,
+    BundleFailed,
+    BundleMade,
+    CheckpointBundled,
+    DropCheckpoint,
+    KeepUnbundled,
+    MakeBundle,
+    TrainerExited,
+    Unbundled,
+)
+from agent.core.state import Phase, Run, State, Stop
+from broker.clock import Now, backoff_s
+from broker.protocol.events import Outgoing
+from broker.protocol.messages import Failed, Released, Stopped
+
+BUNDLE_BASE_S: Final = 5.0
+BUNDLE_CAP_S: Final = 300.0
+MAX_BUNDLINGS: Final = 300  # about a day of a full disk
+SIGKILL: Final = -9  # the exit code of who was ended by it; Windows has no such signal
+EXIT_USAGE: Final = 2  # of a trainer: bad hyperparameters or data; another attempt is no better
+INTERRUPTED: Final = "the agent was killed while it ran"
+
+
+def on_exited(state: State, event: TrainerExited, now: Now) -> None:
+    """The trainer's process has ended."""
+    run = state.run(event.job_id, event.attempt)
+    if run is None:
+        return
+    state.timers.cancel(("kill", run.job_id))
+    if run.began_s is not None:
+        run.ran_s = round(now.mono_s - run.began_s, 3)  # bundling and handing over are no training
+    if run.progress or run.attempt > 1:  # an earlier agent may have died before it had done so
+        topic = state.topics.progress(state.settings.host, run.job_id)
+        state.out.append(Outgoing(topic, b"", 0, retain=True))
+    if run.stopping is Stop.CANCELLED:
+        cancelled(state, run, now)
+    elif event.code == 0:
+        run.move(Phase.BUNDLING)
+        if state.leaving:
+            keep(state, run)
+        state.do(MakeBundle(run.job_id, run.attempt))
+        state.beat_soon(now)
+    elif run.stopping is Stop.RELEASED or event.data_gone:
+        if run.stopping is not Stop.RELEASED:  # another host or time may do better
+            said = (run.why or _error(run, event)).splitlines()[0][:500]
+            run.stopping, run.why = Stop.RELEASED, f"its prepared data is not there ({said})"
+        run.move(Phase.GIVING_BACK)
+        state.do(BundleCheckpoint(run.job_id, run.attempt))
+    elif run.stopping is Stop.OVER_LIMIT:
+        _fail(state, run, run.why, event.code, now, transient=True)
+    else:
+        transient = event.transient and event.code != EXIT_USAGE
+        _fail(state, run, _error(run, event), event.code, now, transient=transient)
+
+
+def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
+    """The result is safe on this disk: hand it over."""
+    run = state.run(event.job_id, event.attempt)
+    if run is None:
+        return
+    if run.stopping is Stop.CANCELLED:
+        cancelled(state, run, now, event.artifact_id)
+        return
+    _over(state, run, now)
+    reports.finished(state, run, event, now)
+
+
+def on_checkpoint_bundled(state: State, event: CheckpointBundled, now: Now) -> None:
+    """The job is given back, with what its trainer left off at."""
+    run = state.run(event.job_id, event.attempt)
+    if run is None:
+        _interrupted(state, event, now)
+        return
+    if run.stopping is Stop.CANCELLED:
+        cancelled(state, run, now, event.artifact_id)
+        return
+    release(state, run, now, event.artifact_id, event.size_bytes)
+    if event.artifact_id is not None and state.leaving:
+        state.timers.set(("leave",), now.mono_s + state.settings.handover_grace_s)
+
+
+def keep(state: State, run: Run) -> None:
+    """Have a result that is not bundled yet outlive this process."""
+    if run.phase is Phase.BUNDLING and run.stopping is not Stop.CANCELLED and not run.is_kept:
+        run.is_kept = True
+        state.do(KeepUnbundled(Unbundled(run.assign, run.result, run.ran_s)))
+
+
+def reload(
+    state: State, unbundled: Iterable[Unbundled], interrupted: Iterable[tuple[str, int]]
+) -> None:
+    """Bundle what an earlier process of this agent could not.
+
+    That is results, each of which takes a slot as it did there, and the checkpoints of trainers
+    that ran when that process was killed.
+    """
+    for slot, left in enumerate(unbundled):
+        run = Run(left.assign, slot, None, phase=Phase.BUNDLING, is_kept=True)
+        run.result, run.ran_s = left.result, left.ran_s
+        state.runs[run.job_id] = run
+        state.do(MakeBundle(run.job_id, run.attempt))
+    for job_id, attempt in interrupted:
+        state.interrupted[job_id] = attempt
+        state.end(job_id, attempt)
+        state.do(BundleCheckpoint(job_id, attempt))
+
+
+def _interrupted(state: State, event: CheckpointBundled, now: Now) -> None:
+    """The checkpoint of an interrupted attempt is in the spool: give the job back with it."""
+    if state.interrupted.get(event.job_id) != event.attempt:
+        reports.clear(state, event.job_id, event.attempt, event.artifact_id)  # it was cancelled
+        return
+    del state.interrupted[event.job_id]
+    report = Released(
+        **state.about(event.job_id, event.attempt), reason=INTERRUPTED, interrupted=True,
+        artifact_id=event.artifact_id, size_bytes=event.size_bytes,
+    )  # fmt: skip
+    reports.owe(state, report, now)
+
+
+def release(
+    state: State, run: Run, now: Now, artifact_id: str | None = None, size_bytes: int = 0
+) -> None:
+    """Give the job back, with the checkpoint `artifact_id` if there is one."""
+    _over(state, run, now)
+    report = Released(
+        **state.about(run.job_id, run.attempt, run.assign.receipt), reason=run.why,
+        artifact_id=artifact_id, size_bytes=size_bytes, ran_s=run.ran_s,
+    )  # fmt: skip
+    reports.owe(state, report, now)
+
+
+def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
+    """The result could not be bundled: wait for room on the disk, or own up."""
+    run = state.run(event.job_id, event.attempt)
+    if run is None:
+        return
+    if run.stopping is Stop.CANCELLED:
+        cancelled(state, run, now)
+    elif event.passing and run.bundlings < MAX_BUNDLINGS:
+        wait_s = backoff_s(run.bundlings, BUNDLE_BASE_S, BUNDLE_CAP_S, state.rng)
+        run.bundlings += 1
+        state.timers.set(("bundle", run.job_id), now.mono_s + wait_s)
+    else:
+        why = f"the result could not be bundled: {event.reason}"
+        _fail(state, run, why, 0, now, transient=event.passing)
+
+
+def on_bundle_timer(state: State, job_id: str) -> None:
+    """Try again to bundle: there may be room on the disk now."""
+    run = state.runs.get(job_id)
+    if run is not None:
+        state.do(MakeBundle(run.job_id, run.attempt))
+
+
+def cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None) -> None:
+    """Nothing of the run is wanted any more; `artifact_id` is a bundle that was made of it."""
+    _over(state, run, now)
+    for request_id in run.stop_requests:
+        say_stopped(state, run.job_id, run.attempt, request_id, run.ran_s)
+    state.do(DropCheckpoint(run.job_id))
+    reports.clear(state, run.job_id, run.attempt, artifact_id)
+
+
+def say_stopped(
+    state: State, job_id: str, attempt: int, request_id: str, ran_s: float | None = None
+) -> None:
+    """Answer a cancellation: nothing of the attempt runs here."""
+    state.report(Stopped(**state.about(job_id, attempt), request_id=request_id, ran_s=ran_s))
+
+
+def _over(state: State, run: Run, now: Now) -> None:
+    del state.runs[run.job_id]
+    state.end(run.job_id, run.attempt)
+    for timer in ("kill", "bundle", "timeout", "stall", "lease"):
+        state.timers.cancel((timer, run.job_id))
+    state.beat_soon(now)
+
+
+def _fail(
+    state: State, run: Run, error: str, code: int | None, now: Now, *, transient: bool
+) -> None:
+    _over(state, run, now)
+    report = Failed(
+        **state.about(run.job_id, run.attempt, run.assign.receipt), error=error[-16_000:],
+        exit_code=code, transient=transient, ran_s=run.ran_s,
+    )  # fmt: skip
+    reports.owe(state, report, now)
+
+
+def _error(run: Run, event: TrainerExited) -> str:
+    if event.error:
+        return event.error
+    if run.error:
+        return run.error
+    code = event.code if event.code is not None else 0
+    what = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
+    if code == SIGKILL:
+        what = "killed by signal 9, perhaps for want of memory"
+    why = f"the trainer ended without a word of its own ({what})"
+    said = [line for line in run.tail[-10:] if line.strip()]
+    if not said:
+        return why
+    why += f"; its last line: {said[-1].strip()}"  # of a retry the first line alone is kept
+    return "\n".join([why, "what came before:", *said[:-1]]) if said[:-1] else why

@@ -1,0 +1,308 @@
+"""A connection to the fleet, on a thread of its own: requests are repeated until answered.
+
+Any number of threads may ask. A request ends with its answer or at its deadline. `OperatorClient`
+and `Watcher` build on it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+from broker.client.access import PEOPLE, open_access
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Mailbox, feed
+from broker.clock import Clock, Now
+from broker.errors import BadMessage, BadTopic, FleetError
+from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.protocol.messages import (
+    OPERATOR_RESPONSE,
+    STATUS,
+    Command,
+    OperatorRequest,
+    OperatorResponse,
+    Status,
+    decode,
+    encode,
+)
+from broker.protocol.signing import OperatorKey, is_answer, signed_by
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topic, Topics
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
+from coordinator.client.contact import USUAL_S, Contact, NotDone, Unreachable
+
+REPEAT_S: Final = 1.0
+OFFLINE_S: Final = 1.0  # how long an offline coordinator is waited for: it may be restarting
+SETTLED_S: Final = 0.5  # a coordinator that had heard the last repetition would have shown by then
+TURN_S: Final = 0.2
+MAX_ASKED: Final = 1000
+
+
+@dataclass(slots=True)
+class _Asked:
+    request: OperatorRequest
+    answer: Future[Any]
+    key: OperatorKey | None
+    end_s: float
+    grace_s: float  # for a coordinator that is offline
+    changes: int  # of the coordinator's status, before it was asked
+    repeat_s: float = 0.0
+    sent_s: float | None = None
+    offline_s: float | None = None
+    forged: str = ""
+
+    def repeat_after(self, now_s: float) -> None:
+        """Repeat it in a second; not at all if nobody could answer that before the end."""
+        at_s = now_s + REPEAT_S
+        self.repeat_s = at_s if self.end_s - at_s >= SETTLED_S else self.end_s
+
+    def is_over(self, now_s: float, *, is_offline: bool) -> bool:
+        """Tell whether the wait ends now."""
+        if now_s >= self.repeat_s:  # not sooner: most requests are answered at once
+            self.offline_s = (self.offline_s or now_s) if is_offline else None
+        offline_end_s = math.inf if self.offline_s is None else self.offline_s + self.grace_s
+        return now_s >= min(self.end_s, offline_end_s)
+
+
+class Session:
+    """The connection. Subclasses take what comes on the watched topics."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        kind: str,
+        watch: Sequence[tuple[str, int]],
+        clock: Clock,
+    ) -> None:
+        """Prepare; `start` connects. `kind` begins the client's name; `watch`: topics and QoS.
+
+        Raises `ConfigError` for a connection that is not safe, or an identity that does not hold.
+        """
+        access = open_access(settings, PEOPLE, clock().wall_s)
+        name = f"{kind}-{new_id()[:12]}"
+        self.topics = Topics(settings.topic_root)
+        self.addresses = access.addresses
+        self.user = access.user
+        self.name = f"{access.user}/{name}"
+        self.lost: Disconnected | None = None  # while there is no connection
+        self.coordinator: Status | None = None  # its status, by its own word or its will's
+        self.garbage = 0
+        self._settings = settings
+        self._clock = clock
+        self._contact = Contact()
+        self._status = b""
+        self._changes = 0  # of the status; after a lost connection it may have changed unseen
+        self._lock = threading.RLock()
+        self._asked: dict[str, _Asked] = {}
+        self._stopping = threading.Event()
+        self._mailbox: Mailbox[LinkEvent | None] = Mailbox()
+        own = self.topics.for_operator(self.name)
+        more = {self.topics.coordinator_status(): 1, **dict(watch)}
+        self._link = Link(
+            LinkSettings(
+                access.addresses,
+                self.topics.client_id(name),
+                [*own, *more.items()],
+                tls=access.tls,
+                name=access.name,
+            ),
+            feed(self._mailbox, self.topics),
+            will=None,
+            new_id=new_id,
+            rng=random.Random(),  # noqa: S311 - jitter, no secret
+        )
+        self._thread = threading.Thread(target=self._run, name=f"fleet-{kind}", daemon=True)
+
+    def start(self) -> None:
+        """Connect, and go on trying."""
+        self._contact.on_start(self._clock().mono_s)
+        self._link.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Disconnect; whoever waits for an answer is told."""
+        self._stopping.set()
+        self._link.stop()
+        self._mailbox.put(None)
+        self._thread.join(REPEAT_S)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection to the broker."""
+        return self._contact.connected
+
+    def send(self, request: OperatorRequest, timeout_s: float) -> Future[Any]:
+        """Ask the coordinator; the future bears its data, `NotDone` or `Unreachable`.
+
+        Commands are signed where there is an operator key, anew at each repetition: a signature
+        holds for a minute. They expire when nobody waits any more. Of the answers to them the one
+        counts that the key has signed. Raises `ConfigError` for an unusable key.
+        """
+        # Whoever only looks needs no key, and may have no right to read it.
+        key = self._settings.operator_key() if isinstance(request, Command) else None
+        now = self._clock()
+        if isinstance(request, Command) and request.expires_at is None:
+            request = request.model_copy(update={"expires_at": now.wall_s + timeout_s})
+        grace_s = OFFLINE_S if timeout_s <= USUAL_S else math.inf
+        end_s = now.mono_s + timeout_s
+        asked = _Asked(request, Future(), key, end_s, grace_s, self._changes)
+        with self._lock:
+            if len(self._asked) >= MAX_ASKED:
+                asked.answer.set_exception(NotDone("too much is asked at once; try again"))
+                return asked.answer
+            self._publish(asked, now)  # first: what cannot be encoded is an error of who asks
+            self._asked[request.id] = asked
+            self._contact.on_asked(now.mono_s)
+        return asked.answer
+
+    def on_link(self, event: Connected | Disconnected, now: Now) -> None:
+        """The connection has changed."""
+
+    def on_message(self, topic: Topic, event: Incoming, now: Now) -> None:
+        """A message has come that is no answer."""
+
+    def on_turn(self, events: Sequence[LinkEvent | None], now: Now) -> None:
+        """These events have been handed on. The lock is not held: this may take time."""
+
+    def silence(self) -> str:
+        """Say why there is no answer."""
+        return "no coordinator answered" if self.connected else f"not connected: {self.why}"
+
+    @property
+    def why(self) -> str:
+        """Why there is no connection; empty while there is one."""
+        return self._contact.why
+
+    def is_offline(self) -> bool:
+        """Whether the coordinator is offline by its status."""
+        return self.coordinator is not None and self.coordinator.state == "offline"
+
+    def _publish(self, asked: _Asked, now: Now) -> None:
+        topic = self.topics.operator_request(self.name)
+        signed = signed_by(asked.key, topic, asked.request, now.wall_s)
+        if self._link.publish(Outgoing(topic, encode(signed))):
+            asked.sent_s = now.mono_s
+        asked.repeat_after(now.mono_s)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            events = list(self._mailbox.take(TURN_S))
+            now = self._clock()
+            with self._lock:
+                found = [self._on_event(event, now) for event in events if event is not None]
+                late = self._repeat(now)
+            for answered in found:
+                if answered is not None:
+                    _settle(*answered)
+            for asked in late:
+                _fail(asked, self._error(asked, self.silence(), now.mono_s))
+            self.on_turn(events, now)
+        with self._lock:
+            left = list(self._asked.values())
+            self._asked.clear()
+        for asked in left:
+            end_s = self._clock().mono_s
+            _fail(asked, self._error(asked, "the connection was closed", end_s))
+
+    def _on_event(self, event: LinkEvent, now: Now) -> tuple[_Asked, OperatorResponse] | None:
+        if isinstance(event, Incoming):
+            return self._on_incoming(event, now)
+        self._changes += 1
+        if isinstance(event, Connected):
+            self.lost = None
+            self._contact.on_connected()
+            if self._asked:  # what was asked on the last connection is repeated on this one
+                self._contact.on_asked(now.mono_s)
+        else:
+            self.lost = event
+            self._contact.on_disconnected(event.why, now.mono_s)
+        self.on_link(event, now)
+        return None
+
+    def _on_incoming(self, event: Incoming, now: Now) -> tuple[_Asked, OperatorResponse] | None:
+        try:
+            topic = self.topics.parse(event.topic)
+            if topic.kind is Kind.OPERATOR_RESPONSE:
+                return self._on_response(event, now)
+            if topic.kind is Kind.COORDINATOR_STATUS:
+                self._on_status(event, now)
+        except (BadTopic, BadMessage):
+            self.garbage += 1
+        else:
+            self.on_message(topic, event, now)
+        return None
+
+    def _on_response(self, event: Incoming, now: Now) -> tuple[_Asked, OperatorResponse] | None:
+        response = decode(OPERATOR_RESPONSE, event.payload)
+        asked = self._asked.get(response.id)
+        if asked is None:
+            return None
+        if asked.key is not None and not is_answer(asked.key, event.topic, event.payload):
+            # The true one comes at once, if it does; to ask again would be refused again.
+            asked.forged = response.message or "done"
+            asked.end_s = min(asked.end_s, now.mono_s + REPEAT_S)
+            asked.repeat_s = asked.end_s
+            return None
+        del self._asked[response.id]
+        self._contact.on_answered(now.mono_s)
+        return asked, response
+
+    def _on_status(self, event: Incoming, now: Now) -> None:
+        was_told = event.retained and not self._status  # as it was when we connected
+        self._changes += not was_told and event.payload != self._status
+        self._status = event.payload
+        self.coordinator = None  # also where it makes no sense
+        if event.payload:
+            self.coordinator = decode(STATUS, event.payload)
+        if self.coordinator is not None:
+            online = self.coordinator.state == "online"
+            self._contact.on_coordinator(online=online, now_s=now.mono_s)
+
+    def _repeat(self, now: Now) -> list[_Asked]:
+        """Repeat what is due, and return what nobody has answered in time."""
+        is_offline = self.is_offline()
+        late = []
+        for asked in list(self._asked.values()):
+            if asked.is_over(now.mono_s, is_offline=is_offline):
+                late.append(self._asked.pop(asked.request.id))
+            elif now.mono_s >= asked.repeat_s:
+                self._publish(asked, now)
+        return late
+
+    def _error(self, asked: _Asked, why: str, now_s: float) -> FleetError:
+        """Return why a request was not answered, and what becomes of a command.
+
+        A request is not retained, and an offline coordinator has no session that would keep it.
+        """
+        if asked.forged:
+            return NotDone(
+                "an answer came that the operator key has not signed, so it may be forged: "
+                f"{asked.forged!r}\nis the operator key the coordinator's? what was done is in "
+                "`fleet events`"
+            )
+        if asked.sent_s is None or not isinstance(asked.request, Command):
+            return Unreachable(why)
+        is_settled = now_s - asked.sent_s >= SETTLED_S and asked.changes == self._changes
+        if is_settled and self.is_offline():
+            return Unreachable(f"{why}\nnothing was done")
+        # The coordinator allows a minute beyond a command's expiry (`authority.EXPIRY_SLACK_S`).
+        return Unreachable(f"{why}\nwhat was asked may still be done within a minute")
+
+
+def _settle(asked: _Asked, response: OperatorResponse) -> None:
+    if not response.ok:
+        _fail(asked, NotDone(response.message, response.data, response.code))
+    elif asked.answer.set_running_or_notify_cancel():
+        asked.answer.set_result(response.data)
+
+
+def _fail(asked: _Asked, error: FleetError) -> None:
+    # Whoever asked may have gone meanwhile, and cancelled: that must not end this thread.
+    if asked.answer.set_running_or_notify_cancel():
+        asked.answer.set_exception(error)

@@ -1,0 +1,256 @@
+"""Operators' requests: each is looked at, carried out by its handler, and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now, rfc3339
+from broker.protocol.broker_load import strain
+from broker.protocol.messages import (
+    Ask,
+    AskAttempts,
+    AskCancel,
+    AskCurves,
+    AskDrain,
+    AskEach,
+    AskEvents,
+    AskFetch,
+    AskForget,
+    AskIdentity,
+    AskList,
+    AskLogs,
+    AskPause,
+    AskPlan,
+    AskReload,
+    AskRequeue,
+    AskResume,
+    AskRun,
+    AskShow,
+    AskSnooze,
+    AskStatus,
+    AskTrainers,
+    AskWhy,
+    AskWorkers,
+    BrokerLoad,
+    Command,
+    OperatorRequest,
+    OperatorResponse,
+    Wire,
+)
+from broker.protocol.topics import user_of
+from coordinator.core import authority, downloads, filing, plan_changes
+from coordinator.core.authority import Data, RequestRefused, given
+from coordinator.core.commands import (
+    certificate_commands,
+    host_commands,
+    host_list,
+    job_commands,
+    prospects,
+)
+from coordinator.core.effects import (
+    AnswerWithAttempts,
+    AnswerWithCurves,
+    AnswerWithLog,
+    AnswerWithStory,
+    ReadManifest,
+)
+from coordinator.core.state import Answer, World
+from coordinator.jobs.records import AttemptFilter, StoryFilter
+from coordinator.jobs.states import JobState
+
+
+def on_request(
+    world: World, client: str, ask: OperatorRequest, payload: bytes, now: Now
+) -> None:  # fmt: skip
+    """Answer a request. A command that was answered before is answered alike, not done twice.
+
+    `payload` is the request as it came, which a signature is for.
+    """
+    if isinstance(ask, Command) and not authority.is_welcome(world, client, ask, payload, now):
+        return
+    key = authority.key_of(client, ask)
+    if (earlier := world.answers.get(key)) is not None:
+        if earlier.response is not None:
+            authority.answer(world, client, earlier.response, now)
+        return  # else its answer is on the way
+    if isinstance(ask, Command):
+        if authority.is_new(world, client, ask, now):
+            carry_out(world, client, ask, now)
+    elif (response := _response(world, client, ask, now)) is not None:
+        authority.reply(world, client, response)
+
+
+def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
+    """Do what a command asks for; whether it may, the caller has looked. Record it, and answer."""
+    response = _response(world, client, ask, now)
+    if response is None:
+        world.answers[authority.key_of(client, ask)] = Answer(None, now.wall_s)
+    else:
+        what = _outcome(client, ask, response.data, now) if response.ok else ""
+        authority.settle(world, client, ask, response, now, what)
+
+
+def _response(world: World, client: str, ask: Ask, now: Now) -> OperatorResponse | None:
+    """Return the answer of the request's handler; none: it follows."""
+    try:
+        data = _HANDLERS[type(ask)](world, client, ask, now)
+    except RequestRefused as refused:
+        return refused.response(ask.id)
+    return None if data is None else given(ask.id, data)
+
+
+def on_reloaded(
+    world: World, client: str, response: OperatorResponse, now: Now, what: str
+) -> None:  # fmt: skip
+    """Answer a reload that was asked for, once; `what` came of it."""
+    ask = AskReload(id=response.id)
+    known = world.answers.get(authority.key_of(client, ask))
+    if known is None or known.response is None:
+        authority.settle(world, client, ask, response, now, what)
+
+
+def _outcome(client: str, ask: Command, data: Any, now: Now) -> str:
+    """Say in words what an answer holds beyond what was asked for."""
+    match ask:
+        case AskIdentity():
+            return certificate_commands.what_came(user_of(client), ask, data["jobs"], now)
+        case AskRun():
+            return plan_changes.outcome(data)
+        case AskEach():
+            return job_commands.each_in_words(data)
+        case _:
+            return host_commands.outcome(data)
+
+
+def _on_status(world: World, _client: str, _ask: AskStatus, now: Now) -> Data:
+    counts = world.book.counts()
+    pending = prospects.chances(world, now) if counts["pending"] else prospects.Chances()
+    return {
+        "jobs": dict(counts),
+        "orphaned": counts["pending"] - world.book.planned()[JobState.PENDING],
+        "hosts": host_counts(world),
+        "coordinator": {
+            "host": world.settings.machine,
+            "version": world.settings.version,
+            "started_at": world.settings.started_at,
+            "now": now.text(),
+            "plan": world.plan_name(),
+            "manifest": world.settings.manifest,
+            "manifest_fault": world.manifest_fault,
+            "manifest_changed": world.manifest_changed,
+            "session": world.session,
+            "disk_fault": filing.fault(world, now),
+        },
+        "broker": {
+            "address": world.settings.broker,
+            "refused": _counts(world.broker_refused),
+            "load": _load(world.broker_load),
+        },
+        "active": counts["claimed"] + counts["running"],
+        "runnable": 0 if world.fleet.paused else pending.runnable,
+        **prospects.told(world, pending, now),
+        "starting": sum(one.online and not one.has_joined() for one in world.hosts.values()),
+        "dropped": dict(world.dropped),
+        "refused": dict(world.refused),
+        "signed": world.settings.operator_key is not None,
+        "paused": world.fleet.why_paused(),
+        "restrained": host_commands.restrained(world),
+        "away": job_commands.jobs_away(world, now),
+    }
+
+
+def _counts(counts: dict[str, int] | None) -> JsonValue:
+    return None if counts is None else {**counts}
+
+
+def _load(load: BrokerLoad | None) -> JsonValue:
+    if load is None:
+        return None
+    found = strain(load)
+    said = None if found is None else f"{found.what}; {found.remedy}"
+    return {**load.model_dump(exclude={"v"}), "strain": said}
+
+
+def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> Data | None:
+    job = job_commands.find(world, ask.job)
+    name, others = job.spec.name, job_commands.others(world, job)
+    world.do(AnswerWithLog(client, ask.id, job.job_id, name, job.attempt, ask.lines, others))
+    return None
+
+
+def _on_curves(world: World, client: str, ask: AskCurves, _now: Now) -> None:
+    known = tuple(job_id for job_id in ask.jobs if world.book.get(job_id) is not None)
+    world.do(AnswerWithCurves(client, ask.id, known))
+
+
+def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Data | None:
+    if world.settings.manifest is None:
+        message = "the coordinator was started without --manifest; there is nothing to reload"
+        raise RequestRefused(message)
+    world.do(ReadManifest(client, ask.id))
+    return None
+
+
+def _on_events(world: World, client: str, ask: AskEvents, _now: Now) -> Data | None:
+    job = None if ask.job is None else job_commands.find(world, ask.job)
+    wanted = StoryFilter(
+        since=None if ask.since is None else rfc3339(ask.since),
+        job_id=None if job is None else job.job_id,
+        host=ask.host,
+        who=ask.who,
+        after=ask.after,
+        limit=ask.limit,
+    )
+    world.do(AnswerWithStory(client, ask.id, wanted))
+    return None
+
+
+def _on_attempts(world: World, client: str, ask: AskAttempts, _now: Now) -> None:
+    since = None if ask.since is None else rfc3339(ask.since)
+    wanted = AttemptFilter(since, ask.before, ask.ends, ask.limit, ask.after)
+    world.do(AnswerWithAttempts(client, ask.id, wanted))
+
+
+def _on_trainers(world: World, _client: str, _ask: AskTrainers, _now: Now) -> Data:
+    return {"trainers": {**plan_changes.told_trainers(world)}}
+
+
+def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> Data | None:
+    job = job_commands.find(world, ask.job)
+    return downloads.on_fetch(world, client, ask, job, now)
+
+
+def host_counts(world: World) -> dict[str, JsonValue]:
+    """Return how many hosts are online and offline."""
+    online = sum(host.online for host in world.hosts.values())
+    return {"online": online, "offline": len(world.hosts) - online}
+
+
+_HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], Data | None]]] = {
+    AskStatus: _on_status,
+    AskList: job_commands.on_list,
+    AskShow: job_commands.on_show,
+    AskWhy: job_commands.on_why,
+    AskLogs: _on_logs,
+    AskCurves: _on_curves,
+    AskWorkers: host_list.on_workers,
+    AskCancel: job_commands.on_cancel,
+    AskRequeue: job_commands.on_requeue,
+    AskDrain: host_commands.on_drain,
+    AskResume: host_commands.on_resume,
+    AskSnooze: host_commands.on_snooze,
+    AskPause: host_commands.on_pause,
+    AskForget: host_commands.on_forget,
+    AskRun: plan_changes.on_run,
+    AskEach: job_commands.on_each,
+    AskReload: _on_reload,
+    AskEvents: _on_events,
+    AskPlan: prospects.on_plan,
+    AskAttempts: _on_attempts,
+    AskTrainers: _on_trainers,
+    AskFetch: _on_fetch,
+    AskIdentity: certificate_commands.on_told,
+}

@@ -1,0 +1,285 @@
+"""Performs the core's effects: on the ledger, the store, the logs and the broker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from broker.clock import Now, Randomness, rfc3339
+from broker.errors import StorageError
+from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing, Publish
+from broker.protocol.messages import OperatorResponse, encode
+from broker.protocol.topics import Topics
+from broker.system.files import RealDisk
+from coordinator.core.authority import RequestRefused
+from coordinator.core.effects import (
+    AppendIndex,
+    AppendLog,
+    ArtifactLost,
+    BundleRefused,
+    Collect,
+    Collected,
+    DropPart,
+    Effect,
+    FileBundles,
+    FindResults,
+    FinishPart,
+    KeepPoint,
+    LeavePart,
+    ManifestRead,
+    ManifestRefused,
+    OpenPart,
+    PartStored,
+    ReadManifest,
+    ResultsFound,
+    SendChunk,
+    ShellEvent,
+    StoreBundle,
+    Tell,
+    VerifyStored,
+    Warn,
+    WriteChunk,
+)
+from coordinator.core.reactor import Core
+from coordinator.core.state import MAX_ANSWERS
+from coordinator.jobs.aging import Aging
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.plan_entries import Plan
+from coordinator.ledger.ledger import Ledger
+from coordinator.manifest.problems import ManifestError
+from coordinator.service.lookups import Lookups, Question, asked_by
+from coordinator.store.index_rows import ended
+from coordinator.store.joblog import JobLogs
+from coordinator.store.store import PARTS_KEPT_S, Store
+from coordinator.store.writer import Intake
+
+log = logging.getLogger("fleet.coordinator")
+
+DAY_S: Final = 86_400.0
+
+Event = Connected | Disconnected | Incoming | ShellEvent
+Schemas = Mapping[str, Mapping[str, JsonValue]]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a shell may do to the outside.
+
+    `publish` hands messages to the link; `put` brings an event to the next turn. `background` runs
+    a slow function elsewhere, `writing` one after the other on the thread of part files, `reading`
+    on the thread that reads the manifest. `read_plan` returns the plan, none without a manifest,
+    given the known trainers' schemas; it raises `ManifestError`. `tell` tells the service manager.
+    """
+
+    topics: Topics
+    disk: RealDisk
+    rng: Randomness
+    new_id: Callable[[], str]
+    publish: Publish
+    put: Callable[[Event], object]
+    background: Callable[[Callable[[], None]], object]
+    writing: Callable[[Callable[[], None]], object]
+    read_plan: Callable[[Schemas], Plan | None]
+    tell: Callable[[str], object] = lambda _: None
+    reading: Callable[[Callable[[], None]], object] = lambda read: read()
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """For how long things are kept that nothing rests on any more; results: `CoreSettings`."""
+
+    events_s: float = 90 * DAY_S
+    events_per_job: int = 200
+    turned_away: int = 10_000  # commands of those who may not give any
+    parts_s: float = PARTS_KEPT_S
+
+
+class Performer:
+    """Performs effects; what comes of the slow ones is put into the next turn."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        ledger: Ledger,
+        store: Store,
+        logs: JobLogs,
+        now: Now,
+        retention: Retention,
+        keep_results_s: float,
+    ) -> None:
+        """Results that were set aside are kept for `keep_results_s`."""
+        self._around = around
+        self._ledger = ledger
+        self._store = store
+        self._logs = logs
+        self._retention = retention
+        self._keep_results_s = keep_results_s
+        self._aging = Aging(now)
+        self._intake = Intake(store, around.put, around.writing, around.background)
+        self._lookups = Lookups(ledger, store, logs, around.disk, keep_results_s)
+        self._looking: set[str] = set()  # for artifacts in the store
+
+    def perform(self, effects: Sequence[Effect], core: Core, now: Now) -> None:
+        """Publish all messages at once, then do the rest: `World.take_out` says why."""
+        messages = [effect for effect in effects if isinstance(effect, Outgoing)]
+        if messages:
+            self._around.publish(*messages)
+        for effect in effects:
+            self._perform(effect, core, now)
+
+    def leave_parts(self) -> None:
+        """Leave every part file as it is; the core begins again from the ledger."""
+        self._intake.do(None)
+
+    def close(self) -> None:
+        """Leave every part file as it is, for a later go."""
+        self._intake.close()
+
+    def _perform(self, effect: Effect, core: Core, now: Now) -> None:
+        match effect:
+            case Outgoing():
+                pass  # it is said already
+            case WriteChunk() | OpenPart() | FinishPart() | DropPart() | LeavePart():
+                self._intake.do(effect)
+            case StoreBundle():
+                self._intake.store(effect)
+            case FileBundles(artifact_ids):
+                self._file_bundles(artifact_ids)
+            case AppendIndex(row):
+                self._append_index(row)
+            case VerifyStored(artifact_id):
+                self._look_for(artifact_id)
+            case AppendLog() | KeepPoint():
+                self._keep_word(effect)
+            case SendChunk():
+                self._send_chunk(effect)
+            case ReadManifest(client, request_id):
+                schemas = core.known_trainers()
+                self._around.reading(partial(self._reload, client, request_id, schemas))
+            case Collect(unreferenced, unfiled):
+                self._collect(unreferenced, unfiled, now)
+            case Tell() | Warn():
+                self._log(effect)
+            case _:
+                self._answer(effect)
+
+    def _keep_word(self, effect: AppendLog | KeepPoint) -> None:
+        if isinstance(effect, AppendLog):
+            self._logs.append(effect.job_id, effect.said, effect.at_s)
+        else:
+            self._logs.curves.add(effect.job_id, effect.told)
+
+    def _log(self, effect: Tell | Warn) -> None:
+        if isinstance(effect, Warn):
+            log.warning("%s", effect.text)
+        else:
+            log.info("%s", effect.text)
+            self._around.tell(effect.text)
+
+    def _answer(self, effect: Question) -> None:
+        """Look up what is asked for; where that cannot be read, say so, and go on."""
+        client, request_id = asked_by(effect)
+        try:
+            if isinstance(effect, FindResults):
+                found = self._lookups.results(effect.job_id, effect.held)
+                self._around.put(ResultsFound(effect, tuple(found)))
+                return
+            response = OperatorResponse(id=request_id, ok=True, data=self._lookups.data(effect))
+        except StorageError as error:
+            log.error("%s", error)
+            response = RequestRefused(str(error)).response(request_id)
+        topic = self._around.topics.operator_response(client)
+        self._around.publish(Outgoing(topic, encode(response)))
+
+    def _look_for(self, artifact_id: str) -> None:
+        # A report is repeated until it is answered: while a disk hangs one look waits for it.
+        if artifact_id not in self._looking:
+            self._looking.add(artifact_id)
+            self._around.background(partial(self._verify, artifact_id))
+
+    def _verify(self, artifact_id: str) -> None:
+        try:
+            size_bytes = self._store.verify(artifact_id)
+        finally:
+            self._looking.discard(artifact_id)
+        if size_bytes is None:
+            self._around.put(ArtifactLost(artifact_id))
+        else:
+            self._around.put(PartStored(artifact_id, size_bytes))
+
+    def _file_bundles(self, artifact_ids: Sequence[str]) -> None:
+        for artifact_id in artifact_ids:
+            try:
+                kept = self._ledger.bundle(artifact_id)
+            except StorageError as error:
+                log.error("%s", error)
+                self._around.put(BundleRefused(artifact_id))
+                continue
+            if kept is not None:
+                self._intake.store(StoreBundle(artifact_id, kept.data, kept.model, kept.mode))
+
+    def keep_index(self, jobs: Iterable[Job]) -> None:
+        """Drop the index's rows that the ledger does not know; the core appends those it lacks."""
+        try:
+            self._store.index.keep(ended(jobs))
+        except StorageError as error:
+            log.error("%s", error)
+
+    def _append_index(self, row: dict[str, Any]) -> None:
+        try:
+            self._store.index.append(row)
+        except StorageError as error:
+            log.error("%s", error)
+
+    def _send_chunk(self, effect: SendChunk) -> None:
+        try:
+            data = self._lookups.piece(effect)
+        except StorageError as error:
+            log.error("%s", error)
+            return  # it is asked for again
+        if data is None:
+            self._around.put(ArtifactLost(effect.artifact_id))
+        else:
+            self._around.publish(Outgoing(effect.topic, data, 0))
+
+    def _collect(self, unreferenced: Sequence[str], unfiled: frozenset[str], now: Now) -> None:
+        keep, wall_s = self._retention, self._aging.look(now)
+        results_s = self._keep_results_s
+        lately = rfc3339(max(0.0, wall_s - results_s))
+        events = parts = 0
+        try:
+            # Files first: on a full disk the ledger takes nothing before there is room.
+            parts = self._store.collect_parts(keep.parts_s, wall_s)
+            self._store.collect_artifacts(
+                unreferenced, unfiled, results_s, wall_s,
+                # A result is kept so long from the requeue, however old it was by then.
+                spared=lambda: self._ledger.set_aside_since(lately),
+            )  # fmt: skip
+            older_than = rfc3339(wall_s - keep.events_s)
+            events = self._ledger.prune_events(keep.events_per_job, older_than)
+            events += self._ledger.prune_actions(older_than, MAX_ANSWERS, keep.turned_away)
+        except StorageError as error:
+            log.error("%s; old things are deleted another time", error)
+        sizes = ((one, self._store.size_bytes(one)) for one in unreferenced)
+        kept = {one: size_bytes for one, size_bytes in sizes if size_bytes is not None}
+        gone = len(unreferenced) - len(kept)
+        if events or parts or gone:
+            log.info("deleted %d old events, %d parts, %d artifacts", events, parts, gone)
+        self._around.put(Collected(kept))
+
+    def _reload(self, client: str | None, request_id: str, schemas: Schemas) -> None:
+        try:
+            plan = self._around.read_plan(schemas)
+        except ManifestError as error:
+            log.error("%s\nthe manifest has errors; the running plan is unchanged", error)
+            self._around.put(ManifestRefused(error.problems, client, request_id))
+            return
+        if plan is None:
+            log.warning("asked to reload, but there is no manifest")
+        else:
+            self._around.put(ManifestRead(plan, client, request_id))

@@ -1,0 +1,356 @@
+"""A coordinator's connection and threads around a `Shell`.
+
+One thread decides: it drains the mailbox and gives the shell its turns. A second one writes part
+files, a third syncs and hashes them, a fourth reads the manifest again; none holds up the first.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from broker.client.access import Access
+from broker.client.link import Link, LinkSettings
+from broker.client.mailbox import Mailbox, feed
+from broker.clock import Now, Randomness
+from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.messages import Holder
+from broker.protocol.signing import OperatorKey
+from broker.protocol.topic_table import Role
+from broker.protocol.topics import Topics
+from broker.system.address import text_of
+from broker.system.files import FolderLock, RealDisk
+from broker.system.machine import boot_id, machine_id, machine_name, new_id, system_clock
+from broker.system.settings import BrokerSettings
+from broker.system.systemd import Notifier
+from broker.system.trainer_settings import OwnTrainer
+from coordinator import __version__
+from coordinator.core.effects import (
+    ManifestChanged,
+    ManifestRead,
+    ManifestRefused,
+    ReloadAsked,
+    Tick,
+)
+from coordinator.core.receipts import ledger_id
+from coordinator.core.state import CoreSettings
+from coordinator.ledger.ledger import Ledger
+from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.source import PlanFile
+from coordinator.service.continuity import open_ledger
+from coordinator.service.entrance import Entrance
+from coordinator.service.performer import DAY_S, Event, Retention, Surroundings
+from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
+from coordinator.service.shell import Shell
+from coordinator.service.state_files import HomeMemory, installation_id, load_key
+from coordinator.store.joblog import JobLogs
+from coordinator.store.store import Store
+
+if TYPE_CHECKING:
+    from coordinator.service.renewal import JournalReader, Renewals
+    from coordinator.service.scrape import Readings, Scrapes
+
+log = logging.getLogger("fleet.coordinator")
+
+BACKOFF_CAP_S: Final = 5.0  # it is one, no herd, and until it is back every verb waits for it
+
+
+class Service:
+    """Everything that one coordinator has open.
+
+    Raises `ConfigError` or `StorageError` when the state folder, the ledger or the manifest cannot
+    be used.
+    """
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        broker: BrokerSettings,
+        access: Access,
+        own: Mapping[str, OwnTrainer],
+        manager: Notifier,
+        home: HomeAssistantSettings,
+        *,
+        accept_ledger: bool = False,
+    ) -> None:
+        """Open the ledger and the store, read the manifest, prepare the link.
+
+        `access` is the way to the broker; `own` are the trainers of the configuration, known before
+        a host that has them has come; `manager` is who started this program. `accept_ledger` takes
+        the ledger as it is, see `open_ledger`.
+        """
+        self._home = home
+        self._memory = HomeMemory(settings.state)
+        self._settings = settings
+        self._manager = manager
+        self._reloading = False
+        self._stopping = False
+        self._own = own
+        self._plan_file = PlanFile(settings.manifest, settings.state)
+        topics = Topics(broker.topic_root)
+        rng = random.Random()  # noqa: S311 - jitter, no secret
+        self._lock = FolderLock(settings.state, "coordinator")
+        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="fleet-hasher")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="fleet-writer")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="fleet-reader")
+        self.mailbox: Mailbox[Event | Future[Readings]] = Mailbox()
+        self._connected = self._was_ready = False
+        self._scrapes = None if settings.metrics is None else self._open_scrapes(settings.metrics)
+        # Before the key of the receipts, which is a sign that there was a ledger.
+        make = Ledger if self._scrapes is None else self._scrapes.open_ledger
+        self._ledger = open_ledger(settings.state, make, accept=accept_ledger)
+        self._store = Store(settings.state, reserve_bytes=settings.reserve_bytes)
+        if self._scrapes is not None:
+            self._store.on_stored = self._scrapes.tally.on_stored
+        self._link = self._open_link(access, topics, rng)
+        now = system_clock()
+        core_settings = self._core_settings(
+            text_of(access.addresses), now.text(), broker.operator_key()
+        )
+        self._farewell = [] if home.enabled else self._memory.farewell(topics)
+        self._entrance = Entrance(
+            self._link,
+            topics,
+            Holder(
+                ledger=ledger_id(core_settings.receipt_key),
+                installation=installation_id(settings.state, machine_id(), new_id),
+                machine=core_settings.machine,
+                instance=core_settings.instance,
+            ),
+            topics.for_coordinator() + (topics.for_homeassistant() if home.enabled else ()),
+        )
+        self._renewals: Renewals | None = None
+        self._journal: JournalReader | None = None
+        if settings.ca is not None:
+            self._open_ca(settings.ca, topics)
+        self._shell = self._open_shell(core_settings, topics, rng, now)
+        self._shell.turn(self._first_plan(), now)
+        self._read_journal(now)
+
+    def _open_link(self, access: Access, topics: Topics, rng: Randomness) -> Link:
+        return Link(
+            LinkSettings(
+                access.addresses,
+                topics.client_id(Role.COORDINATOR),
+                topics.before_coordinator(),
+                backoff_cap_s=BACKOFF_CAP_S,
+                tls=access.tls,
+                mark=access.mark,
+                name=access.name,
+                if_twin="is another coordinator at this broker? stop one of them",
+            ),
+            feed(self.mailbox, topics),
+            will=self._will,
+            new_id=new_id,
+            rng=rng,
+        )
+
+    def _open_ca(self, folder: Path, topics: Topics) -> None:
+        # Not above: a coordinator that has no CA does without what it takes in memory.
+        from broker.pki.ca import Authority
+        from coordinator.service.renewal import JournalReader, Renewals
+
+        authority = Authority(folder)
+        self._journal = JournalReader(folder)
+        self._renewals = Renewals(
+            authority, topics, self._entrance.publish, self._hasher.submit, system_clock
+        )
+
+    def _open_shell(
+        self, core_settings: CoreSettings, topics: Topics, rng: Randomness, now: Now
+    ) -> Shell:
+        around = Surroundings(
+            topics=topics,
+            disk=RealDisk(),
+            rng=rng,
+            new_id=new_id,
+            publish=self._entrance.publish,
+            put=self.mailbox.put,
+            background=self._hasher.submit,
+            writing=self._writer.submit,
+            read_plan=self._plan_file.read,
+            tell=self._manager.status,
+            reading=self._reader.submit,
+        )
+        settings = self._settings
+        return Shell(
+            core_settings,
+            around,
+            self._ledger,
+            self._store,
+            JobLogs(settings.state / "logs", settings.max_log_bytes),
+            now,
+            Retention(events_s=settings.keep_events_days * DAY_S),
+            self._memory.face(topics, rng, commands=core_settings.home_commands)
+            if self._home.enabled
+            else None,
+        )
+
+    def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
+        """Serve until `Stop`; `ready` is called when it first does, `ending` when it is to end.
+
+        Raises `ConfigError` when another coordinator serves this fleet.
+        """
+        self._link.start()
+        if self._scrapes is not None:
+            self._scrapes.start()
+        # A broker that is not there yet is no reason to be started again: the loop runs, so ready.
+        self._manager.ready("connecting to the broker")
+        try:
+            while self._turn(ready):
+                self._manager.alive(system_clock().mono_s)
+        finally:
+            ending()
+            self._manager.stopping()
+            if self._scrapes is not None:
+                self._scrapes.stop()
+            self._hasher.shutdown(wait=False, cancel_futures=True)
+            self._reader.shutdown(wait=False, cancel_futures=True)
+            goodbye = self._shell.goodbye() if self._entrance.serves else None
+            self._link.stop([] if goodbye is None else [goodbye])
+            self._writer.shutdown(cancel_futures=True)
+            self._shell.close()
+            self._lock.release()
+            self._manager.close()
+
+    def stop(self) -> None:
+        """End after the present turn, whatever waits in the mailbox."""
+        self._stopping = True
+        self.mailbox.put(Tick())
+
+    def _turn(self, ready: Callable[[], None]) -> bool:
+        due_s = (
+            self._shell.next_deadline(),
+            self._entrance.next_deadline(),
+            None if self._journal is None else self._journal.due_s,
+        )
+        deadline_s = min((at_s for at_s in due_s if at_s is not None), default=None)
+        mono_s = system_clock().mono_s
+        timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
+        events: list[Event] = []
+        wait_s = self._manager.wait_s(timeout_s, mono_s)
+        taken = self.mailbox.take(wait_s)
+        if self._stopping:
+            return False
+        mono_s = system_clock().mono_s
+        for event in taken:
+            if isinstance(event, Future):
+                self._read_metrics(event)
+                continue
+            if isinstance(event, Connected | Disconnected | Incoming) and not (
+                self._entrance.admits(event, mono_s)
+            ):
+                continue
+            if isinstance(event, Connected):
+                self._on_connected(ready)
+            self._tell_manager(event)
+            if isinstance(event, Incoming) and self._renewals is not None:
+                self._renewals.put(event)
+            events.append(event)
+        now = system_clock()
+        self._entrance.passes(now.mono_s)
+        # First, so that whoever asks for the plan is told.
+        how = self._plan_file.news(now.mono_s)
+        self._shell.turn(events if how is None else [ManifestChanged(how), *events], now)
+        self._read_journal(now)
+        if any(isinstance(event, ManifestRead | ManifestRefused) for event in events):
+            self._on_manifest_read()
+        return True
+
+    def _on_connected(self, ready: Callable[[], None]) -> None:
+        if not self._was_ready:
+            self._was_ready = True
+            ready()
+        if self._farewell and self._entrance.publish(*self._farewell):
+            self._farewell = []
+            self._memory.keep(b"")
+
+    def _read_metrics(self, answer: Future[Readings]) -> None:
+        from coordinator.faces.metrics import Inbox, read
+
+        if self._scrapes is not None:
+            world, tally = self._shell.core.world, self._scrapes.tally
+            inbox = Inbox(self.mailbox.unread(), self.mailbox.dropped(), self._connected)
+            answer.set_result(read(world, tally, inbox, system_clock()))
+
+    def _on_manifest_read(self) -> None:
+        """The turn that took it is over."""
+        self._plan_file.was_read()
+        if self._reloading:
+            self._reloading = False
+            self._manager.ready()
+
+    def _read_journal(self, now: Now) -> None:
+        news = None if self._journal is None else self._journal.news(now.mono_s)
+        if news is not None:
+            self._shell.turn([news], now)
+
+    def _tell_manager(self, event: Event) -> None:
+        match event:
+            case Connected():
+                self._connected = True
+                self._manager.status("connected to the broker")
+            case Disconnected():
+                self._connected = False
+                self._manager.status(f"not connected: {event.why}")
+            case ReloadAsked():
+                # What it reads comes by the mailbox: the turn that takes it ends it.
+                self._reloading = self._settings.manifest is not None
+                if self._reloading:
+                    self._manager.reloading(system_clock().mono_s)
+            case ManifestRefused():
+                self._manager.status("the manifest has errors; the running plan is unchanged")
+
+    def _open_scrapes(self, address: str) -> Scrapes:
+        # Not above: most coordinators have no metrics.
+        from coordinator.service.scrape import Scrapes, parse_address
+
+        where = parse_address(address, plain=self._settings.metrics_plain)
+        scrapes = Scrapes(where, self.mailbox.put)
+        log.info("metrics are at http://%s/metrics", address)
+        return scrapes
+
+    def _will(self, session: str) -> Outgoing:
+        return self._shell.will(session)
+
+    def _core_settings(
+        self, address: str, started_at: str, operator_key: OperatorKey | None
+    ) -> CoreSettings:
+        settings = self._settings
+        return CoreSettings(
+            instance=new_id(),
+            boot_id=boot_id(),
+            machine=machine_name(),
+            version=__version__,
+            started_at=started_at,
+            manifest=None if settings.manifest is None else str(settings.manifest.absolute()),
+            broker=address,
+            stale_after_s=settings.stale_after_s,
+            max_attempts=settings.max_attempts,
+            claim_timeout_s=settings.claim_timeout_s,
+            host_timeout_s=settings.host_timeout_s,
+            sleep_grace_s=settings.sleep_grace_s,
+            prefer_cuda_grace_s=settings.prefer_cuda_grace_s,
+            window_bytes=settings.window_bytes,
+            operator_key=operator_key,
+            receipt_key=load_key(settings.state),
+            request_window_s=settings.request_window_s,
+            keep_results_s=settings.keep_unreferenced_days * DAY_S,
+            trainers=builtin_trainers()
+            | {name: trainer.hyper_schema for name, trainer in self._own.items()},
+            home_commands=self._home.enabled
+            and (operator_key is None or self._home.unsigned_commands),
+        )
+
+    def _first_plan(self) -> list[Event]:
+        """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
+        core = self._shell.core
+        plan, problems = self._plan_file.first(
+            core.known_trainers(), may_fall_back=len(core.world.book) > 0
+        )
+        events: list[Event] = [] if plan is None else [ManifestRead(plan)]
+        return [*events, ManifestRefused(problems)] if problems else events

@@ -1,0 +1,208 @@
+"""The table of hosts, or of jobs: Textual's `DataTable`, whose rows are drawn when in sight.
+
+The selection stays with its row, however the rows move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.widgets import DataTable
+
+from coordinator.top.layout import PLAIN, Cell, Column, fit, gap, padded
+
+HOSTS: Final = "hosts"
+JOBS: Final = "jobs"
+ABOVE: Final = 2  # lines above the rows: what it is, and the titles of the columns
+FEW: Final = 100  # rows that are removed one by one
+_COLUMN: Final = "row"
+
+
+class Line(Protocol):
+    """What a row has to have."""
+
+    @property
+    def key(self) -> str:
+        """What it is known by."""
+
+    @property
+    def remark(self) -> Cell | None:
+        """What stands in place of the columns that may be left out; none: they are shown."""
+
+
+L = TypeVar("L", bound=Line)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[L]):
+    """What a table shows.
+
+    `noun` is what its rows are called, `orders` are the ways to sort them by name, `kinds` the
+    states to filter them by; `is_of` and `bears` tell whether a row is of a state, or bears a text.
+    """
+
+    noun: str
+    columns: Sequence[Column[L]]
+    orders: Mapping[str, Callable[[L], Any]]
+    kinds: Sequence[str]
+    is_of: Callable[[L, str], bool]
+    bears: Callable[[L, str], bool]
+
+
+class FleetTable(DataTable[Any], Generic[L]):
+    """Rows of one kind. Each is one cell, so that a remark may take the place of columns."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"fleet--{name}" for name in ("good", "busy", "warn", "bad", "dim")
+    }
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "app.show", "Show"),
+        Binding("k", "cursor_up", "Up", show=False),
+        Binding("j", "cursor_down", "Down", show=False),
+        Binding("home,g", "scroll_top", "First", show=False),
+        Binding("end,G", "scroll_bottom", "Last", show=False),
+    ]
+
+    def __init__(self, kind: Kind[L], **options: Any) -> None:
+        """Begin empty."""
+        super().__init__(
+            cursor_type="row", header_height=ABOVE, cell_padding=0, **options
+        )  # fmt: skip
+        self._of = kind
+        self._all: Sequence[L] = ()
+        self._key = ""  # of the row that was chosen; none: the first one is as good as any
+        self._fitted: list[tuple[Column[L], int]] = []
+        self.shown: Sequence[L] = ()
+        self.order = next(iter(kind.orders))
+        self.kind = kind.kinds[0]
+        self.text = ""
+
+    @property
+    def selected(self) -> L | None:
+        """The row that keys act on, if there is any."""
+        return self.shown[self.cursor_row] if self.cursor_row < len(self.shown) else None
+
+    def show(self, rows: Sequence[L]) -> None:
+        """Take how things are now."""
+        self._all = rows
+        self._sort_out()
+
+    def next_kind(self) -> None:
+        """Show the rows of the next state alone."""
+        self.kind = _after(self._of.kinds, self.kind)
+        self._sort_out()
+
+    def next_order(self) -> None:
+        """Sort by the next way there is."""
+        self.order = _after(list(self._of.orders), self.order)
+        self._sort_out()
+
+    def look_for(self, text: str) -> None:
+        """Show the rows alone that bear a text; an empty one: all."""
+        self.text = text.strip().lower()
+        self._sort_out()
+
+    def title(self) -> str:
+        """Say what is shown, of how many, and how."""
+        parts = [f"{self._of.noun.capitalize()} {len(self.shown)}"]
+        if len(self.shown) != len(self._all):
+            parts[0] += f" of {len(self._all)}"
+        if self.kind != self._of.kinds[0]:
+            parts.append(f"only {self.kind}")
+        if self.text:
+            parts.append(f"with “{self.text}”")
+        return " · ".join([*parts, f"by {self.order}"])
+
+    def on_resize(self, _event: events.Resize) -> None:
+        """Give the columns the room that there is."""
+        self.clear(columns=True)
+        self._fill()
+
+    def row_text(self, index: int) -> Text:
+        """Return a row as it is drawn."""
+        if index >= len(self.shown):
+            return Text()
+        row = self.shown[index]
+        cells = [
+            column.cell(row, width)
+            for column, width in self._fitted
+            if row.remark is None or not column.left_out
+        ]
+        return self._joined(cells if row.remark is None else [*cells, row.remark])
+
+    def _sort_out(self) -> None:
+        before = self.selected
+        if before is not None and (self.cursor_row or self._key):
+            self._key = before.key
+        text, kind = self.text, self.kind
+        found = [
+            row
+            for row in self._all
+            if self._of.is_of(row, kind) and (not text or self._of.bears(row, text))
+        ]
+        self.shown = sorted(found, key=self._of.orders[self.order])
+        self._fill()
+
+    def _fill(self) -> None:
+        """Have as many rows as are shown, with the cursor at the chosen one, and draw them."""
+        window = self.scrollable_content_region.width
+        if not window:
+            return
+        self._fitted = fit(self._of.columns, window)
+        cursor, count = self.cursor_row, len(self.shown)
+        places = (index for index, row in enumerate(self.shown) if row.key == self._key)
+        cursor = next(places, max(0, min(cursor, count - 1)))
+        if not self.columns:
+            self.add_column("", width=window, key=_COLUMN)
+        if self.row_count > count + FEW:
+            self.clear()
+        while self.row_count > count:
+            self.remove_row(str(self.row_count - 1))
+        for index in range(self.row_count, count):
+            self.add_row(_Row(self, index, window), key=str(index))
+        titles = self._joined([(column.title, PLAIN) for column, _ in self._fitted])
+        name = Text(padded(self.title(), window), "bold")
+        (column,) = self.columns.values()
+        column.label = Text("\n").join([name, titles])
+        self.move_cursor(row=cursor, animate=False)
+        self.notify_style_update()
+
+    def _joined(self, cells: Sequence[Cell]) -> Text:
+        between = " " * gap(self.scrollable_content_region.width)
+        line = Text(no_wrap=True)
+        last = len(self._fitted) - 1
+        for index, ((column, width), (text, style)) in enumerate(zip(self._fitted, cells)):
+            room = width
+            if index == len(cells) - 1 and index < last:  # a remark has the room of what follows
+                room = sum(each for _, each in self._fitted[index:]) + len(between) * (last - index)
+            is_right = column.right and room == width
+            shown = padded(text, room, right=is_right)
+            rich = self.get_component_rich_style(f"fleet--{style}", partial=True) if style else ""
+            line.append(between * (index > 0)).append(shown, rich)
+        return line
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The row at a place of a table, made when it is drawn."""
+
+    table: FleetTable[Any]
+    index: int
+    width: int
+
+    def __rich_measure__(self, _console: Console, _options: ConsoleOptions) -> Measurement:
+        return Measurement(self.width, self.width)
+
+    def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
+        yield self.table.row_text(self.index)
+
+
+def _after(names: Sequence[str], name: str) -> str:
+    return names[(names.index(name) + 1) % len(names)]

@@ -1,0 +1,195 @@
+"""A trainer's output: numbered, sent again when nobody has heard it, and a hole is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.core.effects import BundleMade, TrainerLine
+from broker.errors import BadMessage
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.loglines import LogLines, decode_lines, encode_lines, missing
+from broker.protocol.topic_table import Kind
+from broker.system.files import RealDisk
+from coordinator.cli.logs import Follower
+from coordinator.core.effects import AppendLog
+from coordinator.store.joblog import JobLogs
+from tests.harness.agent import HEX, JOB, Agent
+from tests.harness.coordinator import Fleet, spec
+
+
+def coordinator(agent: Agent, state: str, session: str, *, retained: bool = False) -> None:
+    """What the agent hears of the coordinator."""
+    status = m.Status.model_validate(
+        {"state": state, "reason": "birth" if state == "online" else "lost", "session": session,
+         "instance": "c", "boot_id": "b"}
+    )  # fmt: skip
+    topic = agent.topics.coordinator_status()
+    agent.handle(Incoming(topic, m.encode(status), retained=retained))
+
+
+def heard(agent: Agent) -> list[LogLines]:
+    """Take what was said of the trainer's output."""
+    found = [decode_lines(said) for topic, said in agent.sent if topic.kind is Kind.LOG]
+    agent.sent.clear()
+    return found
+
+
+def running() -> Agent:
+    """An agent that a coordinator listens to, with a trainer."""
+    agent = Agent()
+    coordinator(agent, "online", "c1", retained=True)
+    agent.runs()
+    agent.handle(TrainerLine(JOB, 1, "one"))
+    assert heard(agent) == [LogLines(1, 1, ("one",))]
+    return agent
+
+
+def test_what_is_put_out_without_a_broker_is_sent_when_there_is_one() -> None:
+    """In one message, once, and before what comes next."""
+    agent = running()
+    agent.handle(Disconnected("gone"))
+    for word in ("two", "three"):
+        agent.handle(TrainerLine(JOB, 1, word))
+    assert heard(agent) == []
+    agent.handle(Connected("s2"))
+    assert heard(agent) == [], "nobody listens yet"
+    coordinator(agent, "online", "c1", retained=True)
+    agent.handle(TrainerLine(JOB, 1, "four"))
+    assert heard(agent) == [LogLines(1, 2, ("two", "three")), LogLines(1, 4, ("four",))]
+    agent.handle(Disconnected("gone"))
+    agent.handle(Connected("s3"))
+    coordinator(agent, "online", "c1", retained=True)
+    assert heard(agent) == []
+
+
+def test_what_is_put_out_without_a_coordinator_is_sent_when_one_comes() -> None:
+    """Whoever follows it has it at once; what a new coordinator lacks comes before what is new."""
+    agent = running()
+    coordinator(agent, "offline", "older")
+    agent.handle(TrainerLine(JOB, 1, "two"))
+    coordinator(agent, "offline", "c1")
+    agent.handle(TrainerLine(JOB, 1, "three"))
+    assert heard(agent) == [LogLines(1, 2, ("two",)), LogLines(1, 3, ("three",))]
+    coordinator(agent, "online", "c2")
+    agent.handle(TrainerLine(JOB, 1, "four"))
+    assert heard(agent) == []
+    agent.passes(1)
+    assert heard(agent) == [LogLines(1, 3, ("three", "four"))]
+
+
+def test_the_output_of_an_attempt_that_has_ended_meanwhile_comes_before_its_report() -> None:
+    """Of a long one the last 16 KiB; the numbers say what is missing."""
+    agent = running()
+    agent.handle(Disconnected("gone"))
+    for number in range(2, 1000):
+        agent.handle(TrainerLine(JOB, 1, f"{number:0100}"))
+        agent.passes(0.1)
+    agent.ends(0, 1, '{"event":"result","metrics":{"auroc":0.9},"files":[]}')
+    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    agent.sent.clear()
+    agent.handle(Connected("s2"))
+    coordinator(agent, "online", "c2")
+    agent.sent.clear()
+    agent.passes(1)
+    kinds = [topic.kind for topic, _ in agent.sent]
+    assert kinds.index(Kind.LOG) < kinds.index(Kind.RESPONSE)
+    (said,) = heard(agent)
+    assert (said.number, len(said.lines)) == (838, 163), "1,000 lines"
+    assert (said.lines[0], said.lines[-1]) == (f"{838:0100}", "done")
+
+
+def test_a_log_says_where_lines_are_missing(tmp_path: Path) -> None:
+    """What comes twice or late is put in its place; another attempt's are another log."""
+    logs = JobLogs(tmp_path, 10_000)
+    for number, *lines in ((3, "c"), (4, "d"), (8, "h"), (4, "d", "e"), (9, "i 9")):
+        logs.append(JOB, LogLines(1, int(number), tuple(map(str, lines))), 1e9 + int(number))
+    tail = logs.tail(JOB, 1, 100)
+    assert tail.lines == [missing(2), "c", "d", "e", missing(2), "h", "i 9"]
+    assert tail.times == [None, *(1e9 + n for n in (3, 4, 4)), None, 1e9 + 8, 1e9 + 9]
+    assert (tail.last, tail.truncated) == (9, False)
+    assert logs.tail(JOB, 1, 2).lines == ["h", "i 9"]
+    assert logs.tail(JOB, 1, 2).truncated
+    assert logs.tail(JOB, 2, 100).last == 0
+
+
+def test_a_log_that_was_let_go_at_its_beginning_is_not_a_hole(tmp_path: Path) -> None:
+    """It says that there was more."""
+    logs = JobLogs(tmp_path, 1000)
+    for number in range(1, 500):
+        logs.append(JOB, LogLines(1, number, (f"line {number}",)), 1e9)
+    tail = logs.tail(JOB, 1, 1000)
+    assert tail.truncated
+    assert not any("missing" in line for line in tail.lines)
+    assert tail.lines[-1] == "line 499"
+
+
+class FullWhenHalved(RealDisk):
+    """A disk that becomes full as the log's first half is let go."""
+
+    def open(self, path: Path, mode: str) -> Any:
+        """See `Disk`."""
+        file = super().open(path, mode)
+        if mode != "wb":
+            return file
+        file.close()  # it is there, and empty
+        return super().open(Path("/dev/full"), mode)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
+def test_a_disk_that_is_full_when_a_log_is_halved_costs_no_line(tmp_path: Path) -> None:
+    """The rest is written beside the log, and takes its place only when it is whole."""
+    logs = JobLogs(tmp_path, 1000, FullWhenHalved())
+    for number in range(1, 101):
+        logs.append(JOB, LogLines(1, number, (f"line {number}",)), 1e9)
+    assert logs.tail(JOB, 1, 1000).lines == [f"line {number}" for number in range(1, 101)]
+
+
+class Full(RealDisk):
+    """A disk without room for another line."""
+
+    def open(self, path: Path, mode: str) -> Any:
+        """See `Disk`."""
+        return super().open(Path("/dev/full"), mode)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
+def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
+    """Nobody is told."""
+    logs = JobLogs(tmp_path, 1000, Full())
+    logs.append(JOB, LogLines(1, 1, ("line",)), 1e9)
+
+
+def test_who_follows_sees_each_line_once_and_is_told_of_holes() -> None:
+    """Also of those at the beginning; and another attempt begins anew."""
+    follower = Follower(JOB, 1, 2)
+    said = [(1, 2, ["b"]), (1, 3, ["c"]), (1, 5, ["e"]), (1, 4, ["d", "e", "f"]), (2, 2, ["B"])]
+    shown = [follower.news(encode_lines(a, n, [one.encode() for one in t])) for a, n, t in said]
+    assert shown == [[], ["c"], [missing(1), "e"], ["f"], [missing(1), "B"]]
+    assert follower.news(b"1.7 old") == follower.news(b"no number") == []
+    assert missing(1) != missing(2)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"epoch 1", b"1. x", b"1.1", b"-1.1 x", b"1." + b"9" * 30]
+)
+def test_output_without_its_number_is_garbage(payload: bytes) -> None:
+    """M2."""
+    with pytest.raises(BadMessage):
+        decode_lines(payload)
+
+
+def test_only_the_newest_attempts_output_on_its_host_is_kept() -> None:
+    """Also what comes after its report, as what the agent has kept may do."""
+    fleet = Fleet(spec())
+    pi, attic = fleet.host().joins(), fleet.host("attic").joins()
+    job = fleet.job()
+    for host, attempt in ((pi.name, 1), (attic.name, 1), (pi.name, 2)):
+        said = encode_lines(attempt, 7, [f"{host} {attempt}".encode()])
+        fleet.handle(Incoming(fleet.topics.log(host, job.job_id), said))
+    assert fleet.took(AppendLog) == [
+        AppendLog(job.job_id, LogLines(1, 7, ("pi 1",)), fleet.now.wall_s)
+    ]

@@ -1,0 +1,178 @@
+"""What is read of a machine's use, and the file by which its owner wants it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from agent.core.effects import Snooze
+from agent.host.usage import (
+    SNOOZE_FILE,
+    Eyes,
+    Load,
+    by_logind,
+    end_snooze,
+    in_words,
+    read_pmon,
+    read_snooze,
+    write_snooze,
+)
+from agent.service import snooze
+from broker.system.files import FolderLock
+
+NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+NOW_S = 1_000_000.0
+
+
+def _session(**said: str) -> str:
+    fields = {"Type": "wayland", "Class": "user", "State": "active", "IdleHint": "no",
+              "IdleSinceHint": "0", "LockedHint": "no"} | said  # fmt: skip
+    return "\n".join(f"{key}={value}" for key, value in fields.items())
+
+
+@pytest.mark.parametrize(
+    ("sessions", "idle_s"),
+    [
+        ([_session()], [0.0]),
+        ([_session(IdleHint="yes", IdleSinceHint="999400000000")], [600.0]),
+        ([_session(LockedHint="yes")], [86_400.0]),
+        ([_session(Type="tty"), _session(Class="greeter"), _session(State="closing")], []),
+        ([_session(IdleHint="yes", IdleSinceHint="999400000000"), _session(Type="x11")],
+         [600.0, 0.0]),
+        ([""], []),
+        (["Failed to connect to bus: no such file"], []),
+    ],
+)  # fmt: skip
+def test_logind_tells_of_graphical_sessions(sessions: list[str], idle_s: list[float]) -> None:
+    """Idle since, locked, or in use; terminals, greeters and what closes do not count."""
+    found = [seconds for _, seconds in by_logind("\n\n".join(sessions), NOW_S)]
+    assert found == pytest.approx(idle_s)
+
+
+PMON = """# gpu        pid  type    sm   mem   enc   dec   command
+# Idx          #   C/G     %     %     %     %   name
+    0       1111     G     3     1     -     -   Xorg
+    0       2222     C    92    40     -     -   python
+    0       3333     G    41    12     -     -   /opt/games/doom --full
+    0       4444     C     -     -     -     -   idle-notebook
+    1          -     -     -     -     -     -   -
+"""
+
+
+def test_other_programs_on_the_gpu_are_named() -> None:
+    """Our own trainers, a desktop that is looked at and an idle notebook are no use by others."""
+    assert read_pmon(PMON, {2222}) == ("doom",)
+    assert read_pmon(PMON, set()) == ("python", "doom")
+
+
+@pytest.mark.parametrize("text", ["", "Not supported on the device(s)", "# gpu pid\n garbage", "#"])
+def test_a_gpu_that_nobody_tells_of_is_not_in_use(text: str) -> None:
+    """Windows and WSL say little."""
+    assert read_pmon(text, set()) == ()
+
+
+@pytest.mark.system
+def test_what_this_process_does_is_not_others() -> None:
+    """Its own work, however much, does not count; the first figure comes with the second look."""
+    load, begun = Load(), datetime.now(UTC)
+    assert load.others_percent(0.0) is None
+    total = 0
+    while datetime.now(UTC) - begun < timedelta(seconds=0.3):
+        total += sum(range(1000))
+    percent = load.others_percent(0.3)
+    assert total
+    assert percent is not None
+    assert 0.0 <= percent <= 100.0
+    assert in_words().startswith(("keyboard and mouse", "load"))
+
+
+@pytest.mark.system
+def test_a_look_says_the_time_and_leaves_the_rest_unless_asked(tmp_path: Path) -> None:
+    """By this machine's clock, without a zone."""
+    seen = Eyes(tmp_path).look(idle=False)
+    assert seen.local.tzinfo is None
+    assert abs((datetime.now() - seen.local).total_seconds()) < 60  # noqa: DTZ005 - it is a wall's
+    assert (seen.snooze, seen.input_idle_s, seen.gpu_users, seen.others_percent) == (
+        None, None, (), None
+    )  # fmt: skip
+    (tmp_path / SNOOZE_FILE).touch()
+    assert Eyes(tmp_path).look(idle=True).snooze == Snooze()
+
+
+def test_a_snooze_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Until then, by the clock on the wall here; it is gone when it is over, or was ended."""
+    later = NOW + timedelta(hours=3)
+    write_snooze(tmp_path, later, at_once=True)
+    assert read_snooze(tmp_path, NOW) == Snooze(later.replace(tzinfo=None), now=True)
+    east = NOW.astimezone(datetime.fromisoformat("2026-03-02T00:00+05:30").tzinfo)
+    found = read_snooze(tmp_path, east)
+    assert found is not None
+    assert str(found.until) == "2026-03-02 17:30:00"
+    assert read_snooze(tmp_path, later) is None
+    assert not list(tmp_path.iterdir())
+    write_snooze(tmp_path, None, at_once=False)
+    assert read_snooze(tmp_path, NOW) == Snooze()
+    assert end_snooze(tmp_path)
+    assert not end_snooze(tmp_path)
+    assert read_snooze(tmp_path, NOW) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe", b"tomorrow", b"x" * 10_000, b"2026", b"9999-12-31T23:59-12:00"],
+)
+def test_what_cannot_be_understood_holds_until_it_is_deleted(
+    tmp_path: Path, content: bytes
+) -> None:
+    """Whoever wrote it wanted the machine."""
+    (tmp_path / SNOOZE_FILE).write_bytes(content)
+    assert read_snooze(tmp_path, NOW) == Snooze()
+    assert (tmp_path / SNOOZE_FILE).exists()
+
+
+def test_the_local_command_begins_and_ends_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says what will be, and whether an agent is there to hear it."""
+    at = ["--state", str(tmp_path)]
+    assert snooze.main([*at, "--time", "3h", "--now"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"the agent of {tmp_path} takes no jobs until ")
+    assert "gives back what runs; its agent does not run now" in told
+    now = datetime.now().astimezone()
+    found = read_snooze(tmp_path, now)
+    assert found is not None
+    assert found.now
+    assert found.until is not None
+    left = found.until - now.replace(tzinfo=None)
+    assert timedelta(hours=2, minutes=59) < left <= timedelta(hours=3)
+    assert snooze.main([*at, "--end"]) == 0
+    assert snooze.main([*at, "--end"]) == 2
+    assert "is not snoozed" in capsys.readouterr().err
+    assert snooze.main([*at, "--time", "soon"]) == 2
+    assert snooze.main(["--state", str(tmp_path / "none"), "--time", "3h"]) == 2
+    assert "--state" in capsys.readouterr().err
+
+
+def test_the_local_command_names_the_host_and_when_its_agent_knows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with several, whoever said it knows which one was meant."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLEET_HOST_ID", "attic")
+    state = tmp_path / "fleet" / "agent-attic"
+    state.mkdir(parents=True)
+    lock = FolderLock(state, "agent")
+    try:
+        assert snooze.main(["--time", "3h"]) == 0
+    finally:
+        lock.release()
+    told = capsys.readouterr().out
+    assert told.startswith("attic takes no jobs until ")
+    assert "its agent sees it within 5 seconds" in told
+    assert snooze.main(["--end"]) == 0
+    assert capsys.readouterr().out == "attic takes jobs again\n"

@@ -1,0 +1,53 @@
+"""A trainer's command line and environment."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.process.command import Place, trainer_command, trainer_environment
+from broker.errors import BadMessage
+from broker.protocol.messages import Assign
+
+
+def assign(**more: Any) -> Assign:
+    """An assignment."""
+    fields = {"name": "n", "model": "gbt", "mode": "oracle", "instance": "i"} | more
+    return Assign(id="a", job_id="1b" * 32, attempt=1, **fields)
+
+
+@pytest.mark.system
+def test_the_command_is_ours_and_the_values_are_checked(tmp_path: Path) -> None:
+    """J8: a message chooses a trainer and hyperparameters, nothing else."""
+    place = Place(tmp_path, tmp_path, tmp_path)
+    command = trainer_command(assign(hyper={"lr": 0.1, "epochs": 3}), {}, place, 2, resume=True)
+    assert command[1:3] == ["-m", "agent.trainer.run"]
+    assert command[-4:] == ["--epochs", "3", "--lr", "0.1"]
+    for bad in (
+        {"model": "os.system"}, {"hyper": {"--out-dir": "/etc"}}, {"hyper": {"lr": "1; rm"}},
+        {"hyper": {"epochs": 10**9}}, {"train_hosts": ("a,b",)}, {"train_hosts": ("--data",)},
+    ):  # fmt: skip
+        with pytest.raises(BadMessage):
+            trainer_command(assign(**bad), {}, place, 2, resume=False)
+    known = subprocess.run(
+        [*command, "--help"], capture_output=True, timeout=60, check=False, cwd=tmp_path
+    )
+    assert known.returncode == 0, known.stderr
+
+
+def test_a_trainer_sees_its_own_gpu_and_nothing_of_the_fleet() -> None:
+    """No broker address, no credential."""
+    inherited = {"PATH": "/bin", "FLEET_BROKER": "x", "FLEET_OPERATOR_KEY": "s3cret"}
+    caches = Path("/var/cache")
+    environment = trainer_environment(inherited, 3, 2, caches)
+    assert "s3cret" not in environment.values()
+    assert not [name for name in environment if name.startswith("FLEET_")]
+    assert environment["CUDA_VISIBLE_DEVICES"] == "3"
+    assert trainer_environment(inherited, None, 2, caches)["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment["OMP_NUM_THREADS"] == "2"
+    assert environment["MPLCONFIGDIR"] == str(caches / "matplotlib")
+    mine = trainer_environment(inherited | {"MPLCONFIGDIR": "/mine"}, None, 2, caches)
+    assert mine["MPLCONFIGDIR"] == "/mine"

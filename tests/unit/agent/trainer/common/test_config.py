@@ -1,0 +1,136 @@
+"""The trainers' hyperparameters: one model gives command line, schema, documentation and checks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from agent.trainer import MODELS
+from agent.trainer.common import config
+from agent.trainer.common.arguments import parse_job
+from agent.trainer.data.features import STATISTICS
+from agent.trainer.evaluation.metrics import BINARY_METRICS, MULTICLASS_METRICS
+
+ROOT = Path(__file__).parents[5]
+PAGE = (ROOT / "docs" / "trainers.md").read_text(encoding="utf-8")
+PLACE = ("--mode", "oracle", "--data", "data", "--out-dir", "out")
+
+
+def test_the_trainers_are_described_in_json() -> None:
+    """A host announces each trainer with its module and the schema of its hyperparameters."""
+    described = json.loads(json.dumps(config.describe()))
+    assert tuple(described) == MODELS
+    assert described["transformer_ssl"]["module"] == "agent.trainer.run_ssl"
+    for entry in described.values():
+        assert entry["schema"]["additionalProperties"] is False
+        for field in entry["schema"]["properties"].values():
+            assert {"default", "description"} <= set(field)
+            if field["type"] != "boolean":
+                assert {"minimum", "exclusiveMinimum"} & set(field)
+                assert {"maximum", "exclusiveMaximum"} & set(field)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("agent.trainer.common.config", {"numpy", "torch", "xgboost", "pyarrow", "sklearn"}),
+        ("agent.trainer.training.supervised", {"torch", "safetensors", "matplotlib"}),
+    ],
+)
+def test_a_module_imports_no_heavy_library(module: str, heavy: set[str]) -> None:
+    """A daemon can afford the config, and a gbt run need not wait for torch."""
+    code = f"import sys, {module}\nprint(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_hyperparameters_survive_the_command_line(model: str) -> None:
+    """The trainer reads what a job asks for; the rest are its defaults."""
+    spec = config.TRAINERS[model]
+    hyper = {"lr": 1e-5, "epochs": 3, "patience": 2}
+    arguments = config.hyper_arguments(model, hyper)
+    assert arguments == ["--epochs", "3", "--lr", "1e-05", "--patience", "2"]
+    job = parse_job(["--model", model, *PLACE, *arguments], spec.module)
+    assert job.hyper == spec.hyper.model_validate(hyper)
+
+
+@pytest.mark.parametrize(
+    ("model", "hyper"),
+    [("gbt", {"batch_size": 8}), ("cnn", {"lr": 2.0}), ("mlp", {"epochs": 0})],
+)
+def test_a_wrong_hyperparameter_is_refused(model: str, hyper: dict[str, float]) -> None:
+    """The agent gets an error before it starts a process that would only fail."""
+    with pytest.raises(ValidationError):
+        config.hyper_arguments(model, hyper)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--model=gbt", *PLACE, "--batch-size=8"], "--batch-size: gbt has none"),
+        (["--model=cnn", *PLACE, "--lr=9"], "--lr: '9'"),
+        (["--model=cnn", *PLACE, "--epochs=many"], "--epochs: 'many'"),
+        (["--model=mlp", *PLACE, "--target-fpr=1.5"], "--target-fpr"),
+        (["--model=mlp", *PLACE, "--seed=-1"], "--seed"),
+        (["--model=mlp", *PLACE, f"--seed={2**64}"], "--seed"),
+        (["--model=gbt", *PLACE, "--mode=clairvoyant"], "--mode"),
+        (["--model=gbt", "--mode=oracle", "--out-dir=o"], "--validation: is missing; give it, or"),
+    ],
+)
+def test_a_wrong_command_line_is_one_error_event(
+    flags: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The event names the flag and the remedy; the exit code says that a retry is no use."""
+    with pytest.raises(SystemExit) as ended:
+        parse_job(flags, config.RUN_MODULE)
+    assert ended.value.code == config.EXIT_BAD_INPUT
+    (line,) = capsys.readouterr().out.splitlines()
+    event = json.loads(line)
+    assert (event["event"], event["kind"]) == ("error", "bad_input")
+    assert named in event["message"]
+
+
+def test_target_fpr_is_accepted_by_both_programs() -> None:
+    """The rate that the alarm aims at can be chosen for supervised models, too."""
+    flags = [*PLACE, "--target-fpr", "0.01"]
+    assert parse_job(["--model", "gbt", *flags], config.RUN_MODULE).target_fpr == 0.01
+    ssl = parse_job(["--model", "transformer_ssl", *flags], config.RUN_SSL_MODULE)
+    assert ssl.target_fpr == ssl.hyper.model_dump()["target_fpr"] == 0.01
+
+
+def _hyperparameter_rows() -> list[str]:
+    """Return the rows of the documented table, as they should be."""
+    found: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+    for model, spec in config.TRAINERS.items():
+        for name, field in spec.hyper.model_fields.items():
+            found[name].append((model, field))
+    rows = []
+    for name, uses in found.items():
+        defaults: dict[Any, list[str]] = defaultdict(list)
+        for model, field in uses:
+            defaults[field.default].append(model)
+        shown = "; ".join(f"{value} ({', '.join(models)})" for value, models in defaults.items())
+        meant = dict.fromkeys(str(field.description).rstrip(".") for _, field in uses)
+        rows.append(f"| `{config.flag_of(name)}` | {shown} | {' / '.join(meant)} |")
+    return rows
+
+
+def test_the_documentation_is_current() -> None:
+    """It has each hyperparameter with its defaults, and each model, metric and exit code."""
+    begin = PAGE.index("| hyperparameter |")
+    table = PAGE[begin : PAGE.index("\n\n", begin)].splitlines()[2:]
+    assert table == _hyperparameter_rows()
+    for name in (*config.TRAINERS, *BINARY_METRICS, *MULTICLASS_METRICS, "<metric>_ci"):
+        assert f"`{name}`" in PAGE
+    assert all(name in PAGE for name in STATISTICS)
+    for code in (config.EXIT_DONE, config.EXIT_FAILED, config.EXIT_BAD_INPUT, 75):
+        assert f"| {code} |" in PAGE

@@ -1,0 +1,114 @@
+"""A small world of telemetry for the trainers' tests, and jobs run in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from agent.trainer import run, run_ssl
+from agent.trainer.common import config
+from agent.trainer.common.arguments import parse_job
+from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.prepare import prepare
+from agent.trainer.simulate import simulate
+
+Row = dict[str, Any]
+SCHEMA: dict[str, Any] = {
+    "label": "label",
+    "unlabelled": -1,
+    "period_s": 60,
+    "channels": {
+        "seen": {"name": "seen", "modes": ["realistic", "oracle"]},
+        "hidden": {"name": "hidden", "modes": ["oracle"]},
+    },
+}
+
+
+def episode(host: str, name: str, labels: Sequence[Any], t: int = 0) -> list[Row]:
+    """Return the rows of an episode whose channels are plain functions of t."""
+    return [
+        {
+            "host": host,
+            "episode": name,
+            "t": t + at,
+            "seen": float(at % 7),
+            "hidden": float(at) / 10,
+            "label": label,
+        }
+        for at, label in enumerate(labels)
+    ]
+
+
+class Raw:
+    """A raw file and its schema in a folder, to be written, spoilt and prepared."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.schema: dict[str, Any] = json.loads(json.dumps(SCHEMA))
+        self.out = folder / "data"
+        self.episode = episode
+
+    def write(self, rows: list[Row], suffix: str = ".parquet") -> Path:
+        path = self.folder / f"raw{suffix}"
+        columns = list(rows[0])
+        if suffix == ".csv":
+            lines = [",".join(columns)]
+            lines += [",".join("" if r[c] is None else str(r[c]) for c in columns) for r in rows]
+            path.write_text("\n".join(lines) + "\n")
+        else:
+            table = pa.table({column: [row[column] for row in rows] for column in columns})
+            pq.write_table(table, path, row_group_size=50)
+        return path
+
+    def prepare(self, path: Path, window: int = 10, stride: int = 5) -> Path:
+        schema_path = self.folder / "raw.schema.json"
+        schema_path.write_text(json.dumps(self.schema))
+        prepare(path, schema_path, self.out, window=window, stride=stride, log=lambda _: None)
+        return self.out
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Raw:
+    """An empty place for raw telemetry."""
+    return Raw(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data of five simulated hosts; tests only read it."""
+    folder = tmp_path_factory.mktemp("simulated")
+    raw_path, schema_path = simulate(folder, hosts=5, episodes=3, rows=500, seed=0)
+    prepare(raw_path, schema_path, folder / "data", window=30, stride=10, log=lambda _: None)
+    return folder / "data"
+
+
+def events_of(text: str) -> list[dict[str, Any]]:
+    """Return the events of a trainer's standard output; every line must be one."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+RunJob = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="session")
+def run_job() -> RunJob:
+    """Run a trainer in this process and return its events; errors are raised."""
+
+    def work(model: str, data: Path, out: Path, *flags: str, mode: str = "oracle") -> Any:
+        module = config.TRAINERS[model].module
+        argv = ["--model", model, "--mode", mode, "--data", str(data), "--out-dir", str(out)]
+        job = parse_job([*argv, "--threads", "1", *flags], module)
+        stream = io.StringIO()
+        (run.run if module == config.RUN_MODULE else run_ssl.run)(
+            job, Progress(stream), Interruption()
+        )
+        return events_of(stream.getvalue())
+
+    return work

@@ -1,0 +1,234 @@
+"""Metrics agree with plain definitions, and what the data does not define is said to be so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+from agent.trainer.data.dataset import WindowIndex
+from agent.trainer.data.features import unweighted
+from agent.trainer.evaluation.bootstrap import (
+    Resamples,
+    binary_intervals,
+    multiclass_intervals,
+    resampling_groups,
+)
+from agent.trainer.evaluation.evaluate import Protocol, choose_thresholds, evaluate
+from agent.trainer.evaluation.metrics import (
+    MULTICLASS_METRICS,
+    Scored,
+    Thresholds,
+    binary_metrics,
+    multiclass_metrics,
+)
+
+PROTOCOL = Protocol(("0", "1"), target_fpr=0.05, n_resamples=200, seed=0)
+
+
+def an_index(n: int, episodes: int, hosts: int = 2) -> WindowIndex:
+    """Return n windows that lie side by side, spread evenly over episodes and hosts."""
+    episode = np.arange(n) * episodes // n
+    start = 10 * (np.arange(n) % (-(-n // episodes)))
+    return WindowIndex(
+        hosts=tuple(f"h{number}" for number in range(hosts)),
+        episodes=tuple(map(str, range(episodes))),
+        host=episode % hosts,
+        episode=episode,
+        offset=10 * np.arange(n),
+        start=start,
+        label=np.zeros(n, dtype=np.int64),
+        length=10,
+    )
+
+
+def a_part(n: int, seed: int, shift: float = 1.0) -> Scored:
+    """Return n windows, about a third positive, whose scores are higher by `shift`."""
+    rng = np.random.default_rng(seed)
+    label = (rng.random(n) < 0.3).astype(np.int64)
+    return Scored(np.arange(n), label, np.round(rng.normal(size=n) + shift * label, 1))
+
+
+def naive(index: WindowIndex, part: Scored, thresholds: Thresholds, draws: int) -> dict[str, Any]:
+    """Return the intervals by computing each metric anew from each resample's windows."""
+    groups, what = resampling_groups(index, part.windows)
+    assert what == "episode"
+    count = groups.max() + 1
+    drawn = np.random.default_rng(7).multinomial(count, np.full(count, 1 / count), draws)
+    found: dict[str, list[float]] = {}
+    for times in drawn:
+        windows = np.repeat(np.arange(len(groups)), times[groups])
+        if not len(windows):
+            continue
+        sample = Scored(windows, part.label[windows], part.score[windows], part.probable)
+        classes = 1 if part.score.ndim == 1 else part.score.shape[1]
+        whole = part.score.ndim == 1 or set(sample.label) == set(part.label)
+        metrics = (
+            binary_metrics(sample, thresholds)
+            if part.score.ndim == 1
+            else multiclass_metrics(sample, classes)
+        )
+        for name, value in metrics.items():
+            steady = whole or name in {"accuracy", "brier", "calibration_error"}
+            if value is not None and steady:
+                found.setdefault(f"{name}_ci", []).append(value)
+    return {
+        name: list(np.quantile(values, (0.025, 0.975))) if len(values) >= draws / 2 else None
+        for name, values in found.items()
+    }
+
+
+@given(
+    n=st.integers(24, 150),
+    episodes=st.integers(10, 14),
+    seed=st.integers(0, 10_000),
+    probable=st.booleans(),
+)
+@settings(max_examples=20)
+def test_the_intervals_are_those_of_resampled_episodes(
+    n: int, episodes: int, seed: int, *, probable: bool
+) -> None:
+    """Counted once and multiplied, they equal a loop over the resamples, ties and all."""
+    index, part = an_index(n, episodes), a_part(n, seed)
+    part = replace(part, score=1 / (1 + np.exp(-part.score)), probable=probable)
+    thresholds = choose_thresholds(part, 0.2)
+    draws = Resamples(resampling_groups(index, part.windows)[0], 30, seed=7)
+    found = binary_intervals(part, thresholds, draws)
+    expected = naive(index, part, thresholds, 30)
+    assert {name for name, one in found.items() if one} <= set(expected)
+    for name, interval in expected.items():
+        # A loop that finds no positive calls F1 nought; here that resample has none.
+        if name != "f1_ci" or part.label.sum() > n / 3:
+            assert found[name] == pytest.approx(interval), name
+
+
+@given(n=st.integers(40, 150), seed=st.integers(0, 10_000))
+@settings(max_examples=12)
+def test_the_intervals_of_several_classes_are_as_well(n: int, seed: int) -> None:
+    """One against the rest, averaged, in every resample that shows all classes."""
+    rng = np.random.default_rng(seed)
+    index, label = an_index(n, 10), rng.integers(0, 3, n)
+    score = rng.dirichlet(np.ones(3), n).round(2)
+    part = Scored(np.arange(n), label, (score + 0.3 * np.eye(3)[label]) / 1.3)
+    draws = Resamples(resampling_groups(index, part.windows)[0], 30, seed=7)
+    found = multiclass_intervals(part, draws)
+    for name, interval in naive(index, part, Thresholds(None, None), 30).items():
+        assert found[name] == pytest.approx(interval), name
+
+
+def test_brier_and_calibration_are_as_defined() -> None:
+    """By hand, for two classes and for three."""
+    two = Scored(np.arange(4), np.array([0, 1, 1, 0]), np.array([0.1, 0.9, 0.62, 0.64]))
+    found = binary_metrics(two, Thresholds(None, None))
+    assert found["brier"] == pytest.approx((0.01 + 0.01 + 0.38**2 + 0.64**2) / 4)
+    assert found["calibration_error"] == pytest.approx((0.1 + 0.1 + abs(1.26 - 1)) / 4)
+    three = Scored(np.arange(2), np.array([0, 2]), np.array([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2]]))
+    found = multiclass_metrics(three, 3)
+    assert found["brier"] == pytest.approx((0.09 + 0.04 + 0.01 + 0.25 + 0.09 + 0.64) / 2)
+    assert found["calibration_error"] == pytest.approx((0.3 + 0.5) / 2)
+
+
+def test_a_score_that_is_no_probability_has_no_calibration() -> None:
+    """The report says so."""
+    part = replace(a_part(200, 1), probable=False)
+    found = evaluate(an_index(200, 10), part, part, PROTOCOL)
+    assert found.metrics["brier"] is None
+    assert found.undefined["calibration_error"] == "the score is no probability"
+
+
+def test_class_weights_are_taken_back() -> None:
+    """What a weighted loss teaches is divided by its weights: the odds are those of the data."""
+    true = np.array([[0.9, 0.1], [0.5, 0.5]])
+    weights = np.array([0.5, 4.5])
+    learnt = true * weights / (true * weights).sum(axis=1, keepdims=True)
+    assert unweighted(learnt, weights) == pytest.approx(true)
+
+
+def test_few_episodes_are_resampled_by_blocks_of_time() -> None:
+    """Two long episodes would make an interval of two points; blocks of them do not."""
+    index = an_index(1000, 2)
+    groups, what = resampling_groups(index, np.arange(1000))
+    assert what == "block of 250 rows"
+    assert len(np.unique(groups)) == 40
+    for group in np.unique(groups):
+        assert len(np.unique(index.episode[groups == group])) == 1
+
+
+def test_thresholds_come_from_validation_alone() -> None:
+    """Another test part changes the metrics and not the thresholds; the alarm keeps its target."""
+    validation, index = a_part(2000, 3), an_index(2000, 20)
+    ours = choose_thresholds(validation, 0.05)
+    negatives = validation.score[validation.label == 0]
+    assert ours.alarm is not None
+    assert (negatives > ours.alarm).mean() <= 0.05
+    results = [evaluate(index, validation, a_part(2000, seed), PROTOCOL) for seed in (4, 5)]
+    assert results[0].thresholds == results[1].thresholds == ours
+    assert results[0].metrics != results[1].metrics
+    assert results[0].metrics["fpr_realised"] == pytest.approx(0.05, abs=0.02)
+
+
+def test_the_decision_threshold_is_the_best_one_of_validation() -> None:
+    """No other threshold has a better F1 on the windows that it was chosen on."""
+    part = a_part(300, 6)
+    chosen = choose_thresholds(part, 0.05).decision
+    assert chosen is not None
+
+    def f1(threshold: float) -> float:
+        called, true = part.score >= threshold, part.label == 1
+        return float(2 * (called & true).sum() / (called.sum() + true.sum()))
+
+    assert f1(chosen) == pytest.approx(max(map(f1, np.unique(part.score))))
+
+
+def test_metrics_that_are_undefined_are_none_with_the_reason() -> None:
+    """A test part without anomalies has a false-positive rate and a calibration, no more."""
+    test = a_part(100, 7)
+    normal = replace(test, label=np.zeros(100, dtype=np.int64))
+    found = evaluate(an_index(100, 10), a_part(100, 8), normal, PROTOCOL)
+    defined = {name for name, value in found.metrics.items() if value is not None}
+    assert defined == {
+        f"{name}{ci}"
+        for name in ("fpr_realised", "brier", "calibration_error")
+        for ci in ("", "_ci")
+    }
+    assert found.undefined["auroc"] == "the test part has no window of class 1"
+    assert set(found.undefined) == set(found.metrics) - defined
+
+
+def test_each_host_is_measured_by_itself() -> None:
+    """A host's metrics are those of its windows, whatever the other host is like."""
+    index, test = an_index(400, 20), a_part(400, 9)
+    found = evaluate(index, a_part(400, 10), test, PROTOCOL)
+    of_h1 = index.host == 1
+    expected = roc_auc_score(test.label[of_h1], test.score[of_h1])
+    assert found.per_host["h1"]["auroc"] == pytest.approx(expected)
+    assert sum(map(sum, found.confusion)) == 400
+
+
+def test_several_classes_are_measured_one_against_the_rest() -> None:
+    """A perfect classifier of three classes scores one throughout; a constant one, chance."""
+    index, label = an_index(300, 15), np.arange(300) % 3
+    protocol = Protocol(("a", "b", "c"), 0.05, 200, 0)
+    sure = Scored(np.arange(300), label, np.eye(3)[label])
+    perfect = evaluate(index, sure, sure, protocol).metrics
+    for name in MULTICLASS_METRICS:
+        best = 0.0 if name in {"brier", "calibration_error"} else 1.0
+        assert perfect[name] == best
+        assert perfect[f"{name}_ci"] == [best, best]
+    dull = replace(sure, score=np.tile([0.5, 0.3, 0.2], (300, 1)))
+    chance = evaluate(index, dull, dull, protocol).metrics
+    assert chance["accuracy"] == chance["balanced_accuracy"] == pytest.approx(1 / 3)
+    assert chance["auroc"] == 0.5
+
+
+def test_a_class_without_test_windows_does_not_count() -> None:
+    """What cannot be measured neither helps nor harms the averages."""
+    index, label = an_index(200, 10), np.arange(200) % 2
+    part = Scored(np.arange(200), label, np.eye(3)[label])
+    metrics = evaluate(index, part, part, Protocol(("a", "b", "c"), 0.05, 100, 0)).metrics
+    assert metrics["balanced_accuracy"] == metrics["macro_f1"] == metrics["auroc"] == 1

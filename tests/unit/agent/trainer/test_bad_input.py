@@ -1,0 +1,140 @@
+"""Bad input ends a program with one line that names the fault, and with exit code 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from agent.trainer.common import config
+from agent.trainer.common.progress import MESSAGE_LIMIT
+from agent.trainer.prepare import prepare
+from agent.trainer.simulate import RAW_FILE, simulate
+from tests.harness import forked
+
+PREPARE, PREDICT = "agent.trainer.prepare", "agent.trainer.predict"
+Flags = dict[str, str]
+Spoil = Callable[[Path, Flags], object]
+
+
+def _nothing(_: Path, __: Flags) -> None:
+    """Leave all as it is."""
+
+
+def _flag(name: str, value: str) -> Spoil:
+    return lambda _, flags: flags.update({name: value})
+
+
+def _raw(change: Callable[[dict[str, Any]], object]) -> Spoil:
+    """Change columns of the raw file, and prepare it if it was prepared before."""
+
+    def spoil(folder: Path, _: Flags) -> None:
+        table = pq.read_table(folder / RAW_FILE)
+        columns = {name: table[name].to_pylist() for name in table.column_names}
+        change(columns)
+        pq.write_table(pa.table(columns), folder / RAW_FILE)
+        if (folder / "data").exists():
+            _prepare(folder)
+
+    return spoil
+
+
+def _prepare(folder: Path) -> None:
+    raw = folder / RAW_FILE
+    schema = raw.with_suffix(".schema.json")
+    prepare(raw, schema, folder / "data", window=30, stride=10, log=lambda _: None)
+
+
+def _truncated(folder: Path, _: Flags) -> None:
+    (folder / RAW_FILE).write_bytes((folder / RAW_FILE).read_bytes()[:1000])
+
+
+def _schema_lacks_channels(folder: Path, _: Flags) -> None:
+    path = (folder / RAW_FILE).with_suffix(".schema.json")
+    told = json.loads(path.read_text())
+    del told["channels"]
+    path.write_text(json.dumps(told))
+
+
+def _index_gone(folder: Path, _: Flags) -> None:
+    (folder / "data" / "validation_v1.parquet").unlink()
+
+
+def _out_is_a_file(folder: Path, _: Flags) -> None:
+    (folder / "made").write_text("in the way")
+
+
+def _out_is_not_for_writing(folder: Path, flags: Flags) -> None:
+    if os.geteuid() == 0:
+        flags["--out-dir"] = "/proc/self"  # nobody may, not even root
+    else:
+        (folder / "made").mkdir(mode=0o555)
+
+
+_of_one_class = _raw(lambda columns: columns.update(label=[0] * len(columns["label"])))
+_of_one_host = _raw(lambda columns: columns.update(host=["alone"] * len(columns["host"])))
+_with_nan = _raw(lambda columns: columns["cpu"].__setitem__(17, float("nan")))
+_with_words = _raw(lambda columns: columns.update(cpu=["much"] * len(columns["cpu"])))
+_too_large = _raw(lambda columns: columns.update(cpu=[3e38] * len(columns["cpu"])))
+
+
+@pytest.mark.parametrize(
+    ("program", "spoil", "message"),
+    [
+        (PREPARE, _truncated, "simulated.parquet: file: "),
+        (PREPARE, _with_nan, "simulated.parquet: cpu: value at host server-01, episode "),
+        (PREPARE, _with_words, "simulated.parquet: cpu: "),
+        (PREPARE, _too_large, "simulated.parquet: channels: host server-01, episode "),
+        (PREPARE, _schema_lacks_channels, "simulated.schema.json: channels: "),
+        (PREPARE, _flag("--window", "5000"), "--window 300 or less"),
+        (PREPARE, _out_is_a_file, "made: folder: File exists; choose another"),
+        ("gbt", _of_one_class, "all windows to train on are of class 0"),
+        ("transformer_ssl", _of_one_host, "host"),
+        ("mlp", _index_gone, "validation_v1.parquet: file: "),
+        ("gbt", _flag("--train-hosts", "nobody"), "nobody"),
+        ("gbt", _flag("--hidden", "5"), "--hidden"),
+        pytest.param(
+            "gbt",
+            _out_is_not_for_writing,
+            ": folder: ",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's"),
+        ),
+        (PREDICT, _nothing, "bundle"),
+        (PREDICT, _flag("--out", "scores.txt"), "--out: is neither .csv nor .parquet"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it_and_code_2(
+    program: str, spoil: Spoil, message: str, tmp_path: Path
+) -> None:
+    """There is no traceback, and nothing is left that passes for a result."""
+    simulate(tmp_path, hosts=4, episodes=2, rows=300, seed=0)
+    raw, made = str(tmp_path / RAW_FILE), tmp_path / "made"
+    if program == PREPARE:
+        module, flags = program, {"--raw": raw, "--out-dir": str(made)}
+    elif program == PREDICT:
+        flags = {"--raw": raw, "--bundle": str(tmp_path / "bundle"), "--out": f"{made}.csv"}
+        module = program
+    else:
+        _prepare(tmp_path)
+        module = config.TRAINERS[program].module
+        flags = {"--model": program, "--mode": "oracle", "--data": str(tmp_path / "data")}
+        flags |= {"--threads": "1", "--out-dir": str(made)}
+    spoil(tmp_path, flags)
+    done = forked.run(["-m", module, *(f"{name}={value}" for name, value in flags.items())])
+    assert done.returncode == config.EXIT_BAD_INPUT, done.stderr
+    assert "Traceback" not in done.stderr
+    errors = [one for one in map(json.loads, done.stdout.splitlines()) if one["event"] == "error"]
+    assert [one["kind"] for one in errors] == ["bad_input"]
+    assert message in errors[0]["message"]
+    assert len(errors[0]["message"]) <= MESSAGE_LIMIT
+    # prepare writes its schema last: data without it is no data.
+    assert not made.is_dir() or not any(
+        made.rglob("feature_schema_v1.json" if program == PREPARE else "*.*")
+    )

@@ -1,0 +1,306 @@
+"""Raw telemetry becomes windows, labels, features and series, or one clear line says why not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.trainer import prepare as program
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.data import raw_file
+from agent.trainer.data.dataset import load_features, load_index, load_schema, open_series
+from agent.trainer.data.features import STATISTICS, summarise
+from agent.trainer.data.raw_file import Rows
+from agent.trainer.data.schema import EpisodeEntry
+from agent.trainer.data.windows import Labelling, cut_windows
+from agent.trainer.simulate import simulate
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def _labels(data: Path) -> list[int]:
+    return pq.read_table(data / "validation_v1.parquet")["label"].to_pylist()
+
+
+def test_windows_lie_where_the_index_says(raw: Any) -> None:
+    """A window's place in the index leads to its rows in the series and its own features."""
+    rows = raw.episode("a", "a/1", [0] * 23, t=100) + raw.episode("b", "b/1", [1] * 12)
+    data = raw.prepare(raw.write(rows))
+    schema = load_schema(data / "feature_schema_v1.json")
+    index = load_index(data / "validation_v1.parquet", schema)
+    assert index.offset.tolist() == [0, 5, 10, 23]
+    assert pq.read_table(data / "validation_v1.parquet")["start"].to_pylist() == [100, 105, 110, 0]
+    assert [index.hosts[host] for host in index.host] == ["a", "a", "a", "b"]
+    series = open_series(data / "tensor_window_v1", schema, "oracle")
+    hidden = series.parts[0][:, 0]
+    assert series.channels == ("hidden", "seen")
+    assert np.allclose(hidden, [row["hidden"] for row in rows])
+    features = load_features(data / "features_window_v1.parquet", schema, "oracle")
+    mean = schema.features_of("oracle").index("hidden__mean")
+    expected = [hidden[at : at + 10].mean() for at in index.offset]
+    assert np.allclose(features[:, mean], expected)
+
+
+def test_a_window_is_anomalous_if_any_row_is_and_unlabelled_if_any_row_is(raw: Any) -> None:
+    """Binary labels: one anomalous row marks a window, one unlabelled row takes its label away."""
+    labels = [0] * 14 + [1] + [0] * 10 + [-1] + [0] * 14
+    data = raw.prepare(raw.write(raw.episode("a", "1", labels)))
+    assert _labels(data) == [0, 1, 1, 0, -1, -1, 0]
+    schema = json.loads((data / "feature_schema_v1.json").read_text())
+    assert schema["class_counts"] == {"0": 3, "1": 2}
+    assert (schema["unlabelled_windows"], schema["label_rule"]) == (2, "any")
+
+
+def test_of_several_classes_the_commonest_names_the_window(raw: Any) -> None:
+    """Class labels: the majority of rows decides, the lowest class at a tie; null is unlabelled."""
+    raw.schema["unlabelled"] = None
+    labels = ["walk"] * 6 + ["sit"] * 9 + [None] * 5
+    data = raw.prepare(raw.write(raw.episode("a", "1", labels)))
+    schema = load_schema(data / "feature_schema_v1.json")
+    assert schema.classes == ("sit", "walk")
+    assert [schema.classes[k] if k >= 0 else None for k in _labels(data)] == ["walk", "sit", None]
+
+
+def test_a_named_positive_class_is_the_last(raw: Any) -> None:
+    """Two classes of any names are a binary task once the schema says which is the anomaly."""
+    raw.schema["positive"] = "bad"
+    data = raw.prepare(raw.write(raw.episode("a", "1", ["bad"] * 10 + ["good"] * 10)))
+    schema = load_schema(data / "feature_schema_v1.json")
+    assert (schema.task, schema.classes) == ("binary", ("good", "bad"))
+
+
+def test_csv_and_parquet_give_the_same(raw: Any) -> None:
+    """The form of the raw file leaves no trace in what is made of it."""
+    rows = raw.episode("a", "a/1", [0, 1] * 20) + raw.episode("b", "b/1", [0] * 30)
+    first = _files(raw.prepare(raw.write(rows)))
+    assert _files(raw.prepare(raw.write(rows, ".csv"))) == first
+
+
+@pytest.mark.parametrize("name", ["NA", "null", "NaN", "N/A", "nan"])
+def test_a_host_may_be_called_what_some_programs_take_for_nothing(raw: Any, name: str) -> None:
+    """An episode, too, and the label of those that have none; a CSV gives what parquet gives."""
+    raw.schema["unlabelled"] = name
+    rows = raw.episode(name, name, [0, 1] * 20) + raw.episode("b", "1", [name] * 30)
+    data = raw.prepare(raw.write(rows, ".csv"))
+    assert load_schema(data / "feature_schema_v1.json").hosts == tuple(sorted((name, "b")))
+    assert set(_labels(data)) == {1, -1}
+
+
+@pytest.mark.parametrize("nothing", ["", "NA", "null"])
+def test_what_stands_for_no_label_in_a_csv_is_none(raw: Any, nothing: str) -> None:
+    """Where the schema names no other word for it."""
+    raw.schema["unlabelled"] = None
+    data = raw.prepare(raw.write(raw.episode("a", "1", [0] * 20 + [nothing] * 20), ".csv"))
+    assert set(_labels(data)) == {0, -1}
+
+
+def test_a_host_without_a_name_is_refused_in_a_csv(raw: Any) -> None:
+    """In which a name is missing where nothing stands."""
+    rows = raw.episode("a", "1", [0] * 20) + raw.episode("", "1", [0] * 20)
+    with pytest.raises(BadInputError, match="host: a value is missing; name it in every row"):
+        raw.prepare(raw.write(rows, ".csv"))
+
+
+def test_the_same_input_gives_the_same_bytes_in_whatever_pieces_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of 37 rows and of 65,536 lead to identical files."""
+    raw_path, schema_path = simulate(tmp_path, hosts=2, episodes=2, rows=300, seed=1)
+    made = []
+    for name, batch_rows in (("a", raw_file.BATCH_ROWS), ("b", 37)):
+        monkeypatch.setattr(raw_file, "BATCH_ROWS", batch_rows)
+        out = tmp_path / name
+        program.prepare(raw_path, schema_path, out, window=60, stride=10, log=lambda _: None)
+        made.append(_files(out))
+    assert made[0] == made[1]
+
+
+def test_whole_numbers_that_a_csv_writes_with_a_point_are_the_same_classes(raw: Any) -> None:
+    """A column with gaps often comes as 0.0 and 1.0; it is a binary task all the same."""
+    rows = raw.episode("a", "1", [0.0] * 10 + [1.0] * 10)
+    data = raw.prepare(raw.write(rows, ".csv"))
+    assert load_schema(data / "feature_schema_v1.json").classes == ("0", "1")
+    assert _labels(data) == [0, 1, 1]
+
+
+@given(
+    pieces=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    window=st.integers(2, 8),
+    stride=st.integers(1, 11),
+)
+def test_windows_do_not_depend_on_how_rows_arrive(
+    pieces: list[int], window: int, stride: int
+) -> None:
+    """However an episode is cut into pieces, the same windows come out, in order, each once."""
+    total = sum(pieces)
+    values = np.arange(total, dtype=np.float32)[:, None]
+    entry = EpisodeEntry(host="a", episode="1", offset=0, length=total, start=0)
+    ends = np.cumsum(pieces)
+    stream = [
+        Rows(entry, values[end - n : end], np.zeros(n, dtype=np.int16))
+        for n, end in zip(pieces, ends)
+    ]
+    blocks = list(cut_windows(stream, window, stride, Labelling("binary", ("0", "1"))))
+    starts = np.concatenate([block.starts for block in blocks])
+    assert starts.tolist() == list(range(0, total - window + 1, stride))
+    for block in blocks:
+        for start, view in zip(block.starts, block.windows):
+            assert view[0].tolist() == list(range(start, start + window))
+
+
+def test_summary_features_mean_what_they_say() -> None:
+    """A known window has the known statistics, whatever window is beside it."""
+    line = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8]], dtype=np.float32)
+    step = np.array([[5, 5, 5, 5, 5, 5, 5, 5, 1]], dtype=np.float32)
+    found = summarise(np.stack([line, step]))
+    of_line, of_step = (dict(zip(STATISTICS, row[0].tolist())) for row in found)
+    assert of_line["mean"] == of_line["median"] == 4
+    assert (of_line["min"], of_line["q25"], of_line["q75"], of_line["max"]) == (0, 2, 6, 8)
+    assert of_line["slope"] == pytest.approx(1)
+    assert of_line["std"] == pytest.approx(np.std(line), rel=1e-6)
+    assert (of_step["mean_abs_change"], of_step["max_abs_change"]) == (0.5, 4)
+    assert summarise(np.stack([line]))[0].tolist() == found[0].tolist()
+
+
+def _drop(column: str) -> Callable[[list[Any]], None]:
+    def spoil(rows: list[Any]) -> None:
+        for row in rows:
+            del row[column]
+
+    return spoil
+
+
+def _put(at: int, column: str, value: Any) -> Callable[[list[Any]], None]:
+    def spoil(rows: list[Any]) -> None:
+        rows[at][column] = value
+
+    return spoil
+
+
+def _add_column(rows: list[Any]) -> None:
+    for row in rows:
+        row["extra"] = 1.0
+
+
+def _swap(rows: list[Any]) -> None:
+    rows[3], rows[30] = rows[30], rows[3]
+
+
+FAULTS = [
+    (_drop("seen"), "raw.parquet: seen: column is missing"),
+    (_drop("label"), "raw.parquet: label: column is missing"),
+    (_add_column, "raw.parquet: extra: column is in no schema"),
+    (_put(7, "seen", float("nan")), "seen: value at host a, episode a/1, t 7 is missing"),
+    (_put(7, "hidden", None), "hidden: value at host a, episode a/1, t 7 is missing"),
+    (_put(7, "t", 6), "t: host a, episode a/1 has t 6 twice; keep one row a step"),
+    (_put(7, "t", 2), "goes from t 6 back to 2; sort by t"),
+    (_put(29, "t", 99), "jumps from t 28 to 99; fill the gap"),
+    (_swap, "host a, episode a/1 lie apart; sort by host, episode, t"),
+    (_put(7, "host", None), "host: a value is missing"),
+    (_put(7, "label", None), "label: a label is missing; give unlabelled rows the label -1"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), FAULTS)
+def test_a_spoilt_file_is_refused_with_place_and_remedy(
+    raw: Any, spoil: Callable[[list[Any]], None], message: str
+) -> None:
+    """One line names the file, the column and what to do."""
+    rows = raw.episode("a", "a/1", [0] * 30) + raw.episode("b", "b/1", [0] * 30)
+    spoil(rows)
+    with pytest.raises(BadInputError) as refused:
+        raw.prepare(raw.write(rows))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_episode_shorter_than_the_window_is_named(raw: Any) -> None:
+    """The shortest episode and the longest window that would do are in the message."""
+    path = raw.write(raw.episode("a", "long", [0] * 30) + raw.episode("a", "short", [0] * 9))
+    with pytest.raises(BadInputError, match=r"episode short has 9 rows.*--window 9 or less"):
+        raw.prepare(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 this is no parquet file"])
+def test_a_file_that_is_no_parquet_is_refused(raw: Any, content: bytes) -> None:
+    """Empty and corrupt files are the user's to mend, not crashes."""
+    path = raw.folder / "raw.parquet"
+    path.write_bytes(content)
+    with pytest.raises(BadInputError, match=r"raw\.parquet: file: "):
+        raw.prepare(path)
+
+
+def test_a_file_without_rows_is_refused(raw: Any) -> None:
+    """A header alone is no telemetry."""
+    path = raw.folder / "raw.csv"
+    path.write_text("host,episode,t,seen,hidden,label\n")
+    with pytest.raises(BadInputError, match="holds no rows"):
+        raw.prepare(path)
+
+
+def test_a_wrong_schema_is_refused_by_key(raw: Any) -> None:
+    """A mode that does not exist is named with its channel."""
+    raw.schema["channels"]["hidden"]["modes"] = ["oracel"]
+    with pytest.raises(BadInputError, match=r"raw\.schema\.json: channels\.hidden\.modes\.0"):
+        raw.prepare(raw.write(raw.episode("a", "1", [0] * 20)))
+
+
+def test_a_refused_file_leaves_no_schema_behind(raw: Any) -> None:
+    """Data of an earlier preparation does not pass for that of the file that failed."""
+    rows = raw.episode("a", "1", [0] * 20)
+    data = raw.prepare(raw.write(rows))
+    rows[15]["seen"] = float("inf")
+    with pytest.raises(BadInputError):
+        raw.prepare(raw.write(rows))
+    assert not (data / "feature_schema_v1.json").exists()
+
+
+def test_simulated_data_is_marked_and_repeats(tmp_path: Path, simulated: Path) -> None:
+    """The mark travels into the prepared schema; a seed gives one file, another another."""
+    assert load_schema(simulated / "feature_schema_v1.json").simulated
+    made = [
+        simulate(tmp_path / str(at), hosts=1, episodes=2, rows=200, seed=seed)[0].read_bytes()
+        for at, seed in enumerate((0, 0, 1))
+    ]
+    assert made[0] == made[1] != made[2]
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
+def test_memory_does_not_grow_with_the_file(raw: Any) -> None:
+    """Ten times the rows, in one row group at that, take about the same memory."""
+    code = (
+        "import sys\n"
+        "from agent.trainer import prepare\n"
+        "assert prepare.main(sys.argv[1:]) == 0\n"
+        "status = dict(line.split(':') for line in open('/proc/self/status'))\n"
+        "print(status['VmHWM'].split()[0], file=sys.stderr)\n"
+    )
+    path = raw.folder / "raw.parquet"
+    path.with_suffix(".schema.json").write_text(json.dumps(raw.schema))
+    peaks_mib = []
+    for rows in (300_000, 3_000_000):
+        values = np.random.default_rng(0).random(rows, dtype=np.float32)
+        columns = {"host": ["a"] * rows, "episode": ["a/1"] * rows, "t": np.arange(rows)}
+        columns |= {"seen": values, "hidden": values, "label": np.zeros(rows, dtype=np.int8)}
+        pq.write_table(pa.table(columns), path, row_group_size=rows)
+        argv = ["--raw", str(path), "--out-dir", str(raw.out)]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True
+        )
+        peaks_mib.append(int(done.stderr.split()[-1]) / 1024)
+    assert peaks_mib[1] < peaks_mib[0] + 40

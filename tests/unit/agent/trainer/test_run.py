@@ -1,0 +1,328 @@
+"""The programs as their user meets them: events, files, exit codes, repetition, interruption."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agent.trainer import run
+from agent.trainer.common import config
+from agent.trainer.common.errors import BadInputError, DivergedError
+from agent.trainer.common.progress import Interruption, Progress, run_reported
+from agent.trainer.evaluation.metrics import MULTICLASS_METRICS
+
+QUICK = ("--epochs", "2", "--n-resamples", "100")
+SEVEN = tuple(config.TRAINERS)
+# One of trees, one of features, one of windows; the other four take their time.
+QUICK_ONES = ("gbt", "mlp", "transformer_ssl")
+ALL_IN_TURN = [
+    pytest.param(model, marks=() if model in QUICK_ONES else pytest.mark.slow) for model in SEVEN
+]
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def _spawn(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "agent.trainer.run", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("model", ALL_IN_TURN)
+def test_the_same_job_gives_the_same_bytes(
+    model: str, simulated: Path, tmp_path: Path, run_job: Any
+) -> None:
+    """Two runs of a job leave identical files; they name no path, machine or time."""
+    for name in ("a", "b"):
+        run_job(model, simulated, tmp_path / name, *QUICK)
+    first = _files(tmp_path / "a")
+    assert _files(tmp_path / "b") == first
+    weights = "model.ubj" if model == "gbt" else "model.safetensors"
+    reports = {f"{model}_oracle_train.{ending}" for ending in ("json", "html")}
+    assert set(first) == {weights, "model.json"} | reports
+    for name in {"model.json"} | reports:
+        text = first[name].decode()
+        assert str(tmp_path) not in text
+        assert platform.node() not in text
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.parametrize("model", SEVEN)
+def test_other_processes_in_other_places_give_the_same_bytes(
+    model: str, simulated: Path, tmp_path: Path
+) -> None:
+    """Neither the hashing of strings, nor the folder, nor what a process did before has a say."""
+    found = []
+    for seed in ("1", "2"):
+        here = tmp_path / seed
+        here.mkdir()
+        flags = ("--model", model, "--mode", "oracle", "--threads", "2", *QUICK)
+        place = ("--data", str(simulated), "--out-dir", "out")
+        subprocess.run(
+            [sys.executable, "-m", config.TRAINERS[model].module, *flags, *place],
+            cwd=here, env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120,
+        )  # fmt: skip
+        found.append(_files(here / "out"))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("model", ["gbt", "cnn", "transformer_ssl"])
+def test_a_run_tells_its_story_in_events(
+    model: str, simulated: Path, tmp_path: Path, run_job: Any
+) -> None:
+    """Phases in order, progress with an end in sight, and a result that is in the report, too."""
+    epochs = "20" if model == "gbt" else "2"
+    flags = ("--epochs", epochs, "--n-resamples", "100")
+    events = run_job(model, simulated, tmp_path, *flags, mode="realistic")
+    phases = [event["phase"] for event in events if event["event"] == "phase"]
+    assert phases == ["load", "train", "evaluate", "save"]
+    progress = [event for event in events if event["event"] == "progress"]
+    assert (progress[-1]["epoch"], progress[-1]["epochs"]) == (int(epochs), int(epochs))
+    assert progress[-1]["eta_s"] == 0
+    assert {"train_loss", "val_loss", "metrics"} <= set(progress[-1])
+    result = events[-1]
+    report = json.loads((tmp_path / f"{model}_realistic_train.json").read_text())
+    assert result["metrics"] == report["metrics"]
+    low, high = result["metrics"]["auroc_ci"]
+    assert 0 <= low <= result["metrics"]["auroc"] <= high <= 1
+    assert {Path(file).name for file in result["files"]} == {p.name for p in tmp_path.iterdir()}
+
+
+def test_the_report_says_what_was_done(simulated: Path, tmp_path: Path, run_job: Any) -> None:
+    """Split, hyperparameters, versions, per-host metrics and the data's hash are all there."""
+    out, reports = tmp_path / "out", tmp_path / "reports"
+    flags = ("--reports-dir", str(reports), "--train-hosts", "server-01,server-02,server-04")
+    run_job("mlp", simulated, out, *QUICK, "--lr", "0.01", "--seed", "3", *flags)
+    report = json.loads((reports / "mlp_oracle_train.json").read_text())
+    assert report["split"]["hosts"]["test"] == ["server-03", "server-05"]
+    assert sorted(report["per_host"]) == ["server-03", "server-05"]
+    assert set(report["split"]["hosts"]["training"]) < {"server-01", "server-02", "server-04"}
+    assert (report["hyper"]["lr"], report["hyper"]["epochs"], report["seed"]) == (0.01, 2, 3)
+    assert report["simulated"] is True
+    assert set(report["versions"]) == {"python", "matplotlib", "numpy", "scikit-learn", "torch"}
+    assert sum(map(sum, report["confusion"])) == report["split"]["windows"]["test"]
+    assert len(report["training"]["curve"]) == report["training"]["epochs_run"] == 2
+    assert _files(out).keys() == {"model.json", "model.safetensors"}
+
+
+def test_learning_beats_chance_on_hosts_never_seen(
+    simulated: Path, tmp_path: Path, run_job: Any
+) -> None:
+    """The simulated faults can be learnt, and the privileged channels show them better."""
+    found = {}
+    for mode in config.MODES:
+        out = tmp_path / mode
+        events = run_job("gbt", simulated, out, "--n-resamples", "0", mode=mode)
+        found[mode] = events[-1]["metrics"]["auroc"]
+    assert 0.6 < found["realistic"] < found["oracle"] < 1
+
+
+@pytest.mark.parametrize("model", ["mlp", "gru"])
+def test_the_unit_of_a_channel_has_no_say(
+    model: str, raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    """Seconds or gigaseconds: what a channel shows is learnt, however small its numbers are."""
+    found = []
+    for unit in (1.0, 1e-9):
+        rows = []
+        for host in "abcd":
+            labels = [at // 20 % 2 for at in range(200)]
+            rows += raw.episode(host, host, labels)
+        for row in rows:
+            row["seen"] = row["t"] * 7 % 5 / 5
+            row["hidden"] = unit * (row["label"] + row["t"] * 3 % 7 / 20)
+        data = raw.prepare(raw.write(rows))
+        flags = ("--epochs=10", "--n-resamples=0", "--batch-size=32", "--lr=0.01")
+        found.append(run_job(model, data, tmp_path / str(unit), *flags)[-1]["metrics"]["auroc"])
+    assert found[0] > 0.9
+    assert found[1] == pytest.approx(found[0], abs=0.02)
+
+
+def test_several_classes_are_trained_on_as_well(raw: Any, tmp_path: Path, run_job: Any) -> None:
+    """Class labels lead to accuracy and its kin, for a network, trees, and a probe."""
+    rows = []
+    for host in ("a", "b", "c", "d"):
+        labels = [("rest", "walk", "run")[at // 40 % 3] for at in range(360)]
+        rows += raw.episode(host, f"{host}/1", labels)
+    for row in rows:
+        row["hidden"] = {"rest": 0.0, "walk": 1.0, "run": 3.0}[row["label"]] + row["t"] % 3
+    raw.schema["unlabelled"] = None
+    data = raw.prepare(raw.write(rows))
+    for model in ("gbt", "cnn", "transformer_ssl"):
+        epochs = ("--epochs", "12", "--n-resamples", "50")
+        metrics = run_job(model, data, tmp_path / model, *epochs)[-1]["metrics"]
+        names = {f"{name}{ci}" for name in MULTICLASS_METRICS for ci in ("", "_ci")}
+        assert set(metrics) == names
+        assert metrics["balanced_accuracy"] > 0.6
+
+
+def test_without_any_label_the_alarm_is_still_set(raw: Any, tmp_path: Path, run_job: Any) -> None:
+    """Self-supervision needs no labels; supervision says that it does."""
+    rows = [row for host in "abc" for row in raw.episode(host, host, [-1] * 200)]
+    data = raw.prepare(raw.write(rows))
+    metrics = run_job("transformer_ssl", data, tmp_path / "ssl", *QUICK)[-1]["metrics"]
+    assert metrics["fpr_realised"] is not None
+    assert metrics["auroc"] is None
+    report = json.loads((tmp_path / "ssl" / "transformer_ssl_oracle_train.json").read_text())
+    assert "no window of class anomaly" in report["undefined"]["auroc"]
+    with pytest.raises(BadInputError, match="no window has a label"):
+        run_job("gbt", data, tmp_path / "gbt")
+
+
+def test_labels_too_sparse_for_any_window_are_as_good_as_none(
+    raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    """One label in five rows leaves every window unlabelled: that is told, or done without."""
+    labels = [at // 5 % 2 if at % 5 == 0 else -1 for at in range(200)]
+    rows = [row for host in "abc" for row in raw.episode(host, host, labels)]
+    data = raw.prepare(raw.write(rows))
+    with pytest.raises(BadInputError, match="no window has a label"):
+        run_job("gbt", data, tmp_path / "gbt")
+    metrics = run_job("transformer_ssl", data, tmp_path / "ssl", *QUICK)[-1]["metrics"]
+    assert metrics["fpr_realised"] is not None
+    assert metrics["auroc"] is None
+
+
+def test_pretraining_takes_no_class_of_several_for_the_anomaly(
+    raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    """With a single class to train on there is no probe, and nothing to measure by."""
+    labels = {host: ["rest"] * 120 for host in "abcd"}
+    labels["d"] = [("rest", "run", "walk")[at // 40] for at in range(120)]
+    rows = [row for host in "abcd" for row in raw.episode(host, host, labels[host])]
+    raw.schema["unlabelled"] = None
+    data = raw.prepare(raw.write(rows))
+    with pytest.raises(BadInputError, match="all windows to train on are of class rest"):
+        run_job("transformer_ssl", data, tmp_path / "out", *QUICK, "--train-hosts=a,b,c")
+
+
+def test_a_probe_that_cannot_be_measured_says_why(raw: Any, tmp_path: Path, run_job: Any) -> None:
+    """Its metrics are null where the tested host shows one class, and the report has the reason."""
+    labels = {host: [at // 20 % 2 for at in range(120)] for host in "abc"} | {"d": [0] * 120}
+    rows = [row for host in "abcd" for row in raw.episode(host, host, labels[host])]
+    data = raw.prepare(raw.write(rows))
+    flags = (*QUICK, "--train-hosts=a,b,c")
+    metrics = run_job("transformer_ssl", data, tmp_path, *flags)[-1]["metrics"]
+    report = json.loads((tmp_path / "transformer_ssl_oracle_train.json").read_text())
+    assert metrics["probe_auroc"] is None
+    assert {name for name, value in metrics.items() if value is None} == set(report["undefined"])
+    assert "no window of class 1" in report["undefined"]["probe_auroc"]
+
+
+def test_labels_of_one_class_are_refused(raw: Any, tmp_path: Path, run_job: Any) -> None:
+    """Nothing can be learnt from windows that are all alike."""
+    rows = [row for host in "abcd" for row in raw.episode(host, host, [0] * 100)]
+    data = raw.prepare(raw.write(rows))
+    with pytest.raises(BadInputError, match="all windows to train on are of class 0"):
+        run_job("gbt", data, tmp_path / "out")
+
+
+@pytest.mark.system
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    """A program started on a folder without data says so at once."""
+    place = ("--data", str(tmp_path / "nothing"), "--out-dir", str(tmp_path / "out"))
+    child = _spawn("--model", "gbt", "--mode", "oracle", *place)
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == config.EXIT_BAD_INPUT
+    error = json.loads(out.splitlines()[-1])
+    assert (error["event"], error["kind"]) == ("error", "bad_input")
+    assert "feature_schema_v1.json: no prepared data is there" in error["message"]
+    assert "python -m agent.trainer.prepare" in error["message"]
+
+
+@pytest.mark.system
+@pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
+def test_sigterm_ends_a_training_with_its_own_exit_code(simulated: Path, tmp_path: Path) -> None:
+    """Asked to stop in mid-training, the program says so and is gone; no half model is left."""
+    place = ("--data", str(simulated), "--out-dir", str(tmp_path), "--threads", "1")
+    rounds = ("--epochs", "20000", "--patience", "10000", "--lr", "0.001")
+    child = _spawn("--model", "gbt", "--mode", "oracle", *place, *rounds)
+    assert child.stdout is not None
+    for line in child.stdout:
+        if json.loads(line)["event"] == "progress":
+            break
+    child.send_signal(signal.SIGTERM)
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == config.EXIT_INTERRUPTED
+    assert json.loads(out.splitlines()[-1])["message"] == "interrupted by SIGTERM"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.system
+def test_what_libraries_print_does_not_reach_the_events(simulated: Path, tmp_path: Path) -> None:
+    """Standard output is JSON lines alone, even if native code prints."""
+    code = (
+        "import os, sys\n"
+        "from agent.trainer import run\n"
+        "from agent.trainer.common import files as storage\n"
+        "check = storage.check_folders\n"
+        "def noisy(*folders):\n"
+        "    os.write(1, b'noise from C\\n')\n"
+        "    print('noise from Python')\n"
+        "    check(*folders)\n"
+        "storage.check_folders = noisy\n"
+        "sys.exit(run.main(sys.argv[1:]))\n"
+    )
+    argv = ["--model", "gbt", "--mode", "oracle", "--data", str(simulated)]
+    argv += ["--out-dir", str(tmp_path), "--epochs", "3", "--threads", "1"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert [json.loads(line)["event"] for line in done.stdout.splitlines()][-1] == "result"
+    assert "noise from C" in done.stderr
+    assert "noise from Python" in done.stderr
+
+
+def test_divergence_and_lack_of_memory_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each way to fail has its kind; a bug is internal, and its traceback is no event."""
+
+    def failing(error: Exception) -> dict[str, Any]:
+        stream = io.StringIO()
+
+        def work(_: Interruption) -> None:
+            raise error
+
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            assert run_reported(Progress(stream), work) == config.EXIT_FAILED
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        return json.loads(stream.getvalue())
+
+    assert failing(DivergedError("nan"))["kind"] == "diverged"
+    assert failing(MemoryError("16 GiB"))["kind"] == "out_of_memory"
+    full = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB"
+    on_device = failing(torch.OutOfMemoryError(full))
+    assert on_device["kind"] == "out_of_memory"
+    assert full in on_device["message"]
+    with pytest.raises(RuntimeError) as on_processor:
+        torch.empty(1 << 55, dtype=torch.uint8)
+    assert failing(on_processor.value)["kind"] == "out_of_memory"
+    bug = failing(ZeroDivisionError("one\ntwo"))
+    assert (bug["kind"], bug["message"]) == ("internal", "ZeroDivisionError: one two")
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_libraries_are_bound_to_the_threads_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job in a slot of one core uses one core, whatever the library."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "64")
+    run.bind_threads(1)
+    assert os.environ["OMP_NUM_THREADS"] == os.environ["OPENBLAS_NUM_THREADS"] == "1"

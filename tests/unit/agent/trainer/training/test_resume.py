@@ -1,0 +1,274 @@
+"""A training that was interrupted ends as if it had not been."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.trainer import run
+from agent.trainer.common import config
+from agent.trainer.common.arguments import parse_job
+from agent.trainer.common.checkpoint import FILE, Checkpoint, Keeper
+from agent.trainer.common.progress import Interruption, Progress
+from tests.harness import forked
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
+
+SIX = tuple(name for name in config.TRAINERS if name != "gbt")
+SMALL = {
+    "mlp": ("--epochs", "8", "--hidden", "16"),
+    "cnn": ("--epochs", "5", "--hidden", "8"),
+    "gru": ("--epochs", "5", "--hidden", "8", "--layers", "2"),
+    "lstm": ("--epochs", "5", "--hidden", "8", "--layers", "2"),
+    "transformer": ("--epochs", "5", "--heads", "2", "--head-width", "4"),
+    "transformer_ssl": ("--epochs", "5", "--heads", "2", "--head-width", "4"),
+}
+Events = list[dict[str, Any]]
+# The real program, which sends itself a real SIGTERM at a step.
+AT_STEP = """
+import importlib, os, signal, sys
+from agent.trainer.common import checkpoint as keeper
+step, steps = keeper.Keeper.step, []
+def counting(self, capture):
+    steps.append(1)
+    if len(steps) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGTERM)
+    step(self, capture)
+keeper.Keeper.step = counting
+sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[3:]))
+"""
+
+
+def train(
+    model: str,
+    data: Path,
+    out: Path,
+    *flags: str,
+    until: Callable[[Events], bool] | None = None,
+    at_step: int | None = None,
+) -> tuple[int, Events]:
+    """Run the real program, with a SIGTERM once `until` holds or at a step; code and events."""
+    module = config.TRAINERS[model].module
+    program = ["-m", module] if at_step is None else ["-c", AT_STEP, module, str(at_step)]
+    command = [
+        *program, f"--model={model}", "--mode=oracle", f"--data={data}", f"--out-dir={out}",
+        "--threads=1", "--n-resamples=20", "--batch-size=16", *SMALL[model], *flags,
+    ]  # fmt: skip
+    events: Events = []
+    with forked.started(command) as child:
+        for line in child.stdout:
+            events.append(json.loads(line))
+            if until is not None and until(events):
+                child.send_signal(signal.SIGTERM)
+                until = None
+        return child.wait(), events
+
+
+def epochs_of(events: Events) -> int:
+    """How many epochs (or reports of rounds) were told."""
+    return sum(event["event"] == "progress" for event in events)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Every file, by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def interrupted(model: str, data: Path, folder: Path, *how: dict[str, Any]) -> dict[str, bytes]:
+    """Train, interrupted each time in one of these ways; return the files of the last run."""
+    kept, out = folder / "kept", folder / "out"
+    for number, way in enumerate(how):
+        resume = ("--resume",) if number else ()
+        code, events = train(model, data, out, f"--checkpoint-dir={kept}", *resume, **way)
+        assert code == config.EXIT_INTERRUPTED, events
+        assert "checkpoint" in {event["event"] for event in events}
+        assert not list(out.iterdir()), "no half model is left"
+    code, events = train(model, data, out, f"--checkpoint-dir={kept}", "--resume")
+    assert code == config.EXIT_DONE, events
+    assert any("going on from" in str(event.get("message")) for event in events)
+    return files_of(out)
+
+
+def test_a_resumed_training_ends_with_the_same_bytes(simulated: Path, tmp_path: Path) -> None:
+    """Interrupted in its middle and resumed, it leaves the very files of an undisturbed run."""
+    assert train("mlp", simulated, tmp_path / "whole")[0] == config.EXIT_DONE
+    way = {"until": lambda seen: epochs_of(seen) == 2}
+    assert interrupted("mlp", simulated, tmp_path, way) == files_of(tmp_path / "whole")
+
+
+def test_the_time_left_is_reckoned_from_what_this_process_did(
+    simulated: Path, tmp_path: Path
+) -> None:
+    """What was trained before the interruption took it no time; each epoch takes ten here."""
+    out, kept = tmp_path / "out", f"--checkpoint-dir={tmp_path / 'kept'}"
+    code, _ = train("mlp", simulated, out, kept, until=lambda seen: epochs_of(seen) == 2)
+    assert code == config.EXIT_INTERRUPTED
+    seconds = itertools.count(step=10)
+    stream = io.StringIO()
+    argv = [
+        "--model=mlp", "--mode=oracle", f"--data={simulated}", f"--out-dir={out}", "--threads=1",
+        "--n-resamples=20", "--batch-size=16", *SMALL["mlp"], kept, "--resume",
+    ]  # fmt: skip
+    progress = Progress(stream, lambda: float(next(seconds)))
+    run.run(parse_job(argv, config.RUN_MODULE), progress, Interruption())
+    events = [json.loads(line) for line in stream.getvalue().splitlines()]
+    told = {one["epoch"]: one["eta_s"] for one in events if one["event"] == "progress"}
+    assert min(told) >= 3
+    assert told[8] == 0
+    assert 10 <= told[7] < 15, "ten seconds, and no less for the epochs before"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", SIX)
+def test_wherever_it_is_interrupted(model: str, simulated: Path, tmp_path: Path) -> None:
+    """At the first step, in the middle of an epoch, at the last; and three times in one run."""
+    code, events = train(model, simulated, tmp_path / "whole")
+    assert code == config.EXIT_DONE
+    whole = files_of(tmp_path / "whole")
+    report = json.loads(whole[f"{model}_oracle_train.json"])
+    windows = report.get("pretraining", report["split"])["windows"]
+    steps = -(-(windows if isinstance(windows, int) else windows["training"]) // 16)
+    last = epochs_of(events) * steps
+    places = {"first": (1,), "middle": (2 * steps + steps // 2,), "end": (last,)}
+    for name, at in (places | {"thrice": (1, steps, steps + 1)}).items():
+        (tmp_path / name).mkdir()
+        ways = [{"at_step": step} for step in at]
+        assert interrupted(model, simulated, tmp_path / name, *ways) == whole, name
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(
+    simulated: Path, tmp_path: Path
+) -> None:
+    """Nobody asked it to end: what was kept on the way has to do."""
+    kept, out = tmp_path / "kept", tmp_path / "out"
+    assert train("mlp", simulated, tmp_path / "whole")[0] == config.EXIT_DONE
+    command = [
+        sys.executable, "-m", "agent.trainer.run", "--model=mlp", "--mode=oracle",
+        f"--data={simulated}", f"--out-dir={out}", "--threads=1", "--n-resamples=20",
+        "--batch-size=16", *SMALL["mlp"], f"--checkpoint-dir={kept}", "--checkpoint-every-s=1",
+    ]  # fmt: skip
+    slow = (
+        "import sys, time\nfrom agent.trainer import run\n"
+        "from agent.trainer.common import checkpoint as keeper\n"
+        "step = keeper.Keeper.step\n"
+        "def slowly(self, capture):\n    self._clock = lambda: time.monotonic() * 1000\n"
+        "    step(self, capture)\n"
+        "keeper.Keeper.step = slowly\nsys.exit(run.main(sys.argv[1:]))\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", slow, *command[3:]], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    seen = 0
+    with child.stdout:
+        for line in child.stdout:
+            seen += json.loads(line)["event"] == "checkpoint"
+            if seen == 5:
+                child.kill()
+                break
+    child.wait(60)
+    code, events = train("mlp", simulated, out, f"--checkpoint-dir={kept}", "--resume")
+    assert code == config.EXIT_DONE
+    assert any("going on from" in str(event.get("message")) for event in events)
+    assert files_of(out) == files_of(tmp_path / "whole")
+
+
+def _with_facts(**facts: Any) -> Callable[[bytes], bytes]:
+    """Spoil facts of a checkpoint that is whole otherwise; one that is none is taken out."""
+
+    def spoil(data: bytes) -> bytes:
+        line, _, payload = data.partition(b"\n")
+        told = json.loads(line) | facts
+        kept = {key: value for key, value in told.items() if value is not None}
+        return json.dumps(kept).encode() + b"\n" + payload
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (_with_facts(epoch=None), "cannot be read: 'epoch'"),
+        (_with_facts(epoch=float("inf")), "OverflowError"),
+        (_with_facts(environment=["cpu"]), "AttributeError"),
+        (_with_facts(curve=3), "TypeError"),
+        (_with_facts(at=None), "KeyError"),
+        (lambda data: b"junk", "cannot be read"),
+        (lambda data: data[:-10], "damaged"),
+        (lambda data: data.replace(b'"fingerprint": "', b'"fingerprint": "0'), "another job"),
+        (lambda data: b"[]\n", "cannot be read"),
+    ],
+)
+def test_a_checkpoint_of_no_use_costs_nothing_but_time(
+    spoil: Any, why: str, simulated: Path, tmp_path: Path, run_job: Any
+) -> None:
+    """Damaged, or of another job: it is said, and the training starts anew."""
+    flags = ("--epochs", "2", "--n-resamples", "20", f"--checkpoint-dir={tmp_path / 'kept'}")
+    run_job("mlp", simulated, tmp_path / "a", *flags)
+    path = tmp_path / "kept" / FILE
+    path.write_bytes(spoil(path.read_bytes()))
+    events = run_job("mlp", simulated, tmp_path / "b", *flags, "--resume")
+    told = [event["message"] for event in events if event["event"] == "log"]
+    assert any("starts anew" in text and why in text for text in told)
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+
+
+@pytest.mark.parametrize("what", ["weights", "environment"])
+def test_a_checkpoint_of_another_version_is_left_aside(
+    what: str, simulated: Path, tmp_path: Path, run_job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in it does not fit: the training starts anew, as if it were not there."""
+    flags = ("--epochs", "3", "--n-resamples", "20", f"--checkpoint-dir={tmp_path / 'kept'}")
+    run_job("mlp", simulated, tmp_path / "a", *flags)
+    load = Keeper.load
+
+    def other(keeper: Keeper) -> Checkpoint | None:
+        found = load(keeper)
+        if found is None or what == "weights":
+            return found and Checkpoint({**found.facts, "curve": [], "at": 3, "epoch": 0}, b"x")
+        environment = {**found.facts["environment"]}
+        del environment["compiled"]
+        return Checkpoint({**found.facts, "environment": environment}, found.payload)
+
+    monkeypatch.setattr(Keeper, "load", other)
+    events = run_job("mlp", simulated, tmp_path / "b", *flags, "--resume")
+    assert any("left aside" in str(event.get("message")) for event in events)
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+
+
+def test_a_disk_that_refuses_costs_the_checkpoint_not_the_training(tmp_path: Path) -> None:
+    """It is said, and the training goes on."""
+    stream = io.StringIO()
+    (tmp_path / "file").write_text("no folder", "utf-8")
+    keeper = Keeper(Interruption(), Progress(stream), tmp_path / "file" / "kept")
+    keeper.keep(lambda: Checkpoint({"epoch": 1}, b""))
+    assert "could not be written" in stream.getvalue()
+
+
+def test_a_checkpoint_is_kept_every_so_often(tmp_path: Path) -> None:
+    """By the clock that the keeper is given; nothing is captured in between."""
+    now_s, captured = [0.0], []
+    keeper = Keeper(
+        Interruption(), Progress(io.StringIO()), tmp_path, every_s=60, clock=lambda: now_s[0]
+    )
+
+    def capture() -> Checkpoint:
+        captured.append(now_s[0])
+        return Checkpoint({"epoch": 1}, b"")
+
+    for now in (10.0, 59.0, 60.0, 61.0, 119.0, 120.5):
+        now_s[0] = now
+        keeper.step(capture)
+    assert captured == [60.0, 120.5]

@@ -1,0 +1,82 @@
+"""Packets are cut out of a stream of bytes, however it is chopped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.embedded.channel import Channel
+from broker.embedded.reason_codes import Code, PacketError
+from tests.harness.rawmqtt import packet
+
+LIMITS = {3: 1_000_000}
+NOBODY: Any = None  # nothing is sent
+
+
+def _cut(pieces: list[bytes]) -> list[tuple[int, bytes]]:
+    """Return the packets of a connection on which these pieces come."""
+
+    async def read() -> list[tuple[int, bytes]]:
+        reader = asyncio.StreamReader()
+        channel = Channel(reader, NOBODY)
+        channel.limit_of = lambda kind: LIMITS.get(kind, 65_536)
+        found = []
+
+        async def feed() -> None:
+            for piece in pieces:
+                reader.feed_data(piece)
+                await asyncio.sleep(0)
+            reader.feed_eof()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(feed())
+            while (one := await channel.packet()) is not None:
+                found.append(one)
+        return found
+
+    return asyncio.run(read())
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 100, 127, 128, 16_384, 200_000]), max_size=6),
+    st.lists(st.integers(1, 300_000), max_size=12),
+)
+def test_packets_are_the_same_however_their_bytes_are_chopped(
+    sizes: list[int], cuts: list[int]
+) -> None:
+    """In one piece, or in many, or many in one."""
+    bodies = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    rest = b"".join(packet(0x30, body) for body in bodies)
+    pieces = []
+    for cut in cuts:
+        pieces.append(rest[:cut])
+        rest = rest[cut:]
+    assert _cut([*pieces, rest]) == [(0x30, body) for body in bodies]
+
+
+def test_packets_that_come_byte_by_byte_are_whole_in_the_end() -> None:
+    """A header of two bytes and one of three."""
+    whole = packet(0xC0, b"") + packet(0x30, b"x" * 200)
+    assert _cut([bytes([byte]) for byte in whole]) == [(0xC0, b""), (0x30, b"x" * 200)]
+
+
+@pytest.mark.parametrize(
+    ("begins", "code"),
+    [
+        (b"\x30\xc1\x84\x3d", Code.TOO_LARGE),  # 1,000,001 bytes
+        (b"\x82\x81\x80\x04", Code.TOO_LARGE),  # 65,537
+        (b"\x30\x80\x80\x80\x80", Code.MALFORMED),
+    ],
+)
+def test_a_packet_that_is_too_long_is_known_by_its_length(begins: bytes, code: Code) -> None:
+    """Before anything of it has come; however the length itself comes."""
+    for pieces in ([begins], [bytes([byte]) for byte in begins]):
+        with pytest.raises(ExceptionGroup) as caught:
+            _cut(pieces)
+        (error,) = caught.value.exceptions
+        assert isinstance(error, PacketError)
+        assert error.code is code

@@ -1,0 +1,246 @@
+"""The operator's client against a real broker, with a small coordinator on the other side."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.protocol.events import Outgoing
+from broker.protocol.messages import (
+    AskCancel,
+    AskList,
+    AskStatus,
+    AskWorkers,
+    OperatorResponse,
+    encode,
+)
+from broker.protocol.signing import OperatorKey, answered_by
+from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topics
+from broker.sentences import json_text
+from broker.system.machine import new_id
+from broker.system.settings import BrokerSettings
+from coordinator.cli import main
+from coordinator.client.client import OperatorClient
+from coordinator.client.contact import NotDone
+from tests.harness.peer import DEADLINE_S
+
+RUN = ("run", "--model", "gbt", "--mode", "oracle")
+
+
+def test_it_asks_until_it_is_answered(where: BrokerSettings, peer: Any, says: Any) -> None:
+    """A request that got lost is sent again, with the same id; others' answers are not ours."""
+
+    def answer(ask: Any, client: str) -> list[Outgoing]:
+        if len(coordinator.requests) == 1:
+            return [says(client, "somebody-elses", {"active": 9})]
+        return [says(client, ask.id, {"active": 1})]
+
+    coordinator = peer(answer)
+    with OperatorClient(where) as client:
+        assert client.ask(AskStatus(id=new_id())) == {"active": 1}
+    first, second = coordinator.requests
+    assert first == second
+
+
+def test_what_a_trainer_puts_out_does_nothing_to_a_terminal(
+    where: BrokerSettings, peer: Any, says: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """C0, DEL, C1 and what turns the writing round are left out; JSON keeps them, escaped."""
+    line = "\x1b[31mred\x1b[0m\x07 \x9b2J\x7f\x85 \u202eexe.\u2066\u2028é\t!"
+    data = {"job_id": "gbt", "attempt": 1, "last": 1, "lines": [line], "times": [None]}
+    peer(lambda ask, client: [says(client, ask.id, data)])
+    at = ("--broker", where.url, "--root", where.topic_root)
+    assert main(["logs", "gbt", *at]) == 0
+    assert capsys.readouterr().out == "red  exe.é\t!\n"
+    assert main(["logs", "gbt", "--json", *at]) == 0
+    said = capsys.readouterr().out
+    assert json.loads(said)["lines"] == [line]
+    assert "é" in said
+    assert all(one.isprintable() for one in said.strip())
+    text = json_text({line: line}, indent=2)
+    assert json.loads(text) == {line: line}
+    assert all(one.isprintable() for one in text.replace("\n", ""))
+
+
+def test_a_no_is_told_with_what_the_coordinator_said(
+    where: BrokerSettings, peer: Any, says: Any
+) -> None:
+    """Message and data."""
+    peer(lambda ask, client: [says(client, ask.id, [1], code="refused", message="it is done")])
+    with OperatorClient(where) as client, pytest.raises(NotDone, match="it is done") as refused:
+        client.ask(AskCancel(id=new_id(), job="gbt"))
+    assert refused.value.data == [1]
+
+
+@pytest.mark.parametrize("how", ["unsigned", "another key"])
+def test_a_forged_answer_to_a_command_is_not_believed(
+    how: str, where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """O13: whoever is quicker than the coordinator is waited out; without it, the command fails."""
+    keys = {name: OperatorKey(name * 32) for name in "ab"}
+    path = tmp_path / "key"
+    path.touch(0o600)
+    path.write_text("a" * 32)
+    where = where.model_copy(update={"operator_key_file": path})
+
+    def response(client: str, ask: Any, message: str, key: str = "") -> Outgoing:
+        made = OperatorResponse(id=ask.id, ok=True, data=message, message=message)
+        topic = topics.operator_response(client)
+        made = answered_by(keys[key], topic, made, 1.8e9) if key else made
+        return Outgoing(topic, encode(made))
+
+    def forge(ask: Any, client: str) -> list[Outgoing]:
+        forged = response(client, ask, "forged", "b" if how == "another key" else "")
+        return [forged] if ask.job == "alone" else [forged, response(client, ask, "true", "a")]
+
+    coordinator = peer(forge)
+    with OperatorClient(where, 20.0) as client:
+        assert client.ask(AskCancel(id=new_id(), job="both")) == "true"
+        with pytest.raises(NotDone, match="may be forged: 'forged'"):
+            client.ask(AskCancel(id=new_id(), job="alone"))
+    assert len(coordinator.requests) == 2, "it is not asked again and again"
+
+
+def test_garbage_in_place_of_an_answer_is_overlooked(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics
+) -> None:
+    """The answer comes after it."""
+
+    def answer(ask: Any, client: str) -> list[Outgoing]:
+        topic = topics.operator_response(client)
+        garbage = [Outgoing(topic, payload) for payload in (b"", b"\xff\x00", b"{}", b"[1]")]
+        return [*garbage, says(client, ask.id, "at last")]
+
+    peer(answer)
+    with OperatorClient(where) as client:
+        assert client.ask(AskStatus(id=new_id())) == "at last"
+
+
+def test_lists_come_in_pages(where: BrokerSettings, peer: Any, says: Any) -> None:
+    """All rows, in order, whatever a page holds."""
+
+    def answer(ask: Any, client: str) -> list[Outgoing]:
+        end = min(7, ask.offset + 3)
+        key = "jobs" if isinstance(ask, AskList) else "workers"
+        assert isinstance(ask, AskList | AskWorkers)
+        rows = [{"job_id": str(n)} for n in range(ask.offset, end)]
+        return [says(client, ask.id, {key: rows, "next": end if end < 7 else None})]
+
+    peer(answer)
+    with OperatorClient(where) as client:
+        seven = [{"job_id": str(n)} for n in range(7)]
+        assert client.list_jobs() == seven
+        assert client.list_workers() == seven
+
+
+def test_the_next_page_is_asked_for_once_and_before_this_one_is_looked_at(
+    where: BrokerSettings, peer: Any, says: Any
+) -> None:
+    """So that the coordinator makes it meanwhile; one that gets lost is asked for again."""
+    asked: list[tuple[int, str]] = []
+    came = threading.Condition()
+
+    def answer(ask: Any, client: str) -> list[Outgoing]:
+        with came:
+            is_lost = ask.offset == 2 and len(asked) == 2
+            asked.append((ask.offset, ask.id))
+            came.notify_all()
+        following = ask.offset + 1 if ask.offset < 3 else None
+        page = {"workers": [{"host": str(ask.offset)}], "next": following}
+        return [] if is_lost else [says(client, ask.id, page)]
+
+    peer(answer)
+    with OperatorClient(where) as client:
+        seen = []
+        for page in client.host_pages():
+            seen += [row["host"] for row in page["workers"]]
+            with came:
+                while page["next"] not in {None, *(offset for offset, _ in asked)}:
+                    assert came.wait(DEADLINE_S)
+    assert seen == ["0", "1", "2", "3"]
+    assert sum(offset == 2 for offset, _ in asked) > 1
+    for offset in range(4):
+        assert len({id_ for asked_for, id_ in asked if asked_for == offset}) == 1
+
+
+def test_nothing_watched_is_lost_around_an_answer(
+    where: BrokerSettings, peer: Any, says: Any, topics: Topics
+) -> None:
+    """What comes just before and just after an answer is there when it is looked at."""
+    job = topics.job("a" * 64)
+
+    def answer(ask: Any, client: str) -> list[Outgoing]:
+        number = str(len(coordinator.requests)).encode()
+        before, after = Outgoing(job, b"before " + number), Outgoing(job, b"after " + number)
+        return [before, says(client, ask.id), after]
+
+    coordinator = peer(answer)
+    with OperatorClient(where, watch=[topics.job("+")]) as client:
+        rounds = 100
+        for _ in range(rounds):
+            client.ask(AskStatus(id=new_id()))
+        seen: list[bytes] = []
+        deadline_s = time.monotonic() + DEADLINE_S
+        while len(seen) < 2 * rounds and time.monotonic() < deadline_s:
+            seen += [payload for topic, payload in client.messages(1.0) if topic.kind is Kind.JOB]
+    expected = [f"{when} {n + 1}".encode() for n in range(rounds) for when in ("before", "after")]
+    assert seen == expected
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("arguments", [("list",), ("list", "--json")])
+def test_whoever_reads_only_the_first_line_is_told_of_no_failure(
+    where: BrokerSettings, peer: Any, says: Any, arguments: tuple[str, ...]
+) -> None:
+    """`| head -1` ends each command alike, whatever it prints with."""
+    peer(lambda ask, client: [says(client, ask.id, {"jobs": [], "next": None})])
+    ends = os.pipe()
+    os.close(ends[0])
+    command = [*arguments, "--broker", where.url, "--root", where.topic_root]
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "coordinator.cli", *command],
+            stdout=ends[1], stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(ends[1])
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "x" * 2001), "job: string should have at most 2000 characters"),
+        (("show", "\udcff"), "job: "),
+        ((*RUN, "-H", "lr=nan"), "job.hyper.lr: input should be a finite number"),
+        ((*RUN, "--min-ram-gib", "inf"), "job.min_ram_gib: input should be a finite number"),
+        ((*RUN, "-H", "day=[2026-01-02]"), "job.hyper.day.0: input was not a valid JSON value"),
+        ((*RUN, "--name", "\udcff"), "no text in UTF-8"),
+        (("events", "--since", "6000-01-01"), "since: input should be less"),
+        (("stats", "--since", "6000-01-01", "--json"), "since: input should be less"),
+    ],
+)
+def test_what_no_request_can_hold_is_an_error_of_who_typed_it(
+    where: BrokerSettings,
+    arguments: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not a fault of the program's own: one line, and the exit code of wrong usage."""
+    command = [*arguments, "--broker", where.url, "--root", where.topic_root, "--timeout", "1"]
+    assert main(command) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("error: ")
+    assert said in told.err
+    assert len(told.err.splitlines()) == 1
+    if "--json" in arguments:
+        assert json.loads(told.out)["ok"] is False

@@ -1,0 +1,294 @@
+"""What operators ask that is in the ledger, the store or a log; a ledger that cannot be read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.protocol import messages as m
+from broker.protocol.events import Incoming
+from coordinator.core.filing import RETRY_S
+from coordinator.jobs.set_aside import command, kept_words, set_aside, told_metric
+from coordinator.ledger.database import back_up
+from coordinator.ledger.ledger import FILE_NAME
+from tests.harness.coordinator import OPERATOR
+from tests.harness.shell import ID, Coordinator, finished, ledgers_closed, reports
+
+__all__ = ["ledgers_closed"]
+DAY_S = 86_400.0
+FIRST, SECOND, THIRD = (word * 20 for word in (b"first weights", b"second weights", b"third"))
+
+
+def hex_of(data: bytes) -> str:
+    """The id of an artifact."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class Scene:
+    """A coordinator on a real ledger and store, a job that a host trains, and an operator."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.coordinator = Coordinator(folder)
+
+    def brings(self, data: bytes, auroc: float = 0.9) -> None:
+        """A host takes the job, and brings this; it becomes a file, written long ago."""
+        host = self.coordinator.host().joins()
+        reports(host, host.runs(), data, metrics={"auroc": auroc})
+        self.coordinator.files()
+        self.coordinator.passes(1.5)
+        path = self.coordinator.store.path_of(hex_of(data))
+        assert path is not None
+        os.utime(path, (0, 0))
+
+    def asks(self, ask: Any) -> Any:
+        """An operator asks; the answer."""
+        self.coordinator.answers()
+        self.coordinator.tells(ask)
+        self.coordinator.files()
+        return self.coordinator.answers()[0]
+
+    def requeues(self) -> Any:
+        """An operator has it trained again; what that is answered."""
+        answer = self.asks(m.AskRequeue(id=self.coordinator.new_id(), job="job"))
+        assert answer.ok, answer.message
+        return answer.data
+
+    def fetches(self, attempt: int | None) -> bytes | str:
+        """What an operator gets of an attempt, or why there is nothing."""
+        answer = self.asks(m.AskFetch(id=self.coordinator.new_id(), job="job", attempt=attempt))
+        if not answer.ok:
+            return str(answer.message)
+        data = self.coordinator.fetched()
+        stored = m.encode(m.Stored())
+        self.coordinator.handle(Incoming(self.coordinator.topics.download_grant(OPERATOR), stored))
+        return data
+
+    def results(self) -> list[dict[str, Any]]:
+        """What `show` tells of them."""
+        answer = self.asks(m.AskShow(id=self.coordinator.new_id(), job="job"))
+        found: list[dict[str, Any]] = answer.data["results"]
+        return found
+
+    def passes(self, days: float) -> None:
+        """Time passes, and what is too old is deleted."""
+        self.coordinator.passes(days * DAY_S)
+        self.coordinator.files()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """A job that nobody has trained yet."""
+    return Scene(tmp_path)
+
+
+def test_what_a_requeue_sets_aside_is_told_and_fetched(scene: Scene) -> None:
+    """Beside the result that the job has since, and before it has one."""
+    scene.brings(FIRST, 0.945)
+    told = scene.requeues()
+    assert (told["attempt"], told["keep_results_s"]) == (1, 30 * DAY_S)
+    assert scene.fetches(1) == FIRST
+    scene.brings(SECOND, 0.8)
+    assert (scene.fetches(1), scene.fetches(2), scene.fetches(None)) == (FIRST, SECOND, SECOND)
+    first, second = scene.results()
+    assert {name: first[name] for name in ("attempt", "artifact_id", "size_bytes", "metric")} == {
+        "attempt": 1, "artifact_id": hex_of(FIRST), "size_bytes": len(FIRST),
+        "metric": "AUROC 0.945",
+    }  # fmt: skip
+    assert (first["is_there"], second["is_there"]) == (True, True)
+    assert (first["set_aside_at"][:10], first["kept_until"][:10]) == ("2027-01-15", "2027-02-14")
+    assert (second["attempt"], second["set_aside_at"], second["kept_until"]) == (2, None, None)
+
+
+def test_a_result_is_kept_from_the_requeue_on_and_not_longer(scene: Scene) -> None:
+    """However old it was by then. Who asks later is told when it was deleted, and what is there."""
+    scene.brings(FIRST)
+    scene.passes(40)
+    scene.requeues()
+    scene.passes(29)
+    assert scene.fetches(1) == FIRST
+    scene.passes(2)
+    gone = scene.fetches(1)
+    assert isinstance(gone, str)
+    assert gone.startswith("the result of attempt 1 of job job was set aside at 2027-02-24 ")
+    assert "kept for 30 days, until 2027-03-26 " in gone
+    assert gone.endswith("and deleted; there is none of any attempt")
+    scene.brings(SECOND)
+    assert str(scene.fetches(1)).endswith(
+        "; there is one of attempt 2: `fleet get job --attempt 2`"
+    )
+    told = [(one["is_there"], one["size_bytes"]) for one in scene.results()]
+    assert told == [(False, len(FIRST)), (True, len(SECOND))]
+
+
+def test_what_the_job_has_again_is_kept_with_it(scene: Scene) -> None:
+    """The same bytes came a second time: they are no longer set aside, whoever brought them."""
+    scene.brings(FIRST)
+    scene.requeues()
+    scene.brings(FIRST)
+    assert [one["kept_until"] for one in scene.results()] == [None, None]
+    scene.passes(100)
+    assert scene.fetches(1) == scene.fetches(None) == FIRST
+
+
+@pytest.mark.parametrize(
+    ("attempt", "said"),
+    [(7, "job job has had 3 attempts"), (2, "attempt 2 of job job has brought no result")],
+)
+def test_who_asks_for_an_attempt_without_a_result_is_told_which_have_one(
+    scene: Scene, attempt: int, said: str
+) -> None:
+    """And how it is fetched."""
+    scene.brings(FIRST)
+    scene.requeues()
+    host = scene.coordinator.host().joins()
+    host.reports(m.Released, host.runs(), reason="the agent stops")
+    scene.brings(SECOND)
+    there = "there are some of attempts 1 and 3: `fleet get job --attempt 3`"
+    assert scene.fetches(attempt) == f"{said}; {there}"
+
+
+def test_a_job_without_a_result_says_what_it_had(scene: Scene) -> None:
+    """Who knows of no attempt is told of the newest that has brought one."""
+    assert scene.fetches(None) == "job job is pending and has no artifact"
+    scene.brings(FIRST)
+    scene.requeues()
+    said = "job job is claimed and has no artifact; there is one of attempt 1: "
+    assert scene.fetches(None) == f"{said}`fleet get job --attempt 1`"
+
+
+def test_the_index_agrees_with_a_ledger_that_was_restored(scene: Scene) -> None:
+    """It tells of the results that the copy knows, and of those that have come since."""
+    copy, index = scene.folder / "copy.db", scene.folder / "models" / "index.jsonl"
+
+    def rows() -> list[tuple[int, str]]:
+        found = [json.loads(line) for line in index.read_bytes().splitlines()]
+        return [(row["attempt"], row["artifact_id"]) for row in found]
+
+    scene.brings(FIRST)
+    scene.requeues()
+    back_up(scene.folder / FILE_NAME, copy)
+    scene.brings(SECOND)
+    scene.coordinator.ledger.close()
+    copy.replace(scene.folder / FILE_NAME)
+    scene.coordinator = Coordinator(scene.folder)
+    assert rows() == [(1, hex_of(FIRST))]
+    scene.brings(THIRD)
+    assert rows() == [(1, hex_of(FIRST)), (2, hex_of(THIRD))]
+
+
+def test_a_result_that_came_too_late_is_one_of_its_attempt(scene: Scene) -> None:
+    """A requeue takes it instead of training again: it is the job's then."""
+    scene.coordinator.ledger.close()
+    with closing(sqlite3.connect(scene.folder / FILE_NAME)) as file:
+        file.execute("UPDATE jobs SET losses = 2")
+        file.commit()
+    scene.coordinator = Coordinator(scene.folder)
+    host = scene.coordinator.host().joins()
+    job = host.runs()
+    scene.coordinator.passes(7200)
+    assert scene.coordinator.job().state == "failed"
+    reports(host, job, FIRST, metrics={"auroc": 0.7})
+    scene.coordinator.files()
+    assert [(one["attempt"], one["set_aside_at"]) for one in scene.results()] == [(1, None)]
+    assert scene.fetches(1) == FIRST
+    scene.requeues()
+    assert scene.coordinator.job().state == "completed"
+    assert [(one["attempt"], one["set_aside_at"]) for one in scene.results()] == [(1, None)]
+    assert scene.fetches(1) == scene.fetches(None) == FIRST
+
+
+@pytest.mark.parametrize("metrics", [{"auroc": 0.9451}, {"macro_f1": 0.5}, {"other": 1.0}, None])
+def test_words_of_a_requeue_can_be_read_again(metrics: dict[str, Any] | None) -> None:
+    """The metric, as it was put in."""
+    words = set_aside("completed", "pi", None, metrics, hex_of(FIRST))
+    assert told_metric(words) == (
+        "" if not metrics or "other" in metrics else words.split(": ")[1].split(",")[0]
+    )
+    assert told_metric("it is stopped at 37 % on lap, and begins again") == ""
+
+
+def test_how_long_and_how_is_said_in_words() -> None:
+    """As a person would; a fraction of a day in hours."""
+    assert [kept_words(days * DAY_S) for days in (30.0, 7.5, 0.25)] == [
+        "for 30 days", "for 7.5 days", "for 6 hours",
+    ]  # fmt: skip
+    assert command("gbt-oracle", 2) == "`fleet get gbt-oracle --attempt 2`"
+
+
+def test_a_result_whose_file_was_emptied_is_said_to_be_gone(scene: Scene) -> None:
+    """As a disk may leave it that lost its power; nothing is sent, and nothing ends."""
+    scene.brings(FIRST)
+    path = scene.coordinator.store.path_of(hex_of(FIRST))
+    assert path is not None
+    path.write_bytes(b"")
+    scene.coordinator = scene.coordinator.crashes()
+    said = scene.fetches(None)
+    assert "is gone from the store; `fleet requeue` makes it again" in str(said)
+
+
+@contextmanager
+def unreadable(folder: Path, table: str) -> Iterator[None]:
+    """A part of the ledger is not there, as where a disk has lost it."""
+    other = sqlite3.connect(folder / FILE_NAME, isolation_level=None)
+    other.execute(f"ALTER TABLE {table} RENAME TO hidden")
+    try:
+        yield
+    finally:
+        other.execute(f"ALTER TABLE hidden RENAME TO {table}")
+        other.close()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        m.AskShow(id="a", job="job"), m.AskEvents(id="a"), m.AskAttempts(id="a"),
+        m.AskFetch(id="a", job="job", attempt=1),
+    ],
+)  # fmt: skip
+def test_who_asks_is_told_what_is_wrong(tmp_path: Path, ask: Any) -> None:
+    """And asks again, when it is mended."""
+    scene = Scene(tmp_path)
+    scene.brings(FIRST)
+    scene.requeues()
+    with unreadable(tmp_path, "events"):
+        answer = scene.asks(ask)
+        assert (answer.ok, answer.code) == (False, "refused")
+        assert FILE_NAME in answer.message
+        assert "no such table" in answer.message
+    assert scene.asks(ask).ok
+
+
+def test_a_small_result_that_cannot_be_read_becomes_a_file_later(tmp_path: Path) -> None:
+    """It is in the ledger as long as that."""
+    coordinator = finished(tmp_path)
+    coordinator.slow.clear()
+    with unreadable(tmp_path, "bundles"):
+        again = coordinator
+        again.core.world.filing_s.clear()
+        again.core.world.unfiled_left[ID] = None
+        again.core.world.timers.set(("unfiled",), again.mono_s)
+        again.handle()
+        again.files()
+    assert not again.store.has(ID)
+    again.passes(RETRY_S + 1)
+    again.files()
+    assert again.store.has(ID)
+
+
+def test_what_is_fetched_while_it_cannot_be_read_is_asked_for_again(tmp_path: Path) -> None:
+    """Nothing is sent in its place, and it does not count as lost."""
+    coordinator: Coordinator = finished(tmp_path)
+    coordinator.tells(m.AskFetch(id="f", job="job"))
+    with unreadable(tmp_path, "bundles"):
+        assert not coordinator.fetched()
+    coordinator.passes(2)
+    assert hex_of(coordinator.chunks[0]) == ID

@@ -1,0 +1,163 @@
+"""The coordinator's loop: what it does with its mailbox when it is to end."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.client.access import PEOPLE, open_access
+from broker.clock import backoff_s
+from broker.protocol.events import Incoming
+from broker.protocol.messages import AskStatus, encode
+from broker.protocol.topics import Topics
+from broker.system.machine import system_clock
+from broker.system.settings import BrokerSettings
+from broker.system.systemd import Notifier
+from coordinator.core.effects import ReloadAsked, Tick
+from coordinator.manifest.source import LAST_GOOD
+from coordinator.service.service import Service
+from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
+from tests.harness.brokers import free_port
+from tests.harness.disks import hanging
+
+
+def a_service(settings: CoordinatorSettings) -> Service:
+    """A coordinator whose broker is not there."""
+    broker = BrokerSettings(url=f"mqtt://127.0.0.1:{free_port()}")
+    access = open_access(broker, PEOPLE, system_clock().wall_s)
+    home = HomeAssistantSettings()
+    return Service(settings, broker, access, {}, Notifier.take({}, 1), home)
+
+
+def test_who_asks_for_its_end_does_not_wait_for_the_backlog(tmp_path: Path) -> None:
+    """It ends after what it is at; the rest would be asked again of the next coordinator."""
+    service = a_service(CoordinatorSettings(state=tmp_path))
+    topic = Topics().operator_request("operator:local/cli")
+    for number in range(5_000):
+        service.mailbox.put(Incoming(topic, encode(AskStatus(id=str(number)))))
+    service.stop()
+    service.run(lambda: None)
+    assert service.mailbox.unread()["local"] > 1_000
+
+
+def test_a_manifest_that_cannot_be_kept_is_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its copy is for a restart with a faulty one: without room for it, that is said."""
+    (tmp_path / "state" / LAST_GOOD).mkdir(parents=True)
+    manifest = tmp_path / "plan.toml"
+    manifest.write_text(
+        'schema_version = 1\n[[jobs]]\nname = "one"\nmodel = "gbt"\nmode = "oracle"\n'
+    )
+    service = a_service(CoordinatorSettings(state=tmp_path / "state", manifest=manifest))
+    assert LAST_GOOD in caplog.text
+    assert "a restart will not find this manifest" in caplog.text
+    service.stop()
+    service.run(lambda: None)
+
+
+def _turns_until(service: Service, is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        service.mailbox.put(Tick())
+        service._turn(lambda: None)
+
+
+def test_a_manifest_that_is_written_right_after_a_reload_is_told_again(tmp_path: Path) -> None:
+    """Though it was told of one that was written in the same minute, and is looked at but now."""
+    manifest = tmp_path / "plan.toml"
+
+    def write(name: str, at_s: float) -> None:
+        manifest.write_text(
+            f'schema_version = 1\n[[jobs]]\nname = "{name}"\nmodel = "gbt"\nmode = "oracle"\n'
+        )
+        os.utime(manifest, (at_s, at_s))
+
+    write("one", 1e9)
+    service = a_service(CoordinatorSettings(state=tmp_path / "state", manifest=manifest))
+    world = service._shell.core.world
+    write("second", 2e9)
+    _turns_until(service, lambda: bool(world.manifest_changed))
+    said = world.manifest_changed
+    service.mailbox.put(ReloadAsked())
+    _turns_until(service, lambda: not world.manifest_changed)
+    write("third-one", 2e9 + 1)
+    _turns_until(service, lambda: bool(world.manifest_changed))
+    assert world.manifest_changed == said == "it was changed at 2033-05-18 03:33 UTC"
+    service.stop()
+    service.run(lambda: None)
+
+
+PLAN = 'schema_version = 1\n[[jobs]]\nname = "one"\nmodel = "gbt"\nmode = "oracle"\n'
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such files")
+def test_a_manifest_that_is_no_file_stops_nobody(tmp_path: Path) -> None:
+    """It has become a FIFO: a coordinator that runs goes on, and so does one that is started."""
+    manifest = tmp_path / "plan.toml"
+    settings = CoordinatorSettings(state=tmp_path / "state", manifest=manifest)
+    manifest.write_text(PLAN)
+    service = a_service(settings)
+    world = service._shell.core.world
+    manifest.unlink()
+    os.mkfifo(manifest)
+    _turns_until(service, lambda: bool(world.manifest_changed))
+    service.mailbox.put(ReloadAsked())
+    _turns_until(service, lambda: bool(world.manifest_fault))
+    assert (
+        "plan.toml: cannot be read: it is no regular file; check the path" in world.manifest_fault
+    )
+    service.stop()
+    service.run(lambda: None)
+    again = a_service(settings)
+    assert again._shell.core.world.manifest_fault
+    again.stop()
+    again.run(lambda: None)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux's")
+def test_a_manifest_whose_disk_hangs_stops_nobody(tmp_path: Path) -> None:
+    """Neither a look at it, nor a reload, nor the next start, which goes on with the last good."""
+    manifest = tmp_path / "plan.toml"
+    settings = CoordinatorSettings(state=tmp_path / "state", manifest=manifest)
+    manifest.write_text(PLAN)
+    service = a_service(settings)
+    world = service._shell.core.world
+    manifest.write_text(PLAN + "seed = 7\n")
+    with hanging(manifest):
+        begun_s, turns = time.monotonic(), 0
+        service.mailbox.put(ReloadAsked())
+        while not world.manifest_fault:
+            service.mailbox.put(Tick())
+            service._turn(lambda: None)
+            turns += 1
+            assert time.monotonic() < begun_s + 30
+        assert turns > 100
+        assert "has not answered in 10 s; see whether its disk" in world.manifest_fault
+        service.stop()
+        service.run(lambda: None)
+        again = a_service(settings)
+        assert "has not answered in 10 s" in again._shell.core.world.manifest_fault
+        again.stop()
+        again.run(lambda: None)
+
+
+def test_a_broker_that_comes_back_is_found_within_seconds(tmp_path: Path) -> None:
+    """However long it was away: this is one program, no herd, and every verb waits for it."""
+    service = a_service(CoordinatorSettings(state=tmp_path))
+    settings, rng = service._link._settings, random.Random(1)
+    pauses_s = [
+        backoff_s(failures, settings.backoff_base_s, settings.backoff_cap_s, rng)
+        for failures in range(50)
+    ]
+    assert 2 < max(pauses_s) <= 5
+    service.stop()
+    service.run(lambda: None)

@@ -1,0 +1,131 @@
+"""What `fleet run --wait` and `fleet logs --follow` tell of a job that they follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.protocol.events import Outgoing
+from broker.protocol.loglines import encode_lines
+from broker.protocol.messages import JobRow, Progress, encode
+from broker.protocol.topics import Topic, Topics
+from broker.system.settings import BrokerSettings
+from coordinator.cli.logs import Follower
+from coordinator.client.client import OperatorClient
+from coordinator.ui.follow import in_fields, until_over
+from coordinator.ui.job_board import Board
+
+TOPICS = Topics()
+
+
+def _row(state: str, attempt: int, **more: Any) -> JobRow:
+    fields: dict[str, Any] = {
+        "job_id": "a" * 64, "name": "gbt", "model": "gbt", "mode": "oracle", "state": state,
+        "priority": 0, "attempt": attempt, "host": None if state == "pending" else "lap",
+        "error": None, "artifact_id": None, "metrics": None, "started_at": None,
+        "created_at": "2026-05-28T20:26:57.250Z", "finished_at": None,
+    }  # fmt: skip
+    return JobRow(**(fields | more))
+
+
+@pytest.fixture
+def followed(
+    where: BrokerSettings, topics: Topics, peer: Any, says: Any, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[str]]:
+    """`followed(answered, *heard)`: what is printed when rows are heard after an answer."""
+
+    def follow(answered: JobRow, *heard: JobRow, **more: Any) -> list[str]:
+        row = answered.model_dump(mode="json")
+        told = [Outgoing(topics.job(one.job_id), encode(one)) for one in heard]
+        coordinator = peer(lambda ask, client: [says(client, ask.id, row), *told])
+        with OperatorClient(where, watch=[topics.job("+")]) as client:
+            until_over(client, answered.job_id, quiet=False, **more)
+        coordinator.stop()
+        return capsys.readouterr().out.splitlines()
+
+    return follow
+
+
+DONE = "gbt completed on lap; `fleet get gbt` fetches it"
+
+
+def test_a_row_that_an_answer_has_overtaken_is_not_told(followed: Any) -> None:
+    """The broker's copy comes later than the answer, and is older."""
+    running, done = _row("running", 1), _row("completed", 1)
+    said = followed(running, _row("pending", 0), _row("claimed", 1), running, done)
+    assert said == ["gbt running on lap", DONE]
+    assert followed(done, running) == [DONE]
+
+
+def test_a_job_that_is_given_back_is_told(followed: Any) -> None:
+    """It waits again, and is then at another attempt."""
+    said = followed(
+        _row("running", 1), _row("pending", 1), _row("running", 2), _row("completed", 2)
+    )
+    assert said == ["gbt running on lap", "gbt pending", "gbt running on lap", DONE]
+
+
+def test_the_last_word_is_what_came_of_it_and_what_comes_next(followed: Any) -> None:
+    """State, training time, main score; and in fields for scripts, from the same row."""
+    running = _row("running", 1)
+    done = _row("completed", 1, ran_s=108.0, metrics={"auroc": 0.9456, "f1": 0.5})
+    assert followed(running, done) == [
+        "gbt running on lap",
+        "gbt completed on lap: trained for 2 min, AUROC 0.946; `fleet get gbt` fetches it",
+    ]
+    assert followed(done, fetches=True)[-1].endswith("AUROC 0.946"), "it is fetched anyway"
+    told = in_fields(done.model_dump(mode="json"))
+    assert (told["score"], told["next"]) == ({"name": "auroc", "value": 0.9456}, "fleet get gbt")
+    failed = _row("failed", 1, ran_s=12.0, error="no memory")
+    assert followed(running, failed)[1:] == [
+        "gbt failed on lap: trained for 12 s; `fleet logs gbt` shows its output"
+    ]
+    cancelled = _row("cancelled", 0, host=None)
+    assert followed(cancelled) == ["gbt cancelled; `fleet requeue gbt` brings it back"]
+    assert in_fields(cancelled.model_dump(mode="json"))["score"] is None
+
+
+def test_in_a_pipe_it_is_said_now_and_then_how_far_it_is(capsys: Any) -> None:
+    """Not at each epoch; and nothing to a script that reads JSON."""
+    times = [0.0]
+    row: dict[str, Any] = _row("running", 1).model_dump(mode="json")
+    for quiet in (False, True):
+        board = Board(quiet=quiet, clock=lambda: times[-1])
+        board.show([row], {})
+        for epoch in range(1, 61):
+            times.append(times[-1] + 1.0)
+            said = Progress(attempt=1, epoch=epoch, epochs=80, val_loss=0.5, eta_s=240.0 - epoch)
+            board.show([row], {row["job_id"]: said})
+        told = [
+            "gbt running on lap",
+            "gbt running on lap: 25%, epoch 20/80, loss 0.5000, 4 min left",
+            "gbt running on lap: 50%, epoch 40/80, loss 0.5000, 3 min left",
+            "gbt running on lap: 75%, epoch 60/80, loss 0.5000, 3 min left",
+        ]
+        assert capsys.readouterr().out.splitlines() == ([] if quiet else told)
+
+
+def _line(number: int, text: str, job_id: str = "a" * 64) -> tuple[Topic, bytes]:
+    return TOPICS.parse(TOPICS.log("lap", job_id)), encode_lines(1, number, [text.encode()])
+
+
+def _moved(state: str, job_id: str = "a" * 64) -> tuple[Topic, bytes]:
+    return TOPICS.parse(TOPICS.job(job_id)), encode(_row(state, 1))
+
+
+def test_a_followed_log_is_that_of_one_job_until_it_is_over() -> None:
+    """Whatever others say or become; what the answer had is left out."""
+    follower = Follower("a" * 64, 1, 2)
+    other = "b" * 64
+    heard = [_line(2, "two"), _line(3, "not ours", other), _line(3, "three")]
+    assert follower.take(heard) == ["three"]
+    assert follower.take([_line(4, "four"), _line(5, "five"), _moved("running")]) == [
+        "four", "five",
+    ]  # fmt: skip
+    for moved in ((_moved("running")[0], b"no row"), _moved("completed", other)):
+        assert follower.take([moved]) == []
+        assert not follower.is_over
+    assert follower.take([_line(6, "done"), _moved("completed")]) == ["done"]
+    assert follower.is_over
