@@ -1,4 +1,4 @@
-"""Deadlines of a core: set, moved and cancelled by key; a heap with lazy deletion."""
+"""Time as a value, and deadlines by key: a core reads no clock."""
 
 from __future__ import annotations
 
@@ -70,7 +70,6 @@ class Timers(Generic[K]):
     """At most one deadline a key (monotonic seconds). All operations are O(log n) amortised."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._when: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._count = 0

@@ -22,7 +22,7 @@ def plain(error: BaseException) -> str:
 
 
 def why(error: OSError) -> str:
-    """Return what the system says of a file, with the remedy where somebody else may reach it."""
+    """Return the system's message, with the remedy where permission is missing."""
     said = error.strerror or str(error)
     return f"{said}; be its owner, or use sudo" if isinstance(error, PermissionError) else said
 

@@ -1,8 +1,4 @@
-"""Sentences on a terminal: broken between words, and never within a command that one may copy.
-
-Nor between a figure and its unit: `2 s` at the end of a line and at the start of the next is no
-amount any more.
-"""
+"""Sentences on a terminal: wrapped between words, never in a command or between figure and unit."""
 
 from __future__ import annotations
 
@@ -62,7 +58,7 @@ def json_text(data: object, indent: int | None = None) -> str:
 
 
 def complain(text: str) -> None:
-    """Say on standard error what keeps a program from its work."""
+    """Write an error to standard error."""
     sys.stderr.write(laid_out(f"error: {text}", sys.stderr, indent=HANG) + "\n")
 
 
@@ -84,7 +80,7 @@ def rounded(value: float) -> str:
 
 
 def is_figure(value: object) -> TypeGuard[float]:
-    """Whether it is a number as people write figures: JSON has whole ones that no float holds."""
+    """Tell whether it is a number that a float can hold; JSON has larger integers."""
     return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
@@ -109,7 +105,7 @@ def span(seconds: float) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the arguments as one text: `make` has some to say."""
+    """Print the arguments, wrapped: the Makefile uses it."""
     text = " ".join(sys.argv[1:] if argv is None else argv)
     sys.stdout.write(laid_out(text, sys.stdout) + "\n")
     return 0

@@ -1,7 +1,4 @@
-"""A TOML file's bytes as tables; what is wrong with them is told by its line.
-
-Whoever reads a file says which it is: `FILE:LINE: WHAT`.
-"""
+"""Reads TOML; a fault names its line, for `FILE:LINE: WHAT`."""
 
 from __future__ import annotations
 
@@ -17,20 +14,19 @@ _PLACE: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\
 
 
 class TomlError(ConfigError):
-    """A text is not TOML; `line`, from 1, is where, none if that cannot be told."""
+    """A text is not TOML; `line` counts from 1, none if unknown."""
 
     def __init__(self, what: str, line: int | None = None) -> None:
-        """Keep both."""
         super().__init__(what)
         self.line = line
 
     def of(self, path: Path) -> str:
-        """Return it as it is told of a file."""
+        """Return it as a message about a file."""
         return f"{path}: {self}" if self.line is None else f"{path}:{self.line}: {self}"
 
 
 def decoded(data: bytes) -> str:
-    """Return a file's text; a mark of the order of its bytes does not count. Raises `TomlError`."""
+    """Return a file's text without a byte order mark. Raises `TomlError`."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -39,7 +35,7 @@ def decoded(data: bytes) -> str:
 
 
 def tables(text: str) -> dict[str, Any]:
-    """Return what a text says that is TOML. Raises `TomlError`."""
+    """Return the tables of a TOML text. Raises `TomlError`."""
     import tomllib  # most often there is no file
 
     try:

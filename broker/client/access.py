@@ -1,7 +1,7 @@
-"""A program's way to the broker: the address, who it is there, and the TLS of its connections.
+"""How a program reaches the broker: address, identity, and TLS.
 
-Beyond this machine, TLS with an identity of the fleet is the rule. Without it somebody has to say
-that the network is to be trusted (`[broker] plain`).
+Beyond this machine, TLS with an identity of the fleet is required, unless `[broker] plain` says
+that the network is trusted.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ _GET: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the broker is and as whom a program connects; without an identity, as anybody.
-
-    Several addresses are those of one cluster: any will do, and the first is tried first.
-    """
+    """Where the broker is (several addresses are one cluster's) and as whom a program connects."""
 
     addresses: tuple[Address, ...]
     identity: Identity | None = None
@@ -50,17 +47,17 @@ class Access:
 
     @property
     def user(self) -> str:
-        """Who asks the coordinator, as operators' topics have it."""
+        """Return who asks the coordinator, as in operators' topics."""
         return LOCAL_USER if self.identity is None else self.identity.name
 
     @property
     def name(self) -> str:
-        """Whose certificate it is, as `fleet enroll` has it."""
+        """Return whose certificate it is, for `fleet enroll`."""
         return "NAME" if self.identity is None else self.identity.name
 
     @property
     def mark(self) -> Callable[[], object] | None:
-        """What tells the certificate that is there from the next one, for `LinkSettings`."""
+        """Return what detects another certificate, for `LinkSettings`."""
         return None if self.identity is None else self.identity.mark
 
 
@@ -106,7 +103,7 @@ def open_access(
 def _of_identity(
     settings: BrokerSettings, accepts: frozenset[Role], name: str | None
 ) -> tuple[Address, ...] | None:
-    """Return the broker's addresses as `fleet join` or `fleet init` wrote them down, if any."""
+    """Return the broker's addresses that the identity's folder holds, if any."""
     try:
         folder = settings.identity or _found(accepts, name) or _found(accepts)
     except ConfigError:
@@ -125,7 +122,7 @@ def _found(accepts: frozenset[Role], name: str | None = None) -> Path | None:
 
 
 def host_here() -> str | None:
-    """Return the host whose identity is under `config_home()`, if there is one and no person's."""
+    """Return the host whose identity this user has; none beside a person's, or without one."""
     try:
         if _found(PEOPLE) is not None:
             return None

@@ -1,12 +1,11 @@
-"""Ends the connection that a revoked certificate has left behind, on brokers that do not end it.
+"""Ends the connection that a revoked certificate still has, on brokers that do not end it.
 
-A broker ends a connection when another one with the same client id comes (MQTT 3.1.1, 3.1.4-2).
-Hosts and the coordinator have ids that follow from root and name, so whoever has the CA can take
-their place for a moment. Whoever stays away then is out: the broker knows what was revoked. Where
-a name may have other client ids too (RabbitMQ, NATS), a connection under one of those goes on.
+A broker ends a connection when another one with the same client id comes (MQTT 3.1.1, 3.1.4-2). The
+client ids of hosts and the coordinator are known, so who has the CA can take their place for a
+moment; the broker refuses the revoked certificate afterwards. On RabbitMQ and NATS a connection
+under another client id goes on.
 
-The end of a connection publishes its will. A presence that is `online` after all is that of another
-connection, as on the other listener of a broker which has several.
+The end of a connection publishes its will: a presence that stays `online` is another connection's.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ LASTS_S: Final = 60.0  # of the certificate that takes the place
 
 
 class Outcome(Enum):
-    """What came of it."""
+    """The result."""
 
     OUT = auto()  # it has no connection under its usual client id, and did not get another
     BACK = auto()  # the broker lets it in still
@@ -103,7 +102,7 @@ def _hold(events: queue.SimpleQueue[LinkEvent], addresses: int) -> tuple[Outcome
 
 
 def _is_online(payload: bytes) -> bool:
-    """Tell whether a presence is that of a connection; what cannot be read is none."""
+    """Tell whether a presence says online."""
     with contextlib.suppress(BadMessage):
         return decode(STATUS, payload).state == "online"
     return False

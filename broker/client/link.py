@@ -41,7 +41,6 @@ class Link:
         new_id: Callable[[], str],
         rng: Randomness,
     ) -> None:
-        """Prepare; `start` connects."""
         self._settings = settings
         self._inbox = inbox
         self._will = will

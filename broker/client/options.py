@@ -1,7 +1,4 @@
-"""What each program of the fleet may be told on its command line: where the broker is, and as whom.
-
-Whatever is wrong with any of a program's settings is told at once (`Faults`).
-"""
+"""The options that every program of the fleet has: where the broker is, and as whom to connect."""
 
 from __future__ import annotations
 
@@ -37,10 +34,9 @@ def broker_settings(arguments: argparse.Namespace) -> BrokerSettings:
 
 
 class Faults:
-    """Collects what is wrong, so that nobody mends one line to be told of the next."""
+    """Collects faults, so that all are shown at once."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.lines: list[str] = []
 
     def of(self, load: Callable[[], T]) -> T | None:

@@ -1,8 +1,8 @@
 """mosquitto 2.0: mosquitto.conf(5) and its acl_file.
 
-Who somebody is, is the common name of the client's certificate. On the hosts' listener that is the
-client id as well, so that nobody can throw another host off by using its id. People have a listener
-of their own, since the programs of one person run side by side.
+The user is the common name of the client's certificate. On the hosts' listener it is the client id
+as well, so that no host can throw another one off. People have a listener of their own, because
+several programs of one person run at once.
 """
 
 from __future__ import annotations

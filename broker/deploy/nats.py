@@ -1,8 +1,8 @@
 """NATS 2.9 with JetStream: nats.conf.
 
-The user is the subject of the client's certificate, `CN=NAME` and nothing more (`verify_and_map`),
-and must be among the users: a host that is enrolled later needs the file made anew. MQTT's levels
-become the tokens of a subject: `/` is `.`, `+` is `*`, and `/#` is the level itself and `.>`.
+The user is the subject of the certificate, `CN=NAME` (`verify_and_map`), and has to be listed:
+after an enrolment the file is made again. `/` of a topic becomes `.` of a subject, `+` becomes `*`,
+and `/#` becomes the level itself and `.>`.
 """
 
 from __future__ import annotations

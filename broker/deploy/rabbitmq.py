@@ -1,9 +1,8 @@
 """RabbitMQ 3.10 with its MQTT plugin: its configuration, plugins and definitions.
 
-The user is the common name of the client's certificate (`mqtt.ssl_cert_login`), and must be among
-the users: a host that is enrolled later needs the file made anew. The plugin turns a topic into a
-routing key of `amq.topic`, `/` into `.`, a filter's `+` into `*`, and checks both against the topic
-permission's regular expressions. A dot that is in a topic already would part its levels as well.
+The user is the common name of the certificate (`mqtt.ssl_cert_login`), and has to be listed: after
+an enrolment the file is made again. The plugin turns a topic into a routing key (`/` into `.`, `+`
+into `*`), which topic permissions match by regular expressions; a dot in a name would be a level.
 """
 
 from __future__ import annotations

@@ -29,11 +29,10 @@ FIXED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where a broker listens: TLS for hosts and coordinator, TLS for people, plain on loopback.
+    """Where a broker listens: TLS for hosts, TLS for people, plain on loopback.
 
-    A broker with one listener alone has that of the hosts; `nats` is NATS's own protocol.
-    `websocket`, where it is not none, is for people's browsers, over TLS.
-    Raises `ConfigError` for one that is none, or a websocket's that is another's.
+    A broker with one listener has that of the hosts; `nats` is NATS's own protocol, `websocket` for
+    browsers, over TLS.
     """
 
     hosts: int = 8883
@@ -52,10 +51,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One broker of a cluster: its machine, its name where that is not its machine's, its port.
-
-    The port is that for the other nodes; 0 is the usual one.
-    """
+    """One broker of a cluster: its machine, its name and its port (0: the usual one)."""
 
     host: str
     name: str = ""
@@ -86,14 +82,11 @@ _NODE: Final = re.compile(
 class Site:
     """A fleet as its broker has to know it.
 
-    `folder` is where the broker will find its files, `certificates` where ca.crt, broker.crt and
-    broker.key are, and crl.pem where `revoked`; `state` where it keeps what it must not forget.
-    `denied` are names that were revoked, of whom there may be a connection still.
-    `loopback`: serve this machine in plain text, too, and ask nobody there who they are.
-    `origins` are the pages, as https://HOST[:PORT], whose scripts may open a websocket.
-    `nodes` are those of a cluster, and the files are for `node`, which is one of them.
-    Raises `ConfigError` for a name in `people` or `hosts` that is none, a folder that no
-    configuration file can name, or nodes that are no cluster.
+    `folder` is where the broker finds its files, `certificates` where ca.crt, broker.crt and
+    broker.key are (and crl.pem where `revoked`), `state` its data. `denied` are revoked names that
+    may still be connected. `loopback`: serve this machine in plain text, without names. `origins`
+    are the pages whose scripts may open a websocket. `nodes` are those of a cluster; the files are
+    for `node`.
     """
 
     folder: PurePath
@@ -143,7 +136,7 @@ class Site:
             )
 
     def refuse_loopback(self, broker: str) -> None:
-        """Raise `ConfigError` where a plain listener is asked of a broker that has none for us."""
+        """Raise `ConfigError` where a plain listener is asked of a broker that has none."""
         if self.loopback:
             raise ConfigError(
                 f"--loopback: {broker} asks everybody for a certificate; leave it out, "
@@ -151,14 +144,14 @@ class Site:
             )
 
     def refuse_origins(self, broker: str) -> None:
-        """Raise `ConfigError` where pages are named to a broker that does not look at them."""
+        """Raise `ConfigError` where pages are named to a broker that ignores them."""
         if self.origins:
             raise ConfigError(
                 f"--origin: {broker} does not look where a page is from; leave it out, or take NATS"
             )
 
     def refuse_dots(self, broker: str) -> None:
-        """Raise `ConfigError` for a name with a dot, where a dot is what parts a topic's levels."""
+        """Raise `ConfigError` for a name with a dot, which separates a topic's levels there."""
         for name in (*(who.name for who in self.principals()), *self.topics.root.split("/")):
             if "." in name:
                 raise ConfigError(

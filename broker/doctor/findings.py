@@ -1,4 +1,4 @@
-"""What `fleet doctor` has found, and how it is told: lines for people, JSON for scripts."""
+"""Findings of `fleet doctor`: lines for people, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def summary(findings: Iterable[Finding]) -> str:
 
 
 def show(role: str, findings: Iterable[Finding], *, as_json: bool) -> int:
-    """Do as `tell` on standard output; that nobody reads it is no fault, and Ctrl-C ends it."""
+    """Write the findings to standard output; a closed pipe is no fault, and Ctrl-C ends it."""
     try:
         code = tell(role, findings, sys.stdout, as_json=as_json)
         sys.stdout.flush()

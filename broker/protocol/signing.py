@@ -26,7 +26,6 @@ class Unsigned(Exception):  # noqa: N818 - what the request is
     """A command is not taken. `kind` is the word under which it is counted."""
 
     def __init__(self, kind: str, message: str) -> None:
-        """Keep both."""
         super().__init__(message)
         self.kind = kind
 

@@ -79,7 +79,6 @@ class Topics:
     """
 
     def __init__(self, root: str = "fleet") -> None:
-        """Set the root."""
         levels = root.split("/")
         if len(levels) > 5 or not all(_ROOT_LEVEL.fullmatch(level) for level in levels):
             raise ConfigError(

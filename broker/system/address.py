@@ -97,7 +97,7 @@ def parse_address(url: str, source: str = "broker address") -> Address:
 
 
 def machine_of(address: str) -> str:
-    """Return who an address is: with IPv6, everything in one /64 is one machine."""
+    """Return the machine of an address: with IPv6, one /64 counts as one machine."""
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
@@ -108,7 +108,7 @@ def machine_of(address: str) -> str:
 
 
 def why_not_here(error: BaseException | None) -> str:
-    """Return what helps against the error of a socket that was to listen somewhere."""
+    """Return the advice for a socket that cannot listen."""
     number = error.errno if isinstance(error, OSError) else None
     # From 3.13 on asyncio tells by an error without a number that none of the addresses is here.
     of_none = isinstance(error, OSError) and number is None

@@ -1,8 +1,4 @@
-"""Work that knows no deadline, on a thread that is left to itself when it takes too long.
-
-A disk that hangs, or one of a network that is away, does not refuse: it says nothing. What asks it
-holds that thread, and nothing else; it is a daemon, since a program that ends cannot wait for it.
-"""
+"""Calls that may hang, on daemon threads: a hanging disk costs a thread, and stops nothing."""
 
 from __future__ import annotations
 
@@ -50,13 +46,9 @@ def paced(timeout_s: float, steps: Iterator[T]) -> Iterator[T]:
 
 
 class Aside:
-    """Has what may hang done on another thread, one thing at a time.
-
-    So a disk that hangs costs one thread, however often somebody asks it again.
-    """
+    """Runs calls that may hang on another thread, one at a time."""
 
     def __init__(self) -> None:
-        """Do nothing yet."""
         self._free = threading.Lock()
 
     def do(self, work: Callable[[], T], wait_s: float = 0.0) -> Future[T]:
@@ -81,7 +73,7 @@ class Aside:
 
 
 class Looks(Generic[T]):
-    """Looks at something now and then, for a thread that must not wait for it."""
+    """Polls something that may hang, for a thread that must not wait."""
 
     def __init__(
         self, look: Callable[[], T], every_s: float, aside: Aside, soon_s: float = SOON_S

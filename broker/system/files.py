@@ -82,7 +82,7 @@ Disk = RealDisk
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have an OSError name `path` when it names no file, as that of a write to a full disk."""
+    """Name `path` in an OSError that names no file, as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -123,7 +123,7 @@ def write_atomically(disk: Disk, path: Path, data: bytes, *, durable: bool = Tru
 
 
 def write_sealed(disk: Disk, path: Path, data: bytes) -> None:
-    """Put text at `path` as `write_atomically`, with a comment's line behind it, its sha256."""
+    """Put text at `path`, as `write_atomically`, followed by a comment with its sha256."""
     write_atomically(disk, path, data + _SEAL + hashlib.sha256(data).hexdigest().encode() + b"\n")
 
 
@@ -138,8 +138,7 @@ def read_sealed(disk: Disk, path: Path) -> bytes:
 class FolderLock:
     """Holds `<folder>/lock` until it is released or the process ends.
 
-    Raises `ConfigError` when another process holds it: two agents on one folder would end each
-    other's trainers. Likewise when `folder` is a file.
+    Raises `ConfigError` when another process holds it: two agents would end each other's trainers.
     """
 
     def __init__(self, folder: Path, who: str) -> None:

@@ -1,4 +1,4 @@
-"""What only this machine knows: its clocks, its name, its boot, ids that nobody else has."""
+"""This machine: clocks, name, boot id, and new ids."""
 
 from __future__ import annotations
 

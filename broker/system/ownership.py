@@ -1,4 +1,4 @@
-"""Whether a file is this user's own: nobody but they and root could have written what is in it."""
+"""Whether only this user, or root, can have written a file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _check_writers(path: Path, found: os.stat_result, remedy: str) -> None:
 
 
 def _is_private(gid: int) -> bool:
-    """Tell whether a group is this user's alone: many systems let it write what one makes."""
+    """Tell whether a group has this user as its only member, as on many systems."""
     import grp
     import pwd
 

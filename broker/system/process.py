@@ -1,4 +1,4 @@
-"""How a program is told to end, and that its end has a deadline."""
+"""How a program is told to end, and ends in time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ VARIABLE: Final = "FLEET_ENDS_WITH_STDIN"
 
 
 def end_with_parent(on_end: Callable[[], object]) -> None:
-    """Call `on_end`, on a thread of its own, when standard input closes; if asked to at all."""
+    """Call `on_end` when standard input closes, if `VARIABLE` asks for it."""
     if os.environ.get(VARIABLE) == "1":
         threading.Thread(target=_watch, args=(on_end,), name="fleet-parent", daemon=True).start()
 

@@ -1,6 +1,6 @@
-"""The configuration file: where it is found, how a section of it becomes settings.
+"""The configuration file: where it is, and how a section becomes settings.
 
-What is said nearest wins: command line, then environment, then the file, then the defaults. Every
+The command line wins over the environment, that over the file, that over the defaults. Every
 setting is documented in etc/fleet.toml.example.
 """
 
@@ -91,8 +91,8 @@ def config_in(folder: Path, given: Path | None, environment: Mapping[str, str]) 
 class Settings(BaseModel):
     """Base of a section's settings.
 
-    `environment_names` maps variables to fields, `option_names` fields to options of the command
-    line, where those are not named after the field.
+    `environment_names` maps variables to fields, `option_names` fields to options that are named
+    otherwise.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -1,7 +1,6 @@
-"""`[trainers.<name>]` of the configuration file: trainers that a host has beside the built-in ones.
+"""`[trainers.<name>]` of the configuration file: trainers of one's own (docs/trainers.md).
 
-The agent runs their commands. The coordinator, given the same section, knows their hyperparameters
-before the first host that has them has come. What a trainer has to do is in docs/trainers.md.
+The agent runs their commands; a coordinator knows their hyperparameters before a host comes.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class OwnTrainer(BaseModel):
-    """A program that trains models of one name.
-
-    `hyper_schema` is the JSON Schema of its hyperparameters; keys it does not name are refused.
-    """
+    """A program that trains models of one name; `hyper_schema` is the JSON Schema of its values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,7 +40,7 @@ class OwnTrainer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong in the section. `key`, such as `[trainers.logreg] schema`."""
+    """A fault of the section; `key` is such as `[trainers.logreg] schema`."""
 
     file: Path
     key: str
@@ -99,7 +95,7 @@ def read_trainers(
 
 
 def _trainer(path: Path, table: object) -> tuple[OwnTrainer | None, list[tuple[str, str]]]:
-    """Return a trainer, none for a table that makes none, and then what is wrong by key."""
+    """Return a trainer, none for a useless table, and the faults by key."""
     if not isinstance(table, dict):
         return None, [("", "must be a table with command and schema")]
     values, wrong = dict(table), []
@@ -134,7 +130,7 @@ def _read_schema(path: Path) -> Any:
 
 
 def _is_deep(value: Any, levels: int) -> bool:
-    """Tell whether more than `levels` lists or tables lie in each other: messages bear no more."""
+    """Tell whether lists and tables are nested deeper than `levels`, too deep for messages."""
     if not isinstance(value, dict | list):
         return False
     within = value.values() if isinstance(value, dict) else value
