@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partialmethod
 from typing import Final
 
@@ -202,31 +202,6 @@ def filter_of(pattern: str, **own: str) -> str:
     return _VARIABLE.sub(lambda found: own.get(found[0][1:-1], "+"), pattern)
 
 
-@dataclass(slots=True)
-class _Level:
-    """One level of the tree: what may come next, and the kind of a topic that ends here."""
-
-    literals: dict[str, _Level] = field(default_factory=dict)
-    variable: str = ""
-    below: _Level | None = None
-    kind: Kind | None = None
-
-
-def _grown() -> _Level:
-    top = _Level()
-    for kind, row in TABLE.items():
-        at = top
-        for level in row.pattern.split("/"):
-            if _VARIABLE.fullmatch(level):
-                at.variable = level[1:-1]
-                below = at.below = at.below or _Level()
-                at = below
-            else:
-                at = at.literals.setdefault(level, _Level())
-        at.kind = kind
-    return top
-
-
 def _is_node(name: str) -> bool:
     return name == "coordinator" or is_host(name)
 
@@ -235,7 +210,6 @@ def _is_index(text: str) -> bool:
     return _INDEX.fullmatch(text) is not None and int(text) < MAX_CHUNKS
 
 
-_TREE: Final = _grown()
 _MAY_BE: Final[dict[str, Callable[[str], object]]] = {
     "host": is_host,
     "node": _is_node,
@@ -247,22 +221,34 @@ _MAY_BE: Final[dict[str, Callable[[str], object]]] = {
 }
 
 
+_BY_DEPTH: Final[dict[int, list[tuple[Kind, list[str]]]]] = {}
+for _kind, _row in TABLE.items():
+    _levels = _row.pattern.split("/")
+    _BY_DEPTH.setdefault(len(_levels), []).append((_kind, _levels))
+
+
 def _parsed(levels: list[str]) -> Topic | None:
-    at, found = _TREE, {}
-    for level in levels:
-        below = at.literals.get(level)
-        if below is None:
-            below = at.below
-            if below is None or not _MAY_BE[at.variable](level):
+    for kind, pattern in _BY_DEPTH.get(len(levels), ()):
+        found = _names_in(levels, pattern)
+        if found is not None:
+            host = found.get("host") or found.get("node") or ""
+            if "user" in found:
+                host = f"{found['user']}/{found['client']}"
+            job_id, artifact_id = found.get("job_id", ""), found.get("artifact_id", "")
+            return Topic(kind, host, job_id, artifact_id, int(found.get("index", 0)))
+    return None
+
+
+def _names_in(levels: list[str], pattern: list[str]) -> dict[str, str] | None:
+    """Return the names in a topic by their variable in the pattern, none if it does not match."""
+    found = {}
+    for level, wanted in zip(levels, pattern):
+        if wanted[0] != "{":
+            if level != wanted:
                 return None
-            found[at.variable] = level
-        at = below
-    if at.kind is None:
-        return None
-    host = found.get("host") or found.get("node") or ""
-    if "user" in found:
-        host = f"{found['user']}/{found['client']}"
-    return Topic(
-        at.kind, host, found.get("job_id", ""), found.get("artifact_id", ""),
-        int(found.get("index", 0)),
-    )  # fmt: skip
+            continue
+        variable = wanted[1:-1]
+        if not _MAY_BE[variable](level):
+            return None
+        found[variable] = level
+    return found
