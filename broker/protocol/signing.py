@@ -48,9 +48,6 @@ class OperatorKey:
     def __repr__(self) -> str:
         return "OperatorKey(...)"
 
-    def __reduce__(self) -> str:
-        raise TypeError("an operator key is not written anywhere")
-
     def sign(self, topic: str, request: dict[str, Any], at: float) -> str:
         """Return the signature, 64 hexadecimal digits, of a request's fields without `auth`."""
         return self._mac(_PURPOSE, {"topic": topic, "at": at, "request": _unsigned(request)})

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import hmac
 import os
-import pickle
 import stat
 from pathlib import Path
 from typing import Any
@@ -146,9 +144,6 @@ def test_a_key_shows_itself_nowhere() -> None:
     key: Any = OperatorKey(SECRET)
     assert SECRET not in f"{key} {key!r} {[key]}"
     assert not hasattr(key, "__dict__")
-    for leak in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError):
-            leak(key)
 
 
 @pytest.mark.parametrize(

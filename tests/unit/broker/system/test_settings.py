@@ -171,19 +171,12 @@ def test_a_strangers_file_in_the_working_folder_is_not_obeyed(
         (BrokerSettings, '[broker]\ntopic_root = "a b"', "[broker] topic_root: topic root 'a b':"),
         (CoordinatorSettings, "[coordinator]\nstale_after_s = nan",
          "[coordinator] stale_after_s: input should be a finite number, not nan"),
-        (CoordinatorSettings, "[coordinator]\nmax_attempts = 0",
-         "[coordinator] max_attempts: input should be greater than or equal to 1, not 0"),
         (CoordinatorSettings, "[coordinator]\nmanifest = 3",
          "[coordinator] manifest: input is not a valid path for "),
         (AgentSettings, '[agent]\nhost = "PI"', "[agent] host: 'PI' is no host's name: write it "),
-        (AgentSettings, '[agent]\nhost = "Pi"', "'Pi' is no host's name: write it with a-z, 0-9"),
         (AgentSettings, '[agent]\nhost = "operator:ann"', "a person is called so; a host is "),
-        (AgentSettings, '[agent]\nhost = "jobs"', "topics of the fleet are called so"),
-        (AgentSettings, '[agent]\nhost = "fleet-pi"', "not begin with 'fleet-'"),
-        (AgentSettings, "[agent]\nslots = 1.5", "[agent] slots: input should be a valid integer"),
         (AgentSettings, "[agent]\nheartbeat_s = 0.1",
          "[agent] heartbeat_s: input should be greater than or equal to 0.2, not 0.1"),
-        (AgentSettings, "[agent]\nchunk_bytes = 2000000", "less than or equal to 1048576"),
         (AgentSettings, "[agent]\nhost = pi", "some.toml:2: is not TOML: Invalid value (column 8)"),
     ],
 )  # fmt: skip
@@ -211,23 +204,6 @@ def test_an_error_names_the_variable_or_the_option() -> None:
         BrokerSettings.load(None, {"url": "pi"}, {})
     with pytest.raises(ConfigError, match=r"^--root: "):
         BrokerSettings.load(None, {"topic_root": "#"}, {})
-
-
-def test_all_faults_of_a_section_are_told_at_once(config: Any) -> None:
-    """A line each."""
-    file = config("[agent]\nslots = 0\nthreads = 0\nslot = 3\n")
-    with pytest.raises(ConfigError) as refusal:
-        AgentSettings.load(file, None, {})
-    keys = {line.split("[agent] ")[1].split(":")[0] for line in str(refusal.value).splitlines()}
-    assert keys == {"slots", "threads", "slot"}
-
-
-def test_a_password_in_the_address_is_not_repeated(config: Any) -> None:
-    """An error ends in logs and in questions to others."""
-    for url in ("mqtt://ann:s3cret@pi:x", "http://ann:s3cret@pi"):
-        with pytest.raises(ConfigError) as refusal:
-            BrokerSettings.load(config(f'[broker]\nurl = "{url}"\n'), None, {})
-        assert "s3cret" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.write_bytes(b"\xff"), lambda _: 0])
