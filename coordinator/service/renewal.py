@@ -104,7 +104,7 @@ class Renewals:
 
     def put(self, message: Incoming) -> None:
         """Take a message; one of another kind, a retained one or a bad one is let be."""
-        if message.retained or not message.topic.endswith("/identity/request"):
+        if message.retained:
             return
         try:
             topic = self._topics.parse(message.topic)
