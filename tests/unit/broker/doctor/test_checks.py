@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import sys
 import threading
@@ -20,7 +19,7 @@ from agent.service.settings import AgentSettings
 from agent.trainer.data.schema import SCHEMA_FILE, FeatureSchema, write_json
 from broker.clock import Now
 from broker.doctor.checks import check_apart, check_clock, check_lock, check_state
-from broker.doctor.findings import fail, ok, skip, summary, tell, warn
+from broker.doctor.findings import fail, ok, skip, summary, warn
 from broker.pki.ca import Authority
 from broker.system.trainer_settings import OwnTrainer
 from coordinator.admin.checkup import check_ca
@@ -178,32 +177,6 @@ def test_a_clock_that_is_far_from_the_coordinators_is_told(theirs: str, said: li
     found = [*check_apart(theirs, "the coordinator, on pi", 1000.0, 1010.0)]
     assert [(one.level, one.text) for one in found] == [("warn", text) for text in said]
     assert all(one.remedy.startswith("where it is wrong, set it") for one in found)
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(
-    ("out", "says"),
-    [
-        (
-            _Terminal(),
-            ["warn  clock        it is late, and nothing", " " * 19 + "keeps it right; set it"],
-        ),
-        (io.StringIO(), ["warn  clock        it is late, and nothing keeps it right; set it"]),
-    ],
-    ids=["terminal", "pipe"],
-)
-def test_a_finding_goes_on_below_its_own_words(
-    monkeypatch: pytest.MonkeyPatch, out: io.StringIO, says: list[str]
-) -> None:
-    """Where somebody reads it; for a program it stays one line."""
-    monkeypatch.setenv("COLUMNS", "45")
-    found = [warn("clock", "it is late, and nothing keeps it right", "set it")]
-    assert tell("agent", found, out, as_json=False) == 0
-    assert out.getvalue().splitlines() == [*says, "1 warning: clock."]
 
 
 def test_what_was_found_is_summed_up() -> None:

@@ -15,9 +15,8 @@ from pydantic import TypeAdapter
 from broker.errors import BadMessage, BadTopic, ConfigError
 from broker.protocol import messages as m
 from broker.protocol.asyncapi import CONTENTS
-from broker.protocol.messages import values
 from broker.protocol.topic_table import Kind
-from broker.protocol.topics import RESERVED, Topic, Topics
+from broker.protocol.topics import Topic, Topics
 
 HEX = "0f" * 32
 ADAPTERS = {
@@ -169,13 +168,6 @@ def test_a_root_with_wildcards_or_gaps_is_refused(root: str) -> None:
         Topics(root)
 
 
-def test_reserved_names_are_no_hosts() -> None:
-    """A host of that name would be mistaken for something else."""
-    for name in RESERVED:
-        with pytest.raises(BadTopic):
-            T.parse(f"site/fleet/{name}/capability")
-
-
 @pytest.mark.parametrize(("adapter", "message"), SAMPLES, ids=lambda value: type(value).__name__)
 def test_every_message_comes_back_as_it_went(adapter: Any, message: m.Wire) -> None:
     """M1: also with a field that this version does not know; which is not passed on."""
@@ -264,18 +256,6 @@ def test_an_odd_value_in_any_field_is_taken_or_refused(sample: Any, at: int, odd
     again = m.encode(taken)
     assert m.encode(m.decode(adapter, again)) == again
     json.loads(again, parse_constant=pytest.fail)
-
-
-FREQUENT = (
-    m.Accepted, m.Assign, m.Finished, m.Heartbeat, m.JobRow, m.Noted, m.OperatorResponse,
-    m.Progress, m.Started, m.Status,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", FREQUENT)
-def test_what_is_said_often_has_its_fields_in_the_order_of_a_trace(kind: type[m.Wire]) -> None:
-    """To put them in order costs ten times as much as to encode the message."""
-    assert values._is_in_order(kind)
 
 
 def test_what_is_too_large_is_not_even_parsed() -> None:

@@ -97,17 +97,6 @@ def test_a_key_that_others_may_read_is_refused(key_file: Path, mode: int) -> Non
     assert key_file.read_text("ascii").strip() not in str(refusal.value)
 
 
-@posix
-def test_a_link_to_a_key_is_judged_by_the_file(key_file: Path) -> None:
-    """The mode of a link says nothing."""
-    link = key_file.with_name("link")
-    link.symlink_to(key_file)
-    assert BrokerSettings(operator_key_file=link).operator_key({})
-    key_file.chmod(0o644)
-    with pytest.raises(ConfigError, match="others may read"):
-        BrokerSettings(operator_key_file=link).operator_key({})
-
-
 @pytest.mark.parametrize(
     "text", ["", "\n", "short", "x" * 31, "x" * 1025, "x" * 40 + "\x00", "é" * 40]
 )

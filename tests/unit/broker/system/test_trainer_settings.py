@@ -15,7 +15,7 @@ from broker.errors import BadMessage, ConfigError
 from broker.protocol.hyperschema import check_hyper
 from broker.protocol.messages import CAPABILITY, Assign, Capability, TrainerInfo, decode, encode
 from broker.system.trainer_settings import OwnTrainer, load_trainers
-from tests.harness.coordinator import Fleet, spec
+from tests.harness.coordinator import Fleet
 
 BAD_PROPERTIES = """[trainers.a]
 command = ["sh"]
@@ -154,9 +154,3 @@ def test_hosts_that_differ_get_the_jobs_that_they_allow() -> None:
     assert not list(check_hyper({"depth": 1}, known, "own"))
     assert not list(check_hyper({"max_depth": 1}, known, "own"))
     assert list(check_hyper({"depht": 1}, known, "own"))
-
-
-def test_a_model_of_the_ledger_is_known_though_no_host_has_come() -> None:
-    """What its hyperparameters may be, its hosts will say."""
-    fleet = Fleet(spec())
-    assert fleet.core.known_trainers() == {"gbt": {}}
