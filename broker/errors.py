@@ -32,7 +32,7 @@ class FleetError(Exception):
 
 
 class LocalError(FleetError):
-    """Our own side is at fault: configuration, files, or a broker that is not there."""
+    """Our own side is at fault: configuration, files, or a broker that cannot be reached."""
 
 
 class ConfigError(LocalError):
@@ -52,7 +52,7 @@ class RemoteError(FleetError):
 
 
 class BadTopic(RemoteError):  # noqa: N818 - named for what arrived, as h11 names its peers' faults
-    """A topic outside the topic tree, or with a name in it that no host may bear."""
+    """A topic outside the topic tree, or with a name that no host may have."""
 
 
 class BadMessage(RemoteError):  # noqa: N818 - see BadTopic

@@ -47,10 +47,7 @@ MAX_HELD: Final = 8  # of one name at once, from renewals whose answers were los
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """One certificate that the CA made.
-
-    Serial, fingerprint and the SHA-256 of the public key are hexadecimal, times epoch, in seconds.
-    """
+    """One certificate that the CA issued; serial, fingerprint and key id are hexadecimal."""
 
     name: str
     serial: str
@@ -60,7 +57,7 @@ class Issued:
     key: str = ""
 
     def holds(self, now_s: float) -> bool:
-        """Tell whether it is neither revoked nor past its end."""
+        """Tell whether it is valid: neither revoked nor ended."""
         return self.revoked_s is None and now_s <= self.ends_s
 
 
@@ -154,7 +151,7 @@ class Authority:
         return certs.certificate_pem(self._sign(public, name, servers, now_s, now_s + lasts_s))
 
     def revoke(self, name: str, now_s: float) -> list[Issued]:
-        """Revoke every certificate of `name` that holds; return them. The CRL is written anew."""
+        """Revoke every valid certificate of `name`; return them. The CRL is written anew."""
         with self.locked():
             issued = self.issued()
             ended = _held(issued, name, now_s)
@@ -167,7 +164,7 @@ class Authority:
         return issued_in(self.folder)
 
     def holding(self, name: str, now_s: float) -> Issued | None:
-        """Return the newest certificate of `name` that holds."""
+        """Return the newest valid certificate of `name`."""
         return next(reversed(_held(self.issued(), name, now_s)), None)
 
     def _issue(

@@ -1,8 +1,8 @@
-"""What was done with the CA, by whom and when: a file beside it, and who was told.
+"""The journal of the CA: what was done, by whom, when, and whether the coordinator knows.
 
-`fleet init`, `enroll` and `revoke` work on files, also when no coordinator can be reached. Each
-leaves an entry here. The coordinator takes the entries over, by itself where it has the CA, or when
-it is told by a later command; an entry has an id, so that it counts once.
+`fleet init`, `enroll` and `revoke` work on files, also without a coordinator; each adds an entry.
+The coordinator reads the entries where it has the CA, or is told of them by a later command; an
+entry has an id, so that it counts once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that was done. `at_s` is the time since the epoch; `told`: the coordinator knows.
-
-    `action` is init, enroll or revoke; `name` is whose certificate it was about.
-    """
+    """One action (init, enroll or revoke) on the certificate of `name`, at `at_s` since the epoch."""
 
     id: str
     at_s: float

@@ -29,7 +29,7 @@ def check_parts(
     key: ec.EllipticCurvePrivateKey | None,
     now_s: float,
 ) -> None:
-    """Raise `ConfigError` that names `source` unless the parts belong together and hold now."""
+    """Raise `ConfigError` unless the parts belong together and are valid now."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):

@@ -52,7 +52,7 @@ ACCEPT_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A one-time secret, and how to know the CA."""
+    """A one-time secret, and the fingerprint that identifies the CA."""
 
     secret: bytes = field(repr=False)
     pin: bytes

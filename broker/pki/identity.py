@@ -45,7 +45,7 @@ def folder_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An identity that was found whole: name, folder, and when it begins and ends (epoch, s)."""
+    """A complete identity: folder, name, and when it begins and ends (since the epoch)."""
 
     folder: Path
     name: str
@@ -80,7 +80,7 @@ def load_identity(folder: Path, now_s: float) -> Identity:
 
 
 def load_with(folder: Path, path: Path, now_s: float) -> Identity:
-    """Return the identity in `folder` as it is with the certificate at `path`. See above."""
+    """Return the identity in `folder` with the certificate at `path`, as `load_identity` does."""
     if not path.exists() and (folder / "broker.crt").exists():
         others = folder.parent / "identities"
         raise ConfigError(f"{folder}: that is the broker's folder; name one of {others}/NAME")
@@ -119,7 +119,7 @@ def _check_certificate(path: Path) -> None:
 
 
 def _show(folder: Path, path: Path) -> dict[str, Any]:
-    """Return what a server learns of the certificate at `path`, once it has verified it."""
+    """Return a certificate's fields after a server has verified it, in a handshake in memory."""
     host = _context(ssl.PROTOCOL_TLS_CLIENT, folder, path)
     host.check_hostname = False
     host.verify_mode = ssl.CERT_NONE  # the server is ourselves

@@ -1,7 +1,4 @@
-"""An identity as one file, to be carried to its host: JSON with certificates, key and address.
-
-It holds no path: where the parts go is decided by whoever unpacks it.
-"""
+"""An identity as one file, for its host: JSON with certificates, key and address, but no path."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ class Bundle:
         return json.dumps(self.document() | {"key": self.key.decode("ascii")}).encode() + b"\n"
 
     def document(self) -> dict[str, Any]:
-        """Return all of it that is not secret."""
+        """Return everything that is not secret."""
         return {
             "v": VERSION,
             "name": self.name,

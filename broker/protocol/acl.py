@@ -33,7 +33,7 @@ NAME: Final = "{name}"  # in a filter: the principal's own name
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody whom the broker knows: a role and a name."""
+    """A user of the broker: a role and a name."""
 
     role: Role
     name: str
@@ -51,7 +51,7 @@ class Principal:
 
 
 def fault_of(name: str) -> str:
-    """Say what keeps a name from being a host's or a person's."""
+    """Return why a name is neither a host's nor a person's."""
     if name in RESERVED:
         return "topics of the fleet are called so; choose another, such as 'gaming-pc'"
     if name.startswith(CLIENT_PREFIX):
@@ -137,7 +137,7 @@ def rights_of(principal: Principal, topics: Topics) -> Rights:
 
 
 def may_change(user: str) -> bool:
-    """Tell whether whoever asks in the name of `user` may change anything."""
+    """Tell whether this user may change anything."""
     return is_user(user) and Principal.parse(user).role in MAY_CHANGE
 
 

@@ -1,4 +1,4 @@
-"""How near the embedded broker is to what it can bear, in words."""
+"""How near the embedded broker is to its limit, in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REMEDY: Final = "move to mosquitto, which bears more: docs/brokers.md"
 
 
 class Strain(NamedTuple):
-    """What is the matter, to follow "the broker is", and what to do about it."""
+    """What follows "the broker is", and what to do about it."""
 
     what: str
     remedy: str

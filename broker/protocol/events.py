@@ -1,4 +1,4 @@
-"""What passes between a core and its link: plain values, so that a core imports no client."""
+"""What passes between a core and its link, as values."""
 
 from __future__ import annotations
 

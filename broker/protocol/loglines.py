@@ -1,7 +1,7 @@
-"""A trainer's output on the wire: numbered lines, so that whoever reads them knows of a hole.
+"""A trainer's output on the wire: numbered lines, so that a gap is seen.
 
-A message is `ATTEMPT.NUMBER LINE`, for people with `mosquitto_sub` as well. Further lines of the
-same message follow, each after a line end; NUMBER is that of the first, and counts from 1.
+A message is `ATTEMPT.NUMBER LINE`. More lines may follow, each after a line end; NUMBER is that of
+the first one, and counts from 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEAD: Final = re.compile(rb"([0-9]{1,9})\.([0-9]{1,9}) ")
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
-    """Some lines of an attempt, one after the other; the first is line `number`."""
+    """Consecutive lines of an attempt; the first is line `number`."""
 
     attempt: int
     number: int
@@ -43,6 +43,6 @@ def decode_lines(payload: bytes) -> LogLines:
 
 
 def missing(count: int) -> str:
-    """Return what stands in the place of `count` lines that nobody has heard."""
+    """Return the note in place of `count` lines that were lost."""
     lines, are = ("line", "is") if count == 1 else ("lines", "are")
     return f"({count} {lines} {are} missing here: the host or the coordinator was cut off)"

@@ -1,7 +1,6 @@
-"""Quiet hours: `Mon-Fri 08:00-18:00`, `22:00-07:00`, `Sat,Sun`, by a clock on a wall.
+"""Quiet hours: `Mon-Fri 08:00-18:00`, `22:00-07:00`, `Sat,Sun`, by the host's local time.
 
-Days and times are those of the host, whatever its time zone does; the time is handed in. A stretch
-that goes over midnight belongs to the day that it begins on.
+A period that passes midnight belongs to the day on which it begins.
 """
 
 from __future__ import annotations
@@ -25,17 +24,14 @@ _EXAMPLES: Final = 'write it like "Mon-Fri 08:00-18:00", "22:00-07:00" or "Sat,S
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """One stretch on some days: `days` count from Monday, 0; times are minutes after midnight.
-
-    `to_min` is after `from_min`, and more than a day's minutes when it goes over midnight.
-    """
+    """One period on some days (0 is Monday); minutes after midnight, `to_min` may pass midnight."""
 
     days: frozenset[int]
     from_min: int
     to_min: int
 
     def end(self, local: datetime) -> datetime | None:
-        """Return when the stretch ends that `local` lies in; none if it lies in none."""
+        """Return when the period around `local` ends; none if there is none."""
         midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
         for day in (midnight, midnight - timedelta(days=1)):
             begins = day + timedelta(minutes=self.from_min)
@@ -46,7 +42,7 @@ class Hours:
 
 
 def parse_hours(text: str) -> Hours:
-    """Return the stretch that `text` describes. Raises `ConfigError` with the remedy."""
+    """Return the period that `text` describes. Raises `ConfigError` with the remedy."""
     found = _FORM.fullmatch(text.strip()) if len(text) <= MAX_CHARS else None
     if found is None or not text.strip():
         raise ConfigError(f"{text[:60]!r} are no hours; {_EXAMPLES}")
@@ -71,7 +67,7 @@ def quiet_until(hours: Iterable[Hours], local: datetime) -> datetime | None:
 
 
 def told(until: datetime, local: datetime) -> str:
-    """Return an end as people say it: `until 18:00`, `until Mon 08:00`, `always`."""
+    """Return an end in words: `until 18:00`, `until Mon 08:00`, `always`."""
     if until > local + timedelta(days=7):
         return "always"
     day = f"{DAYS[until.weekday()]} " if until - local >= timedelta(days=1) else ""
@@ -105,7 +101,7 @@ def _minutes(text: str, whole: str) -> int:
 
 
 def _within(part: str, whole: str) -> str:
-    """Return what is wrong as it is told: with where it stands, unless it is all that does."""
+    """Return the wrong part, with its context."""
     return repr(part) if part == whole.strip() else f"{part!r} in {whole!r}"
 
 

@@ -1,9 +1,8 @@
-"""Signed commands, for brokers that do not know who publishes: HMAC-SHA256 over all of a request.
+"""Signed commands, for brokers without users: HMAC-SHA256 (RFC 2104).
 
-What is signed is the topic (so the fleet, the user and the client), the time of signing, and the
-request itself as canonical JSON: its id and its type are fields of it. The signature travels in the
-request's field `auth`; the key never leaves the machines that have it. Nothing here reads a clock
-or a file (HMAC: RFC 2104; canonical: sorted keys, no spaces, ASCII).
+Signed are the topic (which has the fleet, the user and the client), the time, and the request as
+canonical JSON (sorted keys, no spaces, ASCII). The signature is the request's field `auth`; the key
+stays on the machines that have it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _ANSWER: Final = b"fleet operator response, version 1\n"
 
 
 class Unsigned(Exception):  # noqa: N818 - what the request is
-    """A command is not taken. `kind` is the word under which it is counted."""
+    """A command is refused; `kind` is the name of the counter."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -31,7 +30,7 @@ class Unsigned(Exception):  # noqa: N818 - what the request is
 
 
 class OperatorKey:
-    """What operators and the coordinator have in common. It shows itself nowhere."""
+    """The secret that operators share with the coordinator; no text form shows it."""
 
     __slots__ = ("_secret",)
 
@@ -53,7 +52,7 @@ class OperatorKey:
         return self._mac(_PURPOSE, {"topic": topic, "at": at, "request": _unsigned(request)})
 
     def sign_answer(self, topic: str, response: dict[str, Any], at: float) -> str:
-        """Return the signature of an answer, likewise; that of a request never fits one."""
+        """Return the signature of an answer, which never fits a request."""
         return self._mac(_ANSWER, {"topic": topic, "at": at, "response": _unsigned(response)})
 
     def _mac(self, purpose: bytes, what: dict[str, Any]) -> str:
@@ -114,7 +113,7 @@ def _parts(payload: bytes) -> tuple[dict[str, Any], float, str]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key that comes twice: of its values one would be signed and another carried out."""
+    """Refuse a repeated key: one value would be signed, another one carried out."""
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("a key comes twice")

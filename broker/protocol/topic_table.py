@@ -11,7 +11,7 @@ from typing import Final
 
 
 class Role(StrEnum):
-    """What somebody is to the fleet."""
+    """A role of a broker's user."""
 
     AGENT = "agent"
     COORDINATOR = "coordinator"

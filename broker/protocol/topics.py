@@ -137,7 +137,7 @@ class Topics:
         return self._topic(Kind.ECHO, name)
 
     def for_homeassistant(self) -> tuple[tuple[str, int], ...]:
-        """Return what a coordinator subscribes to besides, where it serves Home Assistant."""
+        """Return the extra subscriptions of a coordinator that serves Home Assistant."""
         return ((self.home_command("+"), 1), (HOME_STATUS, 1))
 
     def before_coordinator(self) -> tuple[tuple[str, int], ...]:
