@@ -27,7 +27,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One action (init, enroll or revoke) on the certificate of `name`, at `at_s` since the epoch."""
+    """One action (init, enroll or revoke) on the certificate of `name`; `at_s` since 1970."""
 
     id: str
     at_s: float
