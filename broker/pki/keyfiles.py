@@ -6,11 +6,12 @@ import contextlib
 import os
 import shlex
 import stat
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from broker.errors import ConfigError, why
-from broker.system.files import RealDisk, naming
+from broker.system.files import RealDisk, write_atomically
 
 SECRET: Final = 0o600
 PUBLIC: Final = 0o644
@@ -22,21 +23,22 @@ def private_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
+class _PrivateDisk(RealDisk):
+    """Creates each file with its mode: a `chmod` afterwards would come too late."""
+
+    def __init__(self, mode: int) -> None:
+        self._mode = mode
+
+    def open(self, path: Path, mode: str) -> Any:  # noqa: ARG002 - it only creates files
+        """Create a file; what is left of an earlier attempt is deleted."""
+        path.unlink(missing_ok=True)
+        return open(path, "xb", opener=partial(os.open, mode=self._mode))
+
+
 def write(path: Path, data: bytes, mode: int = SECRET) -> None:
     """Put `data` at `path`, durably, whole or not at all, with `mode` from the first moment."""
-    disk = RealDisk()
-    making = path.with_name(f".{path.name}.making")
-    making.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    with naming(making), os.fdopen(os.open(making, flags, mode), "wb") as file:
-        try:
-            file.write(data)
-            disk.sync(file)
-        except OSError:
-            with contextlib.suppress(OSError):
-                making.unlink()
-            raise
-    disk.replace(making, path)
+    disk = _PrivateDisk(mode)
+    write_atomically(disk, path, data)
     disk.sync_folder(path.parent)
 
 

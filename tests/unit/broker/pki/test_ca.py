@@ -221,13 +221,15 @@ def test_a_key_is_never_readable_by_others_not_even_for_a_moment(
 ) -> None:
     """Seen at the moment of its creation, under the widest umask."""
     seen: list[int] = []
-    real = os.fdopen
+    real = os.open
 
-    def spy(descriptor: int, mode: str) -> object:
-        seen.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
-        return real(descriptor, mode)
+    def spy(path: str, flags: int, mode: int = 0o777) -> int:
+        descriptor = real(path, flags, mode)
+        if flags & os.O_CREAT:
+            seen.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        return descriptor
 
-    monkeypatch.setattr(os, "fdopen", spy)
+    monkeypatch.setattr(os, "open", spy)
     old = os.umask(0)
     try:
         ids.write_identity(tmp_path / "x", b"ca", b"crt", b"key")
