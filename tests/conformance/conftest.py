@@ -70,3 +70,23 @@ def new_network(tmp_path: Path, client: Callable[..., Any]) -> Iterator[Callable
 def network(new_network: Callable[..., Network]) -> Network:
     """An embedded broker with an identity, at its usual limits."""
     return new_network()
+
+
+@pytest.fixture
+def new_embedded() -> Iterator[Callable[..., InThread]]:
+    """`new_embedded(setting=...)`: an embedded broker on loopback."""
+    made: list[InThread] = []
+
+    def start(**settings: Any) -> InThread:
+        made.append(InThread(lambda: EmbeddedBroker(ServerSettings(port=0, **settings))))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def ours(new_embedded: Callable[..., InThread]) -> InThread:
+    """An embedded broker on loopback, at its usual limits."""
+    return new_embedded()

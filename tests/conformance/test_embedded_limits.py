@@ -5,43 +5,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, Reason, ServerSettings
+from broker.embedded import Reason
 from broker.embedded.limits import Refusals
 from tests.harness.inthread import InThread, until
 from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, text, wire
 
+# paho leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_stock`
+Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_embedded`
 ACCEPTED = CONNACK + b"\0"
 
 
-def _silent(running: InThread, connect_client: Make) -> Any:
-    """A watcher, while somebody with a keepalive of a second says nothing after its CONNECT."""
-    watcher = connect_client(running.port, "watcher")
-    watcher.subscribe("will")
-    return watcher
-
-
 @pytest.mark.parametrize("last", [b"", b"\x30\x7f\0\4"], ids=["nothing", "half a packet"])
-def test_ours_ends_a_silent_client(client: Make, last: bytes) -> None:
+def test_it_ends_a_silent_client(ours: InThread, client: Make, last: bytes) -> None:
     """After 1.5 times its keepalive, and publishes its will; half a packet is no packet."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    watcher = _silent(running, client)
-    with wire(running.port) as connection:
+    watcher = client(ours.port, "watcher")
+    watcher.subscribe("will")
+    with wire(ours.port) as connection:
         connection.sendall(connect("silent", keepalive_s=1, will=("will", b"lost")) + last)
         assert heard(connection, 4) == ACCEPTED
         assert heard(connection, 1) == b""
     assert watcher.next() == ("will", b"lost")
-    assert running.broker.refused == {Reason.SILENT: 1}
-    running.stop()
+    assert ours.broker.refused == {Reason.SILENT: 1}
 
 
 def test_a_client_that_pings_stays(network: Any) -> None:
@@ -96,9 +87,7 @@ def test_what_is_no_packet_ends_the_connection(
 ) -> None:
     """Nothing after it is taken for a packet; the others do not notice."""
     if name is None:
-        running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-        request.addfinalizer(running.stop)
-        context = None
+        running, context = request.getfixturevalue("ours"), None
     else:
         network = request.getfixturevalue("network")
         running, context = network.running, network.tls(name)
@@ -120,22 +109,6 @@ def test_a_packet_that_is_too_large_ends_the_connection_by_tls_too(new_network: 
             connection.sendall(kind + length)
             assert heard(connection, 1) == b""
     network.refuses({Reason.OVERSIZE: 2})
-
-
-def test_messages_that_are_never_released_end_the_connection(network: Any) -> None:
-    """QoS 2 has the broker keep them until then."""
-    with wire(network.port, network.tls("gaming-pc")) as connection:
-        connection.sendall(connect("x"))
-        assert heard(connection, 4) == ACCEPTED
-        # In one piece: what follows the last that is taken meets a connection that has ended.
-        connection.sendall(
-            b"".join(
-                publish("fleet/gaming-pc/status", b"x", qos=2, number=number)
-                for number in range(1, 40)
-            )
-        )
-        received = heard(connection, 40 * 4)
-    assert len(received) == 20 * 4
 
 
 def test_a_client_has_so_many_filters(new_network: Make) -> None:
@@ -286,15 +259,14 @@ def test_a_client_that_takes_nothing_can_be_ended(network: Any) -> None:
     until(lambda: len(network.running.broker.router.connected) == 1, "it is still there")
 
 
-def test_a_sender_that_does_not_read_is_not_read_either(client: Make) -> None:
+def test_a_sender_that_does_not_read_is_not_read_either(ours: InThread, client: Make) -> None:
     """Its answers would pile up; others are served meanwhile."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    other = client(running.port, "other")
+    other = client(ours.port, "other")
     other.subscribe("o")
-    with wire(running.port) as connection:
+    with wire(ours.port) as connection:
         connection.sendall(connect("flood"))
         assert heard(connection, 4) == ACCEPTED
-        flood = running.broker.router.connected["flood"]
+        flood = ours.broker.router.connected["flood"]
         theirs = flood.channel._writer.get_extra_info("socket")
         # Or the kernel takes some megabytes of answers.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -314,7 +286,6 @@ def test_a_sender_that_does_not_read_is_not_read_either(client: Make) -> None:
         assert flood.channel.unsent_bytes < 500_000
         other.publish("o", b"fine")
         assert other.next() == ("o", b"fine")
-    running.stop()
 
 
 def test_topics_with_a_dollar_are_nobodys_on_loopback_either(ours: InThread, client: Make) -> None:
@@ -377,14 +348,6 @@ def test_a_refusal_tells_no_password(network: Any, caplog: pytest.LogCaptureFixt
     assert "s3cret" not in caplog.text
 
 
-@pytest.fixture
-def ours() -> Iterator[InThread]:
-    """The embedded broker on loopback, at its usual limits."""
-    made = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    yield made
-    made.stop()
-
-
 @pytest.mark.parametrize("name", ["observer:carol", None], ids=["network", "loopback"])
 def test_a_filter_and_a_topic_have_so_many_levels(
     request: pytest.FixtureRequest, name: str | None
@@ -424,27 +387,6 @@ def _qos_after_both(running: InThread, connect_client: Make) -> int:
     return qos
 
 
-def test_ours_takes_the_newest_qos_of_a_filter(ours: InThread, client: Make) -> None:
+def test_it_takes_the_newest_qos_of_a_filter(ours: InThread, client: Make) -> None:
     """A subscription to the same filter replaces the first (MQTT 3.1.1, 3.8.4-3)."""
     assert _qos_after_both(ours, client) == 1
-
-
-@contextlib.contextmanager
-def _retained_of_1100(running: InThread, context: ssl.SSLContext | None) -> Iterator[Any]:
-    """What a broker keeps of so many, while their sender stays."""
-    with wire(running.port, context) as connection:
-        connection.sendall(connect("x"))
-        assert heard(connection, 4) == ACCEPTED
-        for number in range(1_100):
-            topic = f"fleet/gaming-pc/job/{number}/progress"
-            connection.sendall(packet(0x31, text(topic) + b"x"))
-        connection.sendall(b"\xc0\0")
-        assert heard(connection, 2) == b"\xd0\0"
-        yield running.broker.router.retained
-
-
-def test_ours_retains_so_much_of_a_name(network: Any) -> None:
-    """At its usual limits."""
-    with _retained_of_1100(network.running, network.tls("gaming-pc")) as kept:
-        assert len(kept) == 1_000
-    assert network.refused == {Reason.RETAINED: 100}

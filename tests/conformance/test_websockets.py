@@ -318,11 +318,7 @@ def test_answers_to_pings_that_nobody_reads_do_not_pile_up(local: Callable[..., 
         browser.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         browser.settimeout(60)
         browser.connect(("127.0.0.1", broker.port))
-        browser.sendall(
-            b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n"
-            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-        )
+        browser.sendall(REQUEST + b"\r\n")
         answers = browser.makefile("rb")
         while answers.readline() != b"\r\n":
             pass
