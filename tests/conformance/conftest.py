@@ -12,6 +12,7 @@ import pytest
 from broker.embedded import EmbeddedBroker, ServerSettings
 from tests.harness.certificates import Authority, Issued
 from tests.harness.inthread import InThread, until
+from tests.harness.secured import HOSTS, MAKERS, PEOPLE, Actor, Secured
 
 
 class Network:
@@ -50,6 +51,35 @@ class Network:
     def client(self, name: str, client_id: str | None = None, **options: Any) -> Any:
         """A paho client of somebody."""
         return self._connect(self.port, client_id or name, tls=self.tls(name), **options)
+
+
+@pytest.fixture(
+    scope="module",
+    params=["embedded", "mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)],
+)
+def secured_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    """Each broker in turn, with the files that the fleet renders for it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    made = MAKERS[request.param](folder, people=PEOPLE, hosts=HOSTS)
+    made.start()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def connect_to() -> Iterator[Callable[..., Actor]]:
+    """`connect_to(broker, name, ...)`: a client that is stopped at the test's end."""
+    made: list[Actor] = []
+
+    def connected(broker: Secured, name: str, **options: Any) -> Actor:
+        made.append(broker.connect(name, **options))
+        return made[-1]
+
+    yield connected
+    for actor in made:
+        actor.stop()
 
 
 @pytest.fixture

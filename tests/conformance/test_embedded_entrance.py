@@ -23,7 +23,7 @@ from broker.errors import ConfigError
 from broker.system.address import Address
 from tests.harness.certificates import HOUR, Authority, key_pem
 from tests.harness.inthread import InThread, until
-from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, wire
+from tests.harness.rawmqtt import CONNACK, connect, heard, joined, packet, publish, subscribe, wire
 
 DEADLINE_S = 60.0
 # paho leaves sockets open.
@@ -145,9 +145,11 @@ def test_a_name_that_is_nobodys_is_not_authorised(network: Any, names: tuple[str
 
 def test_the_user_name_has_no_say(network: Any) -> None:
     """Who claims to be an operator has the rights of the certificate: no `#` for an agent."""
-    with wire(network.port, network.tls("gaming-pc")) as connection:
-        connection.sendall(connect("operator:alice", user="operator:alice"))
-        assert heard(connection, 4) == CONNACK + ACCEPTED
+    with joined(
+        network.port,
+        network.tls("gaming-pc"),
+        first=connect("operator:alice", user="operator:alice"),
+    ) as connection:
         connection.sendall(subscribe("fleet/#"))
         assert heard(connection, 5) == b"\x90\x03\0\1\x80"
 
@@ -333,9 +335,7 @@ def test_a_list_that_is_none_changes_nothing(
 def test_a_certificate_that_expires_ends_its_connection(network: Any) -> None:
     """It was good when it was shown; it is not any more."""
     short = network.authority.issue("pi-4", file="short", ends=timedelta(seconds=3))
-    with wire(network.port, network.authority.context(short)) as connection:
-        connection.sendall(connect("x"))
-        assert heard(connection, 4) == CONNACK + ACCEPTED
+    with joined(network.port, network.authority.context(short)) as connection:
         assert heard(connection, 1) == b""
     network.refuses({Reason.EXPIRED: 1})
 

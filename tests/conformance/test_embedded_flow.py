@@ -16,7 +16,7 @@ from broker.embedded import broker as embedded
 from broker.protocol.messages import BROKER_LOAD, BrokerLoad, decode, encode
 from broker.system.settings import BrokerSettings
 from tests.harness.inthread import InThread, until
-from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, wire
+from tests.harness.rawmqtt import CONNACK, connect, heard, joined, packet, publish, subscribe, wire
 
 # paho leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -34,9 +34,7 @@ def test_all_that_was_sent_before_the_end_arrives_in_order(network: Any, tls: bo
     watcher.subscribe(topic, 1)
     said = [b"%d" % number * (60_000 if number % 50 == 0 else 1) for number in range(1, 1_001)]
     context = network.tls("pi-4") if tls else None
-    with wire(running.port, context) as connection:
-        connection.sendall(connect("pi-4"))
-        assert heard(connection, 4) == ACCEPTED
+    with joined(running.port, context, first=connect("pi-4")) as connection:
         connection.sendall(b"".join(publish(topic, payload) for payload in said) + GOODBYE)
         assert heard(connection, 1) == b""
     assert [watcher.next()[1] for _ in said] == said
@@ -160,9 +158,7 @@ def test_a_flood_of_small_packets_lets_others_have_their_turn(ours: InThread, cl
     """All of it is handled, and all of it answered."""
     other = client(ours.port, "other")
     other.subscribe("o")
-    with wire(ours.port) as flood:
-        flood.sendall(connect("flood"))
-        assert heard(flood, 4) == ACCEPTED
+    with joined(ours.port, first=connect("flood")) as flood:
         flood.sendall(PING * 30_000)
         other.publish("o", b"fine")
         assert other.next() == ("o", b"fine")

@@ -14,7 +14,17 @@ import pytest
 from broker.embedded import Reason
 from broker.embedded.limits import Refusals
 from tests.harness.inthread import InThread, until
-from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, text, wire
+from tests.harness.rawmqtt import (
+    CONNACK,
+    connect,
+    heard,
+    joined,
+    packet,
+    publish,
+    subscribe,
+    text,
+    wire,
+)
 
 # paho leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -50,9 +60,9 @@ def test_a_broker_that_stood_still_ends_nobody(network: Any) -> None:
     async def stand_still() -> None:
         time.sleep(3.0)  # noqa: ASYNC251 - as a machine that sleeps does
 
-    with wire(network.port, network.tls("gaming-pc")) as connection:
-        connection.sendall(connect("x", keepalive_s=1))
-        assert heard(connection, 4) == ACCEPTED
+    with joined(
+        network.port, network.tls("gaming-pc"), first=connect("x", keepalive_s=1)
+    ) as connection:
         network.running.call(stand_still())
         connection.sendall(b"\xc0\0")
         assert heard(connection, 2) == b"\xd0\0"
@@ -91,9 +101,7 @@ def test_what_is_no_packet_ends_the_connection(
     else:
         network = request.getfixturevalue("network")
         running, context = network.running, network.tls(name)
-    with wire(running.port, context) as connection:
-        connection.sendall(connect("x"))
-        assert heard(connection, 4) == ACCEPTED
+    with joined(running.port, context) as connection:
         connection.sendall(bad + b"\xc0\0")
         assert heard(connection, 1) == b""
     until(lambda: running.broker.refused == {Reason.MALFORMED: 1}, "it was not counted")
@@ -103,9 +111,7 @@ def test_a_packet_that_is_too_large_ends_the_connection_by_tls_too(new_network: 
     """A PUBLISH has a limit of its own; the others' is smaller."""
     network = new_network(max_packet_bytes=100_000)
     for kind, length in ((b"\x30", b"\xa1\x8d\x06"), (b"\x82", b"\x81\x80\x04")):
-        with wire(network.port, network.tls("gaming-pc")) as connection:
-            connection.sendall(connect("x"))
-            assert heard(connection, 4) == ACCEPTED
+        with joined(network.port, network.tls("gaming-pc")) as connection:
             connection.sendall(kind + length)
             assert heard(connection, 1) == b""
     network.refuses({Reason.OVERSIZE: 2})
@@ -263,9 +269,7 @@ def test_a_sender_that_does_not_read_is_not_read_either(ours: InThread, client: 
     """Its answers would pile up; others are served meanwhile."""
     other = client(ours.port, "other")
     other.subscribe("o")
-    with wire(ours.port) as connection:
-        connection.sendall(connect("flood"))
-        assert heard(connection, 4) == ACCEPTED
+    with joined(ours.port, first=connect("flood")) as connection:
         flood = ours.broker.router.connected["flood"]
         theirs = flood.channel._writer.get_extra_info("socket")
         # Or the kernel takes some megabytes of answers.

@@ -10,7 +10,7 @@ from paho.mqtt.packettypes import PacketTypes
 
 from broker.embedded import Reason
 from tests.harness.inthread import InThread, until
-from tests.harness.rawmqtt import connect, heard, packet, wire
+from tests.harness.rawmqtt import joined, packet
 from tests.harness.rawmqtt5 import Peer5, props, publish5
 
 GOODBYE, WITH_WILL = b"\xe0\0", b"\xe0\1\4"
@@ -133,9 +133,7 @@ def test_so_many_sessions_are_kept(ours: InThread) -> None:
 def test_a_session_at_level_4_begins_anew(ours: InThread) -> None:
     """Whatever was kept for its id."""
     _away(ours, "x")
-    with wire(ours.port) as four:
-        four.sendall(connect("x"))
-        assert heard(four, 4) == b"\x20\2\0\0"
+    with joined(ours.port):
         assert not len(ours.broker.router.subscriptions)
 
 
