@@ -17,12 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from broker.doctor.findings import Level
 from broker.doctor.reach import check_address
-from broker.embedded import EmbeddedBroker, Reason, ServerSettings
-from broker.embedded.tls import Identity
-from broker.errors import ConfigError
+from broker.embedded import Reason
 from broker.system.address import Address
 from tests.harness.certificates import HOUR, Authority, key_pem
-from tests.harness.inthread import InThread, until
+from tests.harness.inthread import until
 from tests.harness.rawmqtt import CONNACK, connect, heard, joined, packet, publish, subscribe, wire
 
 DEADLINE_S = 60.0
@@ -99,16 +97,14 @@ def _looks(port: int, websocket_port: int, context: ssl.SSLContext | None) -> No
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_who_looks_whether_somebody_listens_is_refused_nothing(
-    tls: bool, new_network: Make, request: pytest.FixtureRequest
+    tls: bool, new_network: Make, new_embedded: Make
 ) -> None:
     """They leave without a word. Who leaves within one is counted, before and after."""
     if tls:
         network = new_network(websocket_port=0)
         running, context = network.running, network.tls("gaming-pc")
     else:
-        running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0, websocket_port=0)))
-        request.addfinalizer(running.stop)
-        context = None
+        running, context = new_embedded(websocket_port=0), None
     broker = running.broker
     for count in (1, 2):
         _looks(broker.port, broker.websocket_port, context)
@@ -145,11 +141,8 @@ def test_a_name_that_is_nobodys_is_not_authorised(network: Any, names: tuple[str
 
 def test_the_user_name_has_no_say(network: Any) -> None:
     """Who claims to be an operator has the rights of the certificate: no `#` for an agent."""
-    with joined(
-        network.port,
-        network.tls("gaming-pc"),
-        first=connect("operator:alice", user="operator:alice"),
-    ) as connection:
+    first = connect("operator:alice", user="operator:alice")
+    with joined(network.port, network.tls("gaming-pc"), first=first) as connection:
         connection.sendall(subscribe("fleet/#"))
         assert heard(connection, 5) == b"\x90\x03\0\1\x80"
 
@@ -365,38 +358,3 @@ def test_a_renewal_gone_wrong_keeps_the_old_certificate(
     (network.authority.folder / "broker.key").write_bytes(key_pem(key))
     until(lambda: "the old certificates stay in use" in caplog.text, "the log says nothing")
     assert _knock(network.port, network.tls("pi-4"), connect("x")) == CONNACK + ACCEPTED
-
-
-@pytest.mark.parametrize(
-    ("break_it", "told"),
-    [
-        (lambda folder: (folder / "ca.crt").unlink(), "ca.crt is missing; 'fleet init'"),
-        (lambda folder: (folder / "broker.key").unlink(), "broker.key is missing; 'fleet init'"),
-        (lambda folder: (folder / "ca.crt").write_text("x"), "ca.crt: no certificate in it"),
-        (lambda folder: (folder / "broker.crt").write_text("x"), "do not go together"),
-        (lambda folder: (folder / "crl.pem").write_text("x"), "crl.pem: cannot be read"),
-        (
-            lambda folder: (folder / "broker.key").write_bytes(
-                key_pem(ec.generate_private_key(ec.SECP256R1()), b"secret")
-            ),
-            "the key must not be encrypted",
-        ),
-    ],
-    ids=["no CA", "no key", "CA", "certificate", "list", "encrypted key"],
-)
-def test_an_identity_that_is_not_usable_is_told(
-    tmp_path: Path, break_it: Callable[[Path], object], told: str
-) -> None:
-    """At the start, in one line, with the file; it asks for no password."""
-    folder = Authority(tmp_path / "ca").broker()
-    break_it(folder)
-    with pytest.raises(ConfigError) as caught:
-        Identity(folder)
-    assert told in str(caught.value)
-    assert str(folder) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_with_an_identity_it_may_listen_anywhere(tmp_path: Path) -> None:
-    """Without one, on loopback alone (test_broker_program.py)."""
-    ServerSettings("0.0.0.0", 8883, tmp_path).check()  # noqa: S104 - that is the point

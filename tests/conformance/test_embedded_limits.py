@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 import time
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from broker.embedded import Reason
-from broker.embedded.limits import Refusals
 from tests.harness.inthread import InThread, until
 from tests.harness.rawmqtt import (
     CONNACK,
@@ -301,28 +299,6 @@ def test_topics_with_a_dollar_are_nobodys_on_loopback_either(ours: InThread, cli
     one.publish("own", b"fine")
     assert one.next() == ("own", b"fine")
     assert ours.broker.refused == {Reason.PUBLISH: 1}
-
-
-def test_what_is_refused_is_logged_once_and_then_once_a_minute(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """By reason, with how many there were since."""
-    now_s = 0.0
-    refusals = Refusals(lambda: now_s)
-    with caplog.at_level(logging.WARNING, "fleet.broker"):
-        for _ in range(5):
-            refusals.add(Reason.PUBLISH, "client 'a' may not publish to 'b'")
-        refusals.add(Reason.WILL, "client 'a' may not have a will")
-        now_s = 59.0
-        refusals.add(Reason.PUBLISH, "again")
-        now_s = 61.0
-        refusals.add(Reason.PUBLISH, "again" * 1000)
-    lines = [record.message for record in caplog.records]
-    assert len(lines) == 3
-    assert lines[0] == "refused (publish): client 'a' may not publish to 'b'"
-    assert lines[2].endswith("(and 5 more since the last line)")
-    assert len(lines[2]) < 400
-    assert refusals.counts == {Reason.PUBLISH: 7, Reason.WILL: 1}
 
 
 def test_no_client_writes_a_line_of_its_own_into_the_log(
