@@ -7,7 +7,6 @@ the rights that broker/protocol/acl.py gives to the name in it.
 
 from broker.embedded.broker import EmbeddedBroker
 from broker.embedded.limits import Reason
-from broker.embedded.serve import STOP_TIMEOUT_S, serve
 from broker.embedded.settings import ServerSettings
 
-__all__ = ["STOP_TIMEOUT_S", "EmbeddedBroker", "Reason", "ServerSettings", "serve"]
+__all__ = ["EmbeddedBroker", "Reason", "ServerSettings"]

@@ -14,8 +14,9 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from broker.embedded import ServerSettings, serve
+from broker.embedded import EmbeddedBroker, ServerSettings
 from broker.errors import ConfigError, LocalError
 from broker.sentences import complain
 from broker.system.logs import announce, setup
@@ -23,6 +24,9 @@ from broker.system.machine import system_clock
 from broker.system.process import end_with_parent
 from broker.system.settings import BrokerSettings
 from broker.system.systemd import Notifier
+
+STOP_TIMEOUT_S: Final = 5.0
+SPARE_FILES: Final = 256
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,6 +77,7 @@ def _settings(listen: str, identity: Path | None, given: BrokerSettings) -> Serv
 
 
 async def _serve(settings: ServerSettings, manager: Notifier) -> None:
+    """Serve until a signal, or the end of the parent. Raises `LinkError` if it cannot."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -87,17 +92,20 @@ async def _serve(settings: ServerSettings, manager: Notifier) -> None:
 
     end_with_parent(end)
 
-    def ready(port: int, websocket_port: int | None) -> None:
-        line = {"event": "listening", "host": settings.host, "port": port}
-        if websocket_port is not None:
-            line["websocket"] = websocket_port
-        words = f"listening on {settings.host}:{port}"
-        announce(line, f"the broker is {words}")
-        manager.ready(words)
-
+    _raise_file_limit(settings.max_connections + SPARE_FILES)
+    broker = EmbeddedBroker(settings)
+    await broker.start()
+    line = {"event": "listening", "host": settings.host, "port": broker.port}
+    if broker.websocket_port is not None:
+        line["websocket"] = broker.websocket_port
+    words = f"listening on {settings.host}:{broker.port}"
+    announce(line, f"the broker is {words}")
+    manager.ready(words)
     alive = asyncio.ensure_future(_keep_alive(manager))
     try:
-        await serve(settings, ready, stop)
+        await stop.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(broker.shutdown(), STOP_TIMEOUT_S)
     finally:
         alive.cancel()
         manager.stopping()
@@ -109,6 +117,19 @@ async def _keep_alive(manager: Notifier) -> None:
     while manager.ping_s is not None:
         manager.alive(system_clock().mono_s)
         await asyncio.sleep(manager.ping_s)
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """Allow for as many connections as there may be, or strangers could take all there are."""
+    try:
+        import resource
+    except ImportError:
+        return  # Windows has no such limit
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 if __name__ == "__main__":

@@ -28,9 +28,7 @@ class ServerSettings:
     identity: Path | None = None
     topic_root: str = "fleet"
     websocket_port: int | None = None  # on the same address, behind the same rights
-    origins: tuple[
-        str, ...
-    ] = ()  # pages whose scripts may open a websocket, as https://HOST[:PORT]
+    origins: tuple[str, ...] = ()  # https://HOST[:PORT] of pages that may open a websocket
 
     # Of every connection.
     max_packet_bytes: int = MAX_CHUNK_BYTES + TOPIC_ROOM_BYTES  # a PUBLISH

@@ -31,6 +31,7 @@ REMEDY: Final = "'fleet init' makes all of them"
 # Each connection has a buffer of this size: asyncio's 256 KiB take 260 MiB at 1,000 hosts.
 sslproto.SSLProtocol.max_size = 32 * 1024
 
+Stamp = tuple[tuple[int, int, int] | None, ...]
 Serial = tuple[bytes, int]  # of which issuer, and the number
 
 
@@ -69,9 +70,7 @@ class Identity:
             try:
                 before, self._revoked = self._revoked, self._read_revoked()
                 if self._revoked != before:
-                    count = len(self._revoked)
-                    verb = "certificate is" if count == 1 else "certificates are"
-                    log.info("%s: %d %s revoked", self._folder, count, verb)
+                    log.info("%s: certificates revoked: %d", self._folder, len(self._revoked))
             except ConfigError as error:
                 log.error("%s; those revoked before stay so", error)
 
@@ -92,8 +91,7 @@ class Identity:
         """Tell whether the certificate was revoked."""
         return guest.serial in self._revoked
 
-    def _stamp(self, *names: str) -> tuple[tuple[int, int, int] | None, ...]:
-        """Return what changes when a file does; none for one that is not there."""
+    def _stamp(self, *names: str) -> Stamp:
         return tuple(_stamp(self._folder / name) for name in names)
 
     def _context(self) -> ssl.SSLContext:
@@ -150,6 +148,7 @@ def _signed(revoked: x509.CertificateRevocationList, authority: x509.Certificate
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when the file does; none for one that is not there."""
     try:
         found = path.stat()
     except OSError:

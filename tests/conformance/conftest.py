@@ -12,6 +12,7 @@ import pytest
 from broker.embedded import EmbeddedBroker, ServerSettings
 from tests.harness.certificates import Authority, Issued
 from tests.harness.inthread import InThread, until
+from tests.harness.secured import HOSTS, MAKERS, PEOPLE, Actor, Secured
 
 
 class Network:
@@ -52,6 +53,35 @@ class Network:
         return self._connect(self.port, client_id or name, tls=self.tls(name), **options)
 
 
+@pytest.fixture(
+    scope="module",
+    params=["embedded", "mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)],
+)
+def secured_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    """Each broker in turn, with the files that the fleet renders for it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    made = MAKERS[request.param](folder, people=PEOPLE, hosts=HOSTS)
+    made.start()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def connect_to() -> Iterator[Callable[..., Actor]]:
+    """`connect_to(broker, name, ...)`: a client that is stopped at the test's end."""
+    made: list[Actor] = []
+
+    def connected(broker: Secured, name: str, **options: Any) -> Actor:
+        made.append(broker.connect(name, **options))
+        return made[-1]
+
+    yield connected
+    for actor in made:
+        actor.stop()
+
+
 @pytest.fixture
 def new_network(tmp_path: Path, client: Callable[..., Any]) -> Iterator[Callable[..., Network]]:
     """`new_network(setting=...)`: an embedded broker with an identity of its own."""
@@ -70,3 +100,23 @@ def new_network(tmp_path: Path, client: Callable[..., Any]) -> Iterator[Callable
 def network(new_network: Callable[..., Network]) -> Network:
     """An embedded broker with an identity, at its usual limits."""
     return new_network()
+
+
+@pytest.fixture
+def new_embedded() -> Iterator[Callable[..., InThread]]:
+    """`new_embedded(setting=...)`: an embedded broker on loopback."""
+    made: list[InThread] = []
+
+    def start(**settings: Any) -> InThread:
+        made.append(InThread(lambda: EmbeddedBroker(ServerSettings(port=0, **settings))))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def ours(new_embedded: Callable[..., InThread]) -> InThread:
+    """An embedded broker on loopback, at its usual limits."""
+    return new_embedded()

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from broker.embedded import STOP_TIMEOUT_S, ServerSettings
+from broker.embedded import ServerSettings
+from broker.embedded.__main__ import STOP_TIMEOUT_S
 from broker.errors import ConfigError
 from broker.system import process
 from tests.harness.certificates import Authority

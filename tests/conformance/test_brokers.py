@@ -5,61 +5,10 @@ docs/protocol.md lets a broker lose and repeat messages; these are what it needs
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 Connect = Callable[..., Any]  # the fixture `client`
-
-
-@pytest.mark.parametrize("filter_", ["state/one", "state/+", "+/one", "#"])
-def test_retained_messages_reach_who_subscribes_later(
-    any_broker: Any, client: Connect, topic_root: str, filter_: str
-) -> None:
-    """By plain filters and by wildcards, marked as retained; the newest one alone."""
-    writer = client(any_broker.port, f"{topic_root}-w")
-    writer.publish(f"{topic_root}/state/one", b"old", retain=True)
-    writer.publish(f"{topic_root}/state/one", b"new", retain=True)
-    reader = client(any_broker.port, f"{topic_root}-r")
-    reader.subscribe(f"{topic_root}/{filter_}")
-    message = reader.got.get(timeout=60)
-    assert (message.topic, message.payload) == (f"{topic_root}/state/one", b"new")
-    assert message.retain
-    writer.publish(f"{topic_root}/state/one", b"live")
-    live = reader.got.get(timeout=60)
-    assert (live.payload, live.retain) == (b"live", False)
-
-
-def test_an_empty_payload_clears_what_was_retained(
-    any_broker: Any, client: Connect, topic_root: str
-) -> None:
-    """Who subscribes afterwards is sent other topics' messages alone."""
-    writer = client(any_broker.port, f"{topic_root}-w")
-    for name in ("cleared", "kept"):
-        writer.publish(f"{topic_root}/{name}", b"birth", retain=True)
-    writer.publish(f"{topic_root}/cleared", b"", retain=True)
-    reader = client(any_broker.port, f"{topic_root}-r")
-    reader.subscribe(f"{topic_root}/#")
-    assert reader.next() == (f"{topic_root}/kept", b"birth")
-    reader.publish(f"{topic_root}/end", b"")
-    assert reader.next() == (f"{topic_root}/end", b"")
-
-
-@pytest.mark.parametrize("qos", [0, 1])
-@pytest.mark.parametrize("size_bytes", [0, 1, 127, 128, 16_383, 16_384, 256 * 1024, 1024 * 1024])
-def test_a_payload_arrives_as_it_was_sent(
-    any_broker: Any, client: Connect, topic_root: str, size_bytes: int, qos: int
-) -> None:
-    """Binary, up to the largest chunk, at the edges of MQTT's length field; once."""
-    one = client(any_broker.port, f"{topic_root}-1")
-    one.subscribe(f"{topic_root}/chunk")
-    payload = random.Random(size_bytes).randbytes(size_bytes)
-    one.publish(f"{topic_root}/chunk", payload, qos)
-    one.publish(f"{topic_root}/chunk", b"end", qos)
-    assert one.next() == (f"{topic_root}/chunk", payload)
-    assert one.next() == (f"{topic_root}/chunk", b"end")
 
 
 def test_each_publisher_is_heard_in_order(
@@ -78,29 +27,6 @@ def test_each_publisher_is_heard_in_order(
         topic, payload = reader.next()
         heard[topic.rsplit("/", 1)[1]].append(int(payload))
     assert all(numbers == list(range(200)) for numbers in heard.values())
-
-
-def test_a_connection_that_breaks_leaves_its_will(
-    any_broker: Any, client: Connect, topic_root: str
-) -> None:
-    """At once, without waiting for the keepalive."""
-    watcher = client(any_broker.port, f"{topic_root}-w")
-    watcher.subscribe(f"{topic_root}/will")
-    client(any_broker.port, f"{topic_root}-b", will=(f"{topic_root}/will", b"gone")).break_off()
-    assert watcher.next() == (f"{topic_root}/will", b"gone")
-
-
-def test_a_goodbye_leaves_no_will(any_broker: Any, client: Connect, topic_root: str) -> None:
-    """Of one that disconnects properly and one that breaks after it, one will is published."""
-    watcher = client(any_broker.port, f"{topic_root}-w")
-    watcher.subscribe(f"{topic_root}/will/+")
-    polite = client(any_broker.port, f"{topic_root}-p", will=(f"{topic_root}/will/p", b"gone"))
-    rude = client(any_broker.port, f"{topic_root}-b", will=(f"{topic_root}/will/b", b"gone"))
-    polite.stop()
-    rude.break_off()
-    assert watcher.next() == (f"{topic_root}/will/b", b"gone")
-    watcher.publish(f"{topic_root}/will/end", b"")
-    assert watcher.next() == (f"{topic_root}/will/end", b"")
 
 
 def test_a_newcomer_of_the_same_name_takes_over(

@@ -1,7 +1,4 @@
-"""Who gets into the embedded broker on a network, and who does not.
-
-As in test_embedded_broker.py: when a `stock` test fails, upstream has mended the fault.
-"""
+"""Who gets into the embedded broker on a network, and who does not."""
 
 from __future__ import annotations
 
@@ -20,20 +17,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from broker.doctor.findings import Level
 from broker.doctor.reach import check_address
-from broker.embedded import EmbeddedBroker, Reason, ServerSettings
-from broker.embedded.tls import Identity
-from broker.errors import ConfigError
+from broker.embedded import Reason
 from broker.system.address import Address
 from tests.harness.certificates import HOUR, Authority, key_pem
-from tests.harness.inthread import InThread, until
-from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, wire
-
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+from tests.harness.inthread import until
+from tests.harness.rawmqtt import CONNACK, connect, heard, joined, packet, publish, subscribe, wire
 
 DEADLINE_S = 60.0
-Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_stock`
+# paho leaves sockets open.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_embedded`
 ACCEPTED, BAD_ID, UNAVAILABLE, NOT_AUTHORIZED = b"\0", b"\2", b"\3", b"\5"
-KNOWN_ONLY = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": False}}
 
 
 def _knock(port: int, context: ssl.SSLContext | None, first: bytes) -> bytes:
@@ -103,16 +97,14 @@ def _looks(port: int, websocket_port: int, context: ssl.SSLContext | None) -> No
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_who_looks_whether_somebody_listens_is_refused_nothing(
-    tls: bool, new_network: Make, request: pytest.FixtureRequest
+    tls: bool, new_network: Make, new_embedded: Make
 ) -> None:
     """They leave without a word. Who leaves within one is counted, before and after."""
     if tls:
         network = new_network(websocket_port=0)
         running, context = network.running, network.tls("gaming-pc")
     else:
-        running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0, websocket_port=0)))
-        request.addfinalizer(running.stop)
-        context = None
+        running, context = new_embedded(websocket_port=0), None
     broker = running.broker
     for count in (1, 2):
         _looks(broker.port, broker.websocket_port, context)
@@ -149,14 +141,13 @@ def test_a_name_that_is_nobodys_is_not_authorised(network: Any, names: tuple[str
 
 def test_the_user_name_has_no_say(network: Any) -> None:
     """Who claims to be an operator has the rights of the certificate: no `#` for an agent."""
-    with wire(network.port, network.tls("gaming-pc")) as connection:
-        connection.sendall(connect("operator:alice", user="operator:alice"))
-        assert heard(connection, 4) == CONNACK + ACCEPTED
+    first = connect("operator:alice", user="operator:alice")
+    with joined(network.port, network.tls("gaming-pc"), first=first) as connection:
         connection.sendall(subscribe("fleet/#"))
         assert heard(connection, 5) == b"\x90\x03\0\1\x80"
 
 
-def test_ours_asks_who_it_is_before_it_touches_a_session(network: Any) -> None:
+def test_it_asks_who_it_is_before_it_touches_a_session(network: Any) -> None:
     """Nobody's name, a revoked one, a will that is not allowed: the victim hears everything."""
     victim, coordinator = network.client("gaming-pc", "victim"), network.client("coordinator")
     victim.subscribe("fleet/gaming-pc/job/request")
@@ -173,19 +164,7 @@ def test_ours_asks_who_it_is_before_it_touches_a_session(network: Any) -> None:
     assert not victim.gone.is_set()
 
 
-def test_a_client_id_is_its_names_own(network: Any) -> None:
-    """Another host with the same client id gets in, and neither loses anything."""
-    mine, other = network.client("gaming-pc", "same"), network.client("pi-4", "same")
-    coordinator = network.client("coordinator", "same")
-    for agent, host in ((mine, "gaming-pc"), (other, "pi-4")):
-        agent.subscribe(f"fleet/{host}/job/request")
-    for agent, host in ((mine, "gaming-pc"), (other, "pi-4")):
-        coordinator.publish(f"fleet/{host}/job/request", host.encode())
-        assert agent.next() == (f"fleet/{host}/job/request", host.encode())
-    assert not mine.gone.is_set()
-
-
-def test_ours_ends_the_old_connection_at_a_takeover(network: Any) -> None:
+def test_it_ends_the_old_connection_at_a_takeover(network: Any) -> None:
     """Its will is published, since it said no goodbye (MQTT 3.1.1, 3.1.4-2 and 3.1.2.5)."""
     watcher = network.client("operator:alice")
     watcher.subscribe("fleet/gaming-pc/#")
@@ -211,7 +190,7 @@ def test_a_goodbye_takes_the_will_away(network: Any) -> None:
     assert watcher.next() == ("fleet/gaming-pc/status", b"rude")
 
 
-def test_ours_refuses_a_will_outside_the_rights(network: Any) -> None:
+def test_it_refuses_a_will_outside_the_rights(network: Any) -> None:
     """Not authorised, and counted; the same client with a will of its own gets in."""
     agent = network.tls("gaming-pc")
     for topic in ("fleet/pi-4/status", "fleet/coordinator/status", "$SYS/x", "other"):
@@ -238,7 +217,7 @@ def _slow_starts(port: int, context: ssl.SSLContext) -> list[socket.socket]:
     return made
 
 
-def test_ours_ends_whoever_does_not_connect_in_time(new_network: Make) -> None:
+def test_it_ends_whoever_does_not_connect_in_time(new_network: Make) -> None:
     """At each stage; the certificate does not help. Those who are in stay."""
     network = new_network(connect_timeout_s=3.0)
     agent = network.client("gaming-pc")
@@ -349,9 +328,7 @@ def test_a_list_that_is_none_changes_nothing(
 def test_a_certificate_that_expires_ends_its_connection(network: Any) -> None:
     """It was good when it was shown; it is not any more."""
     short = network.authority.issue("pi-4", file="short", ends=timedelta(seconds=3))
-    with wire(network.port, network.authority.context(short)) as connection:
-        connection.sendall(connect("x"))
-        assert heard(connection, 4) == CONNACK + ACCEPTED
+    with joined(network.port, network.authority.context(short)) as connection:
         assert heard(connection, 1) == b""
     network.refuses({Reason.EXPIRED: 1})
 
@@ -381,38 +358,3 @@ def test_a_renewal_gone_wrong_keeps_the_old_certificate(
     (network.authority.folder / "broker.key").write_bytes(key_pem(key))
     until(lambda: "the old certificates stay in use" in caplog.text, "the log says nothing")
     assert _knock(network.port, network.tls("pi-4"), connect("x")) == CONNACK + ACCEPTED
-
-
-@pytest.mark.parametrize(
-    ("break_it", "told"),
-    [
-        (lambda folder: (folder / "ca.crt").unlink(), "ca.crt is missing; 'fleet init'"),
-        (lambda folder: (folder / "broker.key").unlink(), "broker.key is missing; 'fleet init'"),
-        (lambda folder: (folder / "ca.crt").write_text("x"), "ca.crt: no certificate in it"),
-        (lambda folder: (folder / "broker.crt").write_text("x"), "do not go together"),
-        (lambda folder: (folder / "crl.pem").write_text("x"), "crl.pem: cannot be read"),
-        (
-            lambda folder: (folder / "broker.key").write_bytes(
-                key_pem(ec.generate_private_key(ec.SECP256R1()), b"secret")
-            ),
-            "the key must not be encrypted",
-        ),
-    ],
-    ids=["no CA", "no key", "CA", "certificate", "list", "encrypted key"],
-)
-def test_an_identity_that_is_not_usable_is_told(
-    tmp_path: Path, break_it: Callable[[Path], object], told: str
-) -> None:
-    """At the start, in one line, with the file; it asks for no password."""
-    folder = Authority(tmp_path / "ca").broker()
-    break_it(folder)
-    with pytest.raises(ConfigError) as caught:
-        Identity(folder)
-    assert told in str(caught.value)
-    assert str(folder) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_with_an_identity_it_may_listen_anywhere(tmp_path: Path) -> None:
-    """Without one, on loopback alone (test_broker_program.py)."""
-    ServerSettings("0.0.0.0", 8883, tmp_path).check()  # noqa: S104 - that is the point

@@ -16,11 +16,11 @@ from broker.embedded import broker as embedded
 from broker.protocol.messages import BROKER_LOAD, BrokerLoad, decode, encode
 from broker.system.settings import BrokerSettings
 from tests.harness.inthread import InThread, until
-from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, wire
+from tests.harness.rawmqtt import CONNACK, connect, heard, joined, packet, publish, subscribe, wire
 
+# paho leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-Make = Callable[..., Any]  # the fixtures `client` and `new_network`
+Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_embedded`
 ACCEPTED = CONNACK + b"\0"
 PING, GOODBYE = b"\xc0\0", b"\xe0\0"
 
@@ -34,9 +34,7 @@ def test_all_that_was_sent_before_the_end_arrives_in_order(network: Any, tls: bo
     watcher.subscribe(topic, 1)
     said = [b"%d" % number * (60_000 if number % 50 == 0 else 1) for number in range(1, 1_001)]
     context = network.tls("pi-4") if tls else None
-    with wire(running.port, context) as connection:
-        connection.sendall(connect("pi-4"))
-        assert heard(connection, 4) == ACCEPTED
+    with joined(running.port, context, first=connect("pi-4")) as connection:
         connection.sendall(b"".join(publish(topic, payload) for payload in said) + GOODBYE)
         assert heard(connection, 1) == b""
     assert [watcher.next()[1] for _ in said] == said
@@ -44,24 +42,22 @@ def test_all_that_was_sent_before_the_end_arrives_in_order(network: Any, tls: bo
         running.stop()
 
 
-def test_what_came_with_the_end_of_the_connection_counts(client: Make) -> None:
+def test_what_came_with_the_end_of_the_connection_counts(ours: InThread, client: Make) -> None:
     """More than one turn of the loop bears; others have theirs in between."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    watcher = client(running.port, "watcher")
+    watcher = client(ours.port, "watcher")
     watcher.subscribe("a")
-    client(running.port, "sender")
+    client(ours.port, "sender")
 
     async def send_and_end() -> int:
-        reader = running.broker.router.connected["sender"].channel._reader
+        reader = ours.broker.router.connected["sender"].channel._reader
         reader.feed_data(b"".join(publish("a", b"%d" % number) for number in range(1_000)))
         reader.feed_eof()
         await asyncio.sleep(0)
-        return int(running.broker.router.meter.messages)
+        return int(ours.broker.router.meter.messages)
 
-    assert running.call(send_and_end()) < 1_000, "nobody else had a turn"
+    assert ours.call(send_and_end()) < 1_000, "nobody else had a turn"
     assert [watcher.next()[1] for _ in range(1_000)] == [b"%d" % one for one in range(1_000)]
-    until(lambda: "sender" not in running.broker.router.connected, "it is there still")
-    running.stop()
+    until(lambda: "sender" not in ours.broker.router.connected, "it is there still")
 
 
 def test_hosts_by_tls_are_read_into_one_buffer_and_not_mixed_up(network: Any) -> None:
@@ -79,10 +75,9 @@ def test_hosts_by_tls_are_read_into_one_buffer_and_not_mixed_up(network: Any) ->
         assert said[1:] == topic.split("/")[1].encode() * 20_000
 
 
-def test_a_message_comes_at_the_lower_qos_and_once(client: Make) -> None:
+def test_a_message_comes_at_the_lower_qos_and_once(ours: InThread, client: Make) -> None:
     """Of the sender's and the subscriber's; two filters that match are one message."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    one = client(running.port, "one")
+    one = client(ours.port, "one")
     one.subscribe("a/#", 1)
     one.subscribe("a/+", 0)
     for qos in (0, 1):
@@ -90,7 +85,6 @@ def test_a_message_comes_at_the_lower_qos_and_once(client: Make) -> None:
         got = one.got.get(timeout=60)
         assert (got.payload, got.qos) == (b"%d" % qos, qos)
     assert one.got.empty()
-    running.stop()
 
 
 def _pings(connection: socket.socket, seconds: int) -> None:
@@ -101,47 +95,48 @@ def _pings(connection: socket.socket, seconds: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_client_that_pings_and_does_not_keep_up_is_not_silent(client: Make) -> None:
+def test_a_client_that_pings_and_does_not_keep_up_is_not_silent(
+    ours: InThread, client: Make
+) -> None:
     """A coordinator on a busy machine reads late; its connection is worth more than that."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    with wire(running.port) as late:
+    with wire(ours.port) as late:
         late.sendall(connect("late", keepalive_s=1) + subscribe("bulk"))
         assert heard(late, 9)[:4] == ACCEPTED
-        sender = client(running.port, "sender")
+        sender = client(ours.port, "sender")
         for _ in range(60):
             sender.publish("bulk", b"z" * 200_000)
-        until(lambda: running.broker.router.sessions["late"].unsent_bytes > 1_000_000, "it reads")
+        until(lambda: ours.broker.router.sessions["late"].unsent_bytes > 1_000_000, "it reads")
         _pings(late, 3)
-        assert Reason.SILENT not in running.broker.refused
+        assert Reason.SILENT not in ours.broker.refused
         size = 60 * len(publish("bulk", b"z" * 200_000))
         assert len(heard(late, size)) == size, "it is not told the rest"
         assert heard(late, 24) == b"\xd0\0" * 12
-    running.stop()
 
 
-def test_what_it_has_to_do_is_told(client: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_has_to_do_is_told(
+    ours: InThread, client: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Retained, for whoever comes; with a certificate the coordinator and people may read it."""
     monkeypatch.setattr(embedded, "LOAD_EVERY_S", 0.5)
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    with wire(running.port) as connection:
+    with wire(ours.port) as connection:
         connection.sendall(connect("x") + publish("a", b"xyz") * 500 + PING)
         assert heard(connection, 6) == ACCEPTED + b"\xd0\0"
-        until(lambda: len(running.broker.router.retained) > 0, "nothing is told")
-        watcher = client(running.port, "watcher")
+        until(lambda: len(ours.broker.router.retained) > 0, "nothing is told")
+        watcher = client(ours.port, "watcher")
         watcher.subscribe("fleet/broker/load")
         load = decode(BROKER_LOAD, watcher.next()[1])
     assert load.clients >= 1
     assert load.max_clients == ServerSettings().max_connections
     assert load.messages_s > 0
     assert load.bytes_s == pytest.approx(3 * load.messages_s, rel=0.5)
-    running.stop()
 
 
 @pytest.mark.parametrize("session", [True, False], ids=["before the start", "while it runs"])
-def test_the_doctor_says_when_the_broker_is_at_its_limit(client: Make, session: bool) -> None:
+def test_the_doctor_says_when_the_broker_is_at_its_limit(
+    ours: InThread, client: Make, session: bool
+) -> None:
     """And what to do; of one that is not there is no such line."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    settings = BrokerSettings.load(None, {"url": f"mqtt://127.0.0.1:{running.port}"})
+    settings = BrokerSettings.load(None, {"url": f"mqtt://127.0.0.1:{ours.port}"})
 
     def lines() -> list[str]:
         beside = None if session else lambda _: iter(())
@@ -152,36 +147,21 @@ def test_the_doctor_says_when_the_broker_is_at_its_limit(client: Make, session: 
     load = BrokerLoad(
         clients=9_000, max_clients=10_000, messages_s=1.0, bytes_s=1.0, busy=0.1, lag_p99_s=0.0
     )
-    client(running.port, "one").publish("fleet/broker/load", encode(load), retain=True)
-    until(lambda: len(running.broker.router.retained) == 1, "it is not retained")
+    client(ours.port, "one").publish("fleet/broker/load", encode(load), retain=True)
+    until(lambda: len(ours.broker.router.retained) == 1, "it is not retained")
     (line,) = lines()
     assert line.startswith("warn  load")
     assert "9,000 of at most 10,000 connections; move to mosquitto" in line
-    running.stop()
 
 
-def test_nobody_else_may_say_it(network: Any) -> None:
-    """Or a host could have people move to another broker."""
-    agent, coordinator = network.client("gaming-pc"), network.client("coordinator")
-    assert coordinator.subscribe("fleet/broker/load") < 0x80
-    assert agent.subscribe("fleet/broker/load") == 0x80
-    for one in (agent, coordinator):
-        one.publish("fleet/broker/load", b"lie", retain=True)
-    assert network.refused == {Reason.PUBLISH: 2, Reason.SUBSCRIBE: 1}
-
-
-def test_a_flood_of_small_packets_lets_others_have_their_turn(client: Make) -> None:
+def test_a_flood_of_small_packets_lets_others_have_their_turn(ours: InThread, client: Make) -> None:
     """All of it is handled, and all of it answered."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    other = client(running.port, "other")
+    other = client(ours.port, "other")
     other.subscribe("o")
-    with wire(running.port) as flood:
-        flood.sendall(connect("flood"))
-        assert heard(flood, 4) == ACCEPTED
+    with joined(ours.port, first=connect("flood")) as flood:
         flood.sendall(PING * 30_000)
         other.publish("o", b"fine")
         assert other.next() == ("o", b"fine")
         assert heard(flood, 60_000) == b"\xd0\0" * 30_000
         flood.sendall(packet(0x10, b""))  # a second CONNECT: its end
         assert heard(flood, 1) == b""
-    running.stop()

@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
-import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from broker.embedded import EmbeddedBroker, Reason, ServerSettings
-from broker.embedded.limits import Refusals
+from broker.embedded import Reason
 from tests.harness.inthread import InThread, until
-from tests.harness.rawmqtt import CONNACK, connect, heard, packet, publish, subscribe, text, wire
+from tests.harness.rawmqtt import (
+    CONNACK,
+    connect,
+    heard,
+    joined,
+    packet,
+    publish,
+    subscribe,
+    text,
+    wire,
+)
 
+# paho leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_stock`
+Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_embedded`
 ACCEPTED = CONNACK + b"\0"
 
 
-def _silent(running: InThread, connect_client: Make) -> Any:
-    """A watcher, while somebody with a keepalive of a second says nothing after its CONNECT."""
-    watcher = connect_client(running.port, "watcher")
-    watcher.subscribe("will")
-    return watcher
-
-
 @pytest.mark.parametrize("last", [b"", b"\x30\x7f\0\4"], ids=["nothing", "half a packet"])
-def test_ours_ends_a_silent_client(client: Make, last: bytes) -> None:
+def test_it_ends_a_silent_client(ours: InThread, client: Make, last: bytes) -> None:
     """After 1.5 times its keepalive, and publishes its will; half a packet is no packet."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    watcher = _silent(running, client)
-    with wire(running.port) as connection:
+    watcher = client(ours.port, "watcher")
+    watcher.subscribe("will")
+    with wire(ours.port) as connection:
         connection.sendall(connect("silent", keepalive_s=1, will=("will", b"lost")) + last)
         assert heard(connection, 4) == ACCEPTED
         assert heard(connection, 1) == b""
     assert watcher.next() == ("will", b"lost")
-    assert running.broker.refused == {Reason.SILENT: 1}
-    running.stop()
+    assert ours.broker.refused == {Reason.SILENT: 1}
 
 
 def test_a_client_that_pings_stays(network: Any) -> None:
@@ -59,9 +58,9 @@ def test_a_broker_that_stood_still_ends_nobody(network: Any) -> None:
     async def stand_still() -> None:
         time.sleep(3.0)  # noqa: ASYNC251 - as a machine that sleeps does
 
-    with wire(network.port, network.tls("gaming-pc")) as connection:
-        connection.sendall(connect("x", keepalive_s=1))
-        assert heard(connection, 4) == ACCEPTED
+    with joined(
+        network.port, network.tls("gaming-pc"), first=connect("x", keepalive_s=1)
+    ) as connection:
         network.running.call(stand_still())
         connection.sendall(b"\xc0\0")
         assert heard(connection, 2) == b"\xd0\0"
@@ -96,15 +95,11 @@ def test_what_is_no_packet_ends_the_connection(
 ) -> None:
     """Nothing after it is taken for a packet; the others do not notice."""
     if name is None:
-        running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-        request.addfinalizer(running.stop)
-        context = None
+        running, context = request.getfixturevalue("ours"), None
     else:
         network = request.getfixturevalue("network")
         running, context = network.running, network.tls(name)
-    with wire(running.port, context) as connection:
-        connection.sendall(connect("x"))
-        assert heard(connection, 4) == ACCEPTED
+    with joined(running.port, context) as connection:
         connection.sendall(bad + b"\xc0\0")
         assert heard(connection, 1) == b""
     until(lambda: running.broker.refused == {Reason.MALFORMED: 1}, "it was not counted")
@@ -114,28 +109,10 @@ def test_a_packet_that_is_too_large_ends_the_connection_by_tls_too(new_network: 
     """A PUBLISH has a limit of its own; the others' is smaller."""
     network = new_network(max_packet_bytes=100_000)
     for kind, length in ((b"\x30", b"\xa1\x8d\x06"), (b"\x82", b"\x81\x80\x04")):
-        with wire(network.port, network.tls("gaming-pc")) as connection:
-            connection.sendall(connect("x"))
-            assert heard(connection, 4) == ACCEPTED
+        with joined(network.port, network.tls("gaming-pc")) as connection:
             connection.sendall(kind + length)
             assert heard(connection, 1) == b""
     network.refuses({Reason.OVERSIZE: 2})
-
-
-def test_messages_that_are_never_released_end_the_connection(network: Any) -> None:
-    """QoS 2 has the broker keep them until then."""
-    with wire(network.port, network.tls("gaming-pc")) as connection:
-        connection.sendall(connect("x"))
-        assert heard(connection, 4) == ACCEPTED
-        # In one piece: what follows the last that is taken meets a connection that has ended.
-        connection.sendall(
-            b"".join(
-                publish("fleet/gaming-pc/status", b"x", qos=2, number=number)
-                for number in range(1, 40)
-            )
-        )
-        received = heard(connection, 40 * 4)
-    assert len(received) == 20 * 4
 
 
 def test_a_client_has_so_many_filters(new_network: Make) -> None:
@@ -286,15 +263,12 @@ def test_a_client_that_takes_nothing_can_be_ended(network: Any) -> None:
     until(lambda: len(network.running.broker.router.connected) == 1, "it is still there")
 
 
-def test_a_sender_that_does_not_read_is_not_read_either(client: Make) -> None:
+def test_a_sender_that_does_not_read_is_not_read_either(ours: InThread, client: Make) -> None:
     """Its answers would pile up; others are served meanwhile."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    other = client(running.port, "other")
+    other = client(ours.port, "other")
     other.subscribe("o")
-    with wire(running.port) as connection:
-        connection.sendall(connect("flood"))
-        assert heard(connection, 4) == ACCEPTED
-        flood = running.broker.router.connected["flood"]
+    with joined(ours.port, first=connect("flood")) as connection:
+        flood = ours.broker.router.connected["flood"]
         theirs = flood.channel._writer.get_extra_info("socket")
         # Or the kernel takes some megabytes of answers.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -314,7 +288,6 @@ def test_a_sender_that_does_not_read_is_not_read_either(client: Make) -> None:
         assert flood.channel.unsent_bytes < 500_000
         other.publish("o", b"fine")
         assert other.next() == ("o", b"fine")
-    running.stop()
 
 
 def test_topics_with_a_dollar_are_nobodys_on_loopback_either(ours: InThread, client: Make) -> None:
@@ -326,28 +299,6 @@ def test_topics_with_a_dollar_are_nobodys_on_loopback_either(ours: InThread, cli
     one.publish("own", b"fine")
     assert one.next() == ("own", b"fine")
     assert ours.broker.refused == {Reason.PUBLISH: 1}
-
-
-def test_what_is_refused_is_logged_once_and_then_once_a_minute(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """By reason, with how many there were since."""
-    now_s = 0.0
-    refusals = Refusals(lambda: now_s)
-    with caplog.at_level(logging.WARNING, "fleet.broker"):
-        for _ in range(5):
-            refusals.add(Reason.PUBLISH, "client 'a' may not publish to 'b'")
-        refusals.add(Reason.WILL, "client 'a' may not have a will")
-        now_s = 59.0
-        refusals.add(Reason.PUBLISH, "again")
-        now_s = 61.0
-        refusals.add(Reason.PUBLISH, "again" * 1000)
-    lines = [record.message for record in caplog.records]
-    assert len(lines) == 3
-    assert lines[0] == "refused (publish): client 'a' may not publish to 'b'"
-    assert lines[2].endswith("(and 5 more since the last line)")
-    assert len(lines[2]) < 400
-    assert refusals.counts == {Reason.PUBLISH: 7, Reason.WILL: 1}
 
 
 def test_no_client_writes_a_line_of_its_own_into_the_log(
@@ -375,14 +326,6 @@ def test_a_refusal_tells_no_password(network: Any, caplog: pytest.LogCaptureFixt
         (one,) = network.running.broker.router.connected.values()
         assert "s3cret" not in repr(one.asked)
     assert "s3cret" not in caplog.text
-
-
-@pytest.fixture
-def ours() -> Iterator[InThread]:
-    """The embedded broker on loopback, at its usual limits."""
-    made = InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
-    yield made
-    made.stop()
 
 
 @pytest.mark.parametrize("name", ["observer:carol", None], ids=["network", "loopback"])
@@ -424,27 +367,6 @@ def _qos_after_both(running: InThread, connect_client: Make) -> int:
     return qos
 
 
-def test_ours_takes_the_newest_qos_of_a_filter(ours: InThread, client: Make) -> None:
+def test_it_takes_the_newest_qos_of_a_filter(ours: InThread, client: Make) -> None:
     """A subscription to the same filter replaces the first (MQTT 3.1.1, 3.8.4-3)."""
     assert _qos_after_both(ours, client) == 1
-
-
-@contextlib.contextmanager
-def _retained_of_1100(running: InThread, context: ssl.SSLContext | None) -> Iterator[Any]:
-    """What a broker keeps of so many, while their sender stays."""
-    with wire(running.port, context) as connection:
-        connection.sendall(connect("x"))
-        assert heard(connection, 4) == ACCEPTED
-        for number in range(1_100):
-            topic = f"fleet/gaming-pc/job/{number}/progress"
-            connection.sendall(packet(0x31, text(topic) + b"x"))
-        connection.sendall(b"\xc0\0")
-        assert heard(connection, 2) == b"\xd0\0"
-        yield running.broker.router.retained
-
-
-def test_ours_retains_so_much_of_a_name(network: Any) -> None:
-    """At its usual limits."""
-    with _retained_of_1100(network.running, network.tls("gaming-pc")) as kept:
-        assert len(kept) == 1_000
-    assert network.refused == {Reason.RETAINED: 100}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import queue
-import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from broker.client.link import Link, LinkSettings
-from broker.protocol.events import Incoming, LinkEvent, Outgoing
+from broker.client.link import LinkSettings
+from broker.protocol.events import Incoming, Outgoing
 from broker.protocol.messages import Holder, encode
 from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
-from broker.system.machine import new_id
 from coordinator.service.entrance import Entrance
+from tests.harness.ear import Ear
 
 DEADLINE_S = 60.0
 
@@ -25,30 +23,18 @@ class Coming:
     """A link, its entrance, and what comes past that."""
 
     def __init__(self, url: str, root: str) -> None:
-        self.events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
         self.topics = Topics(root)
-        self.link = Link(
-            LinkSettings(
-                parse_addresses(url), self.topics.client_id("coordinator"),
-                self.topics.before_coordinator(), backoff_base_s=0.1,
-            ),
-            self._put,
-            will=None,
-            new_id=new_id,
-            rng=random.Random(1),
-        )  # fmt: skip
+        name, filters = self.topics.client_id("coordinator"), self.topics.before_coordinator()
+        self.ear = Ear(LinkSettings(parse_addresses(url), name, filters, backoff_base_s=0.1))
+        self.link = self.ear.link
         self.holder = Holder(ledger="mine", installation="it", machine="here", instance="i1")
         filters = self.topics.for_coordinator()
         self.entrance = Entrance(self.link, self.topics, self.holder, filters)
         self.link.start()
 
-    def _put(self, *events: LinkEvent) -> None:
-        for event in events:
-            self.events.put(event)
-
     def step(self) -> str:
         """Take the next event; return what it was."""
-        event = self.events.get(timeout=DEADLINE_S)
+        event = self.ear.event()
         self.entrance.admits(event, time.monotonic())
         return event.topic if isinstance(event, Incoming) else type(event).__name__
 

@@ -17,46 +17,10 @@ from typing import Any
 
 import pytest
 
-from broker.client.link import GOODBYE_TIMEOUT_S, Link, LinkSettings
-from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.client.link import GOODBYE_TIMEOUT_S, LinkSettings
+from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
 from broker.system.address import parse_addresses
-from broker.system.machine import new_id
-
-DEADLINE_S = 60.0
-
-
-class Ear:
-    """A link whose events a test can wait for."""
-
-    def __init__(
-        self, url: str, name: str, *filters: str, will: str = "", if_twin: str = "",
-        cap_s: float = 0.5, return_cap_s: float = 0.5,
-    ) -> None:  # fmt: skip
-        self.events: queue.Queue[LinkEvent] = queue.Queue()
-        self.link = Link(
-            LinkSettings(
-                parse_addresses(url), name, [(one, 1) for one in filters],
-                backoff_base_s=0.1, backoff_cap_s=cap_s, return_cap_s=return_cap_s,
-                if_twin=if_twin,
-            ),
-            self._put,
-            will=(lambda session: Outgoing(will, session.encode(), 1)) if will else None,
-            new_id=new_id,
-            rng=random.Random(1),
-        )  # fmt: skip
-        self.link.start()
-
-    def _put(self, *events: LinkEvent) -> None:
-        for event in events:
-            self.events.put(event)
-
-    def next(self, kind: type[Any]) -> Any:
-        """The next event of a kind; events of other kinds before it are passed over."""
-        deadline_s = time.monotonic() + DEADLINE_S
-        while True:
-            event = self.events.get(timeout=max(0.0, deadline_s - time.monotonic()))
-            if isinstance(event, kind):
-                return event
+from tests.harness.ear import DEADLINE_S, Ear
 
 
 @pytest.fixture
@@ -64,8 +28,17 @@ def ear() -> Iterator[Callable[..., Ear]]:
     """`ear(url, name, *filters, will=...)`; all are stopped at the end."""
     made: list[Ear] = []
 
-    def make(*arguments: str, **more: Any) -> Ear:
-        made.append(Ear(*arguments, **more))
+    def make(
+        url: str, name: str, *filters: str, will: str = "", cap_s: float = 0.5, **more: Any
+    ) -> Ear:
+        settings = LinkSettings(
+            parse_addresses(url), name, [(one, 1) for one in filters],
+            backoff_base_s=0.1, backoff_cap_s=cap_s, **({"return_cap_s": 0.5} | more),
+        )  # fmt: skip
+        made.append(
+            Ear(settings, (lambda session: Outgoing(will, session.encode(), 1)) if will else None)
+        )
+        made[-1].link.start()
         return made[-1]
 
     yield make
@@ -98,15 +71,6 @@ def test_packets_of_every_length_are_taken_apart_as_they_were_put_together(
     for payload in payloads:
         assert one.link.publish(Outgoing(f"{topic_root}/x", payload, qos))
     assert [one.next(Incoming).payload for _ in payloads] == payloads
-
-
-def test_a_large_binary_payload_is_intact(any_broker: Any, ear: Any, topic_root: str) -> None:
-    """256 KiB at QoS 0, as chunks travel."""
-    one = ear(any_broker.url, f"{topic_root}-1", f"{topic_root}/#")
-    one.next(Connected)
-    payload = random.Random(1).randbytes(256 * 1024)
-    one.link.publish(Outgoing(f"{topic_root}/chunk", payload, 0))
-    assert one.next(Incoming).payload == payload
 
 
 @pytest.mark.parametrize("filter_", ["state/one", "state/+", "#"])
@@ -150,16 +114,6 @@ def test_the_will_bears_its_session_and_a_goodbye_has_none(
     assert watcher.next(Incoming).topic == f"{topic_root}/will/goodbye"
     watcher.link.publish(Outgoing(f"{topic_root}/will/end", b""))
     assert watcher.next(Incoming).topic == f"{topic_root}/will/end"
-
-
-def test_the_same_client_id_takes_over(any_broker: Any, ear: Any, topic_root: str) -> None:
-    """The newcomer is served."""
-    ear(any_broker.url, f"{topic_root}-same", f"{topic_root}/#").next(Connected)
-    newer = Ear(any_broker.url, f"{topic_root}-same", f"{topic_root}/#")
-    newer.next(Connected)
-    newer.link.publish(Outgoing(f"{topic_root}/x", b"1"))
-    assert newer.next(Incoming).payload == b"1"
-    newer.link.stop()
 
 
 def test_more_is_subscribed_to_on_the_same_connection(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,26 +31,6 @@ NO_LOCAL, AS_PUBLISHED, IF_NEW, NEVER = 0x04, 0x08, 0x10, 0x20
 RETAINED = 1
 
 
-@pytest.fixture
-def make() -> Iterator[Callable[..., InThread]]:
-    """`make(setting=...)`: an embedded broker on loopback."""
-    made: list[InThread] = []
-
-    def start(**settings: Any) -> InThread:
-        made.append(InThread(lambda: EmbeddedBroker(ServerSettings(port=0, **settings))))
-        return made[-1]
-
-    yield start
-    for one in made:
-        one.stop()
-
-
-@pytest.fixture
-def ours(make: Make) -> InThread:
-    """An embedded broker on loopback, at its usual limits."""
-    return make()  # type: ignore[no-any-return]
-
-
 def _answer(port: int, first: bytes, tls: Any = None) -> bytes:
     """Connect, say something, and return all that comes until the end."""
     with wire(port, tls) as connection:
@@ -58,9 +38,9 @@ def _answer(port: int, first: bytes, tls: Any = None) -> bytes:
         return heard(connection, 1_000)
 
 
-def test_a_client_is_told_what_it_is_granted(make: Make) -> None:
+def test_a_client_is_told_what_it_is_granted(new_embedded: Make) -> None:
     """No alias, no shared subscription, an id where it has none, a session for a day at most."""
-    port = make(max_packet_bytes=1_000).port
+    port = new_embedded(max_packet_bytes=1_000).port
     with Peer5(port, "", SessionExpiryInterval=0xFFFFFFFF) as one:
         granted = one.granted.json()
         assert len(granted.pop("AssignedClientIdentifier")) >= 23
@@ -132,9 +112,9 @@ def test_the_end_of_a_connection_has_a_reason(
     assert not [line for line in caplog.records if line.exc_info]
 
 
-def test_whoever_the_broker_disconnects_is_told_why(make: Make) -> None:
+def test_whoever_the_broker_disconnects_is_told_why(new_embedded: Make) -> None:
     """Another has its id; it is silent; it holds too much; the broker ends."""
-    running = make()
+    running = new_embedded()
     with Peer5(running.port) as old, Peer5(running.port):
         assert old.ends() == 0x8E
     with Peer5(running.port, keepalive_s=1) as silent:
@@ -343,9 +323,11 @@ def test_properties_count_where_memory_is_limited(new_network: Make) -> None:
         away.ping()
 
 
-def test_mutated_packets_end_in_a_reason_code(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_mutated_packets_end_in_a_reason_code(
+    new_embedded: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     """Every answer is a packet that paho can read; no exception; the broker goes on."""
-    running, rng = make(), random.Random(5)
+    running, rng = new_embedded(), random.Random(5)
     good = [
         publish5("a/b", b"x", qos=1, UserProperty=("k", "v"), ContentType="t"),
         publish5("a/b", b"x", MessageExpiryInterval=5, ResponseTopic="r", CorrelationData=b"c"),

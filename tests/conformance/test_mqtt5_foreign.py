@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import paho.mqtt.client as mqtt
@@ -14,18 +14,15 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from broker.embedded import EmbeddedBroker, ServerSettings
 from tests.harness.inthread import InThread, until
 
 DEADLINE_S = 20.0
 
 
 @pytest.fixture
-def ours() -> Iterator[InThread]:
+def ours(new_embedded: Callable[..., InThread]) -> InThread:
     """An embedded broker on loopback, with websockets."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0, websocket_port=0)))
-    yield running
-    running.stop()
+    return new_embedded(websocket_port=0)
 
 
 class Paho5:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
-from broker.embedded import EmbeddedBroker, Reason, ServerSettings
+from broker.embedded import Reason
 from tests.harness.inthread import InThread, until
-from tests.harness.rawmqtt import connect, heard, packet, wire
+from tests.harness.rawmqtt import joined, packet
 from tests.harness.rawmqtt5 import Peer5, props, publish5
 
 GOODBYE, WITH_WILL = b"\xe0\0", b"\xe0\1\4"
@@ -19,11 +19,9 @@ LONG = {"SessionExpiryInterval": 600}
 
 
 @pytest.fixture
-def ours() -> Iterator[InThread]:
+def ours(new_embedded: Callable[..., InThread]) -> InThread:
     """An embedded broker on loopback that keeps two sessions at most."""
-    running = InThread(lambda: EmbeddedBroker(ServerSettings(port=0, max_sessions=2)))
-    yield running
-    running.stop()
+    return new_embedded(max_sessions=2)
 
 
 def _leave(one: Peer5, goodbye: bytes = GOODBYE) -> None:
@@ -135,9 +133,7 @@ def test_so_many_sessions_are_kept(ours: InThread) -> None:
 def test_a_session_at_level_4_begins_anew(ours: InThread) -> None:
     """Whatever was kept for its id."""
     _away(ours, "x")
-    with wire(ours.port) as four:
-        four.sendall(connect("x"))
-        assert heard(four, 4) == b"\x20\2\0\0"
+    with joined(ours.port):
         assert not len(ours.broker.router.subscriptions)
 
 
@@ -179,10 +175,11 @@ def test_a_goodbye_may_leave_the_will(ours: InThread) -> None:
             assert watcher.message()[2] == b"leaves"
 
 
-def test_what_waits_for_who_is_away_is_bounded_for_all_together() -> None:
+def test_what_waits_for_who_is_away_is_bounded_for_all_together(
+    new_embedded: Callable[..., InThread],
+) -> None:
     """The session with the most ends."""
-    limits = ServerSettings(port=0, max_queued_bytes=400_000)
-    running = InThread(lambda: EmbeddedBroker(limits))
+    running = new_embedded(max_queued_bytes=400_000)
     _away(running, "much", "much")
     _away(running, "little", "little")
     with Peer5(running.port, "speaker") as speaker:
@@ -195,4 +192,3 @@ def test_what_waits_for_who_is_away_is_bounded_for_all_together() -> None:
     with _back(running, "much") as much, _back(running, "little") as little:
         assert not much.present
         assert little.message()[2] == b"1"
-    running.stop()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import random
 import subprocess
 import sys
 import time
@@ -28,11 +26,11 @@ from broker.protocol.events import Disconnected, LinkEvent
 from broker.protocol.messages import Holder
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import Topics
-from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.service.entrance import Entrance
 from coordinator.service.succession import DENIED_S, HEARD_S
 from tests.harness import secured
+from tests.harness.ear import Ear
 from tests.harness.fleet import ROOT
 from tests.harness.secured import Secured
 
@@ -54,27 +52,18 @@ class Coming:
         access = open_access(
             BrokerSettings(url=self.url, identity=folder), COORDINATOR, time.time()
         )  # fmt: skip
-        self.events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
-        self.link = Link(
-            LinkSettings(
-                access.addresses, TOPICS.client_id(Role.COORDINATOR), TOPICS.before_coordinator(),
-                backoff_base_s=0.05, backoff_cap_s=0.2, tls=access.tls,
-            ),
-            self._put,
-            will=None,
-            new_id=new_id,
-            rng=random.Random(1),
+        settings = LinkSettings(
+            access.addresses, TOPICS.client_id(Role.COORDINATOR), TOPICS.before_coordinator(),
+            backoff_base_s=0.05, backoff_cap_s=0.2, tls=access.tls,
         )  # fmt: skip
+        self.ear = Ear(settings)
+        self.link = self.ear.link
         own = Holder(ledger="mine", installation="it", machine="here", instance="i1")
         self.entrance = Entrance(self.link, TOPICS, own, TOPICS.for_coordinator())
 
-    def _put(self, *events: LinkEvent) -> None:
-        for event in events:
-            self.events.put(event)
-
     def hears(self) -> LinkEvent:
         """Take the next event."""
-        event = self.events.get(timeout=DEADLINE_S)
+        event = self.ear.event()
         self.entrance.admits(event, self.now_s)
         return event
 

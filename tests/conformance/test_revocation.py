@@ -6,46 +6,30 @@ import dataclasses
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from broker.deploy import RENDERERS, write
 from broker.protocol.topics import Topics
 from tests.harness import secured
-from tests.harness.secured import Actor, Secured
+from tests.harness.secured import WITNESS, Actor, Secured
 
 TOPICS = Topics()
-WITNESS = "observer:witness"
 END = TOPICS.coordinator_status()
 
 
-@pytest.fixture
-def connect() -> Iterator[Callable[..., Actor]]:
-    """`connect(broker, name, ...)`: a client that is stopped at the test's end."""
-    made: list[Actor] = []
-
-    def connected(broker: Secured, name: str, **options: Any) -> Actor:
-        made.append(broker.connect(name, **options))
-        return made[-1]
-
-    yield connected
-    for actor in made:
-        actor.stop()
-
-
 def test_mosquitto_makes_a_denied_host_deaf_and_mute_on_reload(
-    tmp_path: Path, connect: Callable[..., Actor]
+    tmp_path: Path, connect_to: Callable[..., Actor]
 ) -> None:
     """Its connection goes on, and nothing gets through it: no message, none to it, no will."""
     made = secured.mosquitto(tmp_path, people=(WITNESS,), revoked=("two",))
     made.start()
     try:
-        watcher, coordinator = connect(made, WITNESS), connect(made, "coordinator")
+        watcher, coordinator = connect_to(made, WITNESS), connect_to(made, "coordinator")
         watcher.subscribe("fleet/#", 1)
-        one = connect(made, "one", will=(TOPICS.status("one"), b"dead"))
+        one = connect_to(made, "one", will=(TOPICS.status("one"), b"dead"))
         one.subscribe(TOPICS.request("one"), 1)
         coordinator.publish(TOPICS.request("one"), b"do")
         assert one.got.get(timeout=60) == (TOPICS.request("one"), b"do")
@@ -64,7 +48,7 @@ def test_mosquitto_makes_a_denied_host_deaf_and_mute_on_reload(
             assert time.monotonic() < deadline_s, "it is heard still"
         coordinator.publish(TOPICS.request("one"), b"secret")
         one.break_off()
-        connect(made, "two-again").publish(TOPICS.heartbeat("two-again"), b"beat")
+        connect_to(made, "two-again").publish(TOPICS.heartbeat("two-again"), b"beat")
         coordinator.publish(END, b"end")
         assert (TOPICS.status("one"), b"dead") not in watcher.heard_until((END, b"end"))
         assert one.got.empty()
@@ -79,13 +63,13 @@ def _denying(made: Secured, *names: str) -> secured.Site:
 
 @pytest.mark.slow
 def test_rabbitmq_ends_the_connection_of_a_user_that_is_deleted(
-    tmp_path: Path, connect: Callable[..., Actor]
+    tmp_path: Path, connect_to: Callable[..., Actor]
 ) -> None:
     """At once, without a word from it; nobody of that name comes back, and the others stay."""
     made = secured.rabbitmq(tmp_path, people=(WITNESS,), hosts=("one", "two"))
     made.start()
     try:
-        watcher, one, two = (connect(made, name) for name in (WITNESS, "one", "two"))
+        watcher, one, two = (connect_to(made, name) for name in (WITNESS, "one", "two"))
         watcher.subscribe("fleet/#", 1)
         _rabbitmqctl(made, "delete_user", "one")
         assert one.gone.wait(60)

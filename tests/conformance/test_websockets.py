@@ -22,16 +22,14 @@ from broker.protocol.topics import MAX_CHUNKS, Topics
 from tests.harness import secured
 from tests.harness.certificates import Authority
 from tests.harness.inthread import InThread, until
-from tests.harness.secured import Actor, Secured
+from tests.harness.secured import HOSTS, PEOPLE, Actor, Secured
 from tests.harness.traits import trait
 
 # paho leaves the socket open when no websocket comes of it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 TOPICS = Topics()
-PEOPLE = ("operator:alice", "observer:carol")
-HOSTS = ("one", "two")
 END = TOPICS.coordinator_status()
-EVERYBODY = ("coordinator", "homeassistant", *HOSTS, *PEOPLE)
+EVERYBODY = ("coordinator", "homeassistant", *HOSTS, "operator:alice", "observer:carol")
 PLACES = (
     TOPICS.status("one"), TOPICS.status("two"), TOPICS.request("one"), TOPICS.job("1" * 64),
     TOPICS.operator_request("operator:alice/web-1"), TOPICS.operator_request("observer:carol/web"),
@@ -42,34 +40,20 @@ CONNECT = b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x14\x00\x02hi"
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
-@pytest.fixture(
-    scope="module",
-    params=["embedded", "mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)],
-)
-def broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Secured]:
-    """Each broker in turn, with the files that the fleet renders for it."""
-    made = secured.MAKERS[request.param](
-        tmp_path_factory.mktemp(request.param), people=PEOPLE, hosts=HOSTS
-    )
-    made.start()
-    yield made
-    made.end()
+@pytest.fixture
+def broker(secured_broker: Secured) -> Secured:
+    """Each broker in turn."""
+    return secured_broker
 
 
 @pytest.fixture
-def connect(broker: Secured) -> Iterator[Callable[..., Actor]]:
-    """`connect(name, ...)`: a client, by a websocket if not told otherwise, stopped at the end."""
-    made: list[Actor] = []
+def connect(broker: Secured, connect_to: Callable[..., Actor]) -> Callable[..., Actor]:
+    """`connect(name, ...)`: a client, by a websocket if not told otherwise."""
 
     def connected(name: str, *, websocket: bool = True, **options: Any) -> Actor:
-        made.append(broker.connect(name, websocket=websocket, **options))
-        return made[-1]
+        return connect_to(broker, name, websocket=websocket, **options)
 
-    yield connected
-    for actor in made:
-        actor.stop()
+    return connected
 
 
 def test_the_same_rights_hold(broker: Secured, connect: Callable[..., Actor]) -> None:
@@ -318,11 +302,7 @@ def test_answers_to_pings_that_nobody_reads_do_not_pile_up(local: Callable[..., 
         browser.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         browser.settimeout(60)
         browser.connect(("127.0.0.1", broker.port))
-        browser.sendall(
-            b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
-            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n"
-            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-        )
+        browser.sendall(REQUEST + b"\r\n")
         answers = browser.makefile("rb")
         while answers.readline() != b"\r\n":
             pass

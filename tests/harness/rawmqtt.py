@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
+from collections.abc import Iterator
 
 DEADLINE_S = 60.0
 CONNACK = b"\x20\x02\x00"  # and the code
@@ -78,3 +80,14 @@ def heard(connection: socket.socket, count: int) -> bytes:
             break
         seen += got
     return seen
+
+
+@contextlib.contextmanager
+def joined(
+    port: int, context: ssl.SSLContext | None = None, *, first: bytes = b""
+) -> Iterator[socket.socket]:
+    """Give a connection whose CONNECT, that of a client `x` or `first`, was accepted."""
+    with wire(port, context) as connection:
+        connection.sendall(first or connect("x"))
+        assert heard(connection, 4) == CONNACK + b"\0"
+        yield connection

@@ -29,6 +29,9 @@ from tests.harness.certificates import Authority
 DEADLINE_S = 60.0
 RABBITMQ_START_S = 300.0  # three at once, on a machine that has other things to do
 COME_BACK_S = 5.0
+WITNESS = "observer:witness"  # reads everything of the fleet, and is sent it by everybody
+PEOPLE = ("operator:alice", "operator:bob", "observer:carol", "observer:dave", WITNESS)
+HOSTS = ("one", "two")
 
 
 @dataclass

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from broker.embedded.tls import Identity
-from tests.harness.certificates import HOUR, Authority
+from broker.errors import ConfigError
+from tests.harness.certificates import HOUR, Authority, key_pem
 
 
 def test_that_certificates_are_revoked_is_logged_when_their_number_changes(
@@ -22,8 +25,38 @@ def test_that_certificates_are_revoked_is_logged_when_their_number_changes(
         assert "revoked" not in caplog.text
         authority.revoke(authority.named("pi"))
         identity.refresh()
-        assert "1 certificate is revoked" in caplog.text
+        assert "certificates revoked: 1" in caplog.text
         caplog.clear()
         authority.revoke(lasts=3 * HOUR)
         identity.refresh()
     assert "revoked" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("break_it", "told"),
+    [
+        (lambda folder: (folder / "ca.crt").unlink(), "ca.crt is missing; 'fleet init'"),
+        (lambda folder: (folder / "broker.key").unlink(), "broker.key is missing; 'fleet init'"),
+        (lambda folder: (folder / "ca.crt").write_text("x"), "ca.crt: no certificate in it"),
+        (lambda folder: (folder / "broker.crt").write_text("x"), "do not go together"),
+        (lambda folder: (folder / "crl.pem").write_text("x"), "crl.pem: cannot be read"),
+        (
+            lambda folder: (folder / "broker.key").write_bytes(
+                key_pem(ec.generate_private_key(ec.SECP256R1()), b"secret")
+            ),
+            "the key must not be encrypted",
+        ),
+    ],
+    ids=["no CA", "no key", "CA", "certificate", "list", "encrypted key"],
+)
+def test_an_identity_that_is_not_usable_is_told(
+    tmp_path: Path, break_it: Callable[[Path], object], told: str
+) -> None:
+    """At the start, in one line, with the file; it asks for no password."""
+    folder = Authority(tmp_path / "ca").broker()
+    break_it(folder)
+    with pytest.raises(ConfigError) as caught:
+        Identity(folder)
+    assert told in str(caught.value)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.embedded.limits import Meter
 from broker.protocol import messages as m
 from broker.protocol.broker_load import strain
 from broker.protocol.events import Connected, Incoming
-from broker.protocol.messages import BROKER_LOAD, BrokerLoad, decode, encode
+from broker.protocol.messages import BrokerLoad, encode
 from coordinator.cli.status import _draw
 from tests.harness.coordinator import Fleet
 
@@ -51,57 +50,6 @@ def test_a_machine_that_is_busy_with_other_things_is_told_apart() -> None:
     assert "mosquitto" not in found.remedy
     assert found.remedy.startswith("something holds it up: see what else its machine does")
     assert "was stopped for a while" in found.remedy
-
-
-class Clocks:
-    """Time and processor time, as a test says."""
-
-    def __init__(self) -> None:
-        self.now_s = self.cpu_s = 0.0
-        self.meter = Meter(lambda: self.now_s, lambda: self.cpu_s)
-
-    def pass_(
-        self, seconds: int, *, messages: int = 0, cpu_s: float = 0.0, late_s: float = 0.0
-    ) -> None:
-        """Let seconds pass with so much in each."""
-        for _ in range(seconds):
-            self.now_s += 1.0
-            self.cpu_s += cpu_s
-            self.meter.messages += messages
-            self.meter.size_bytes += 100 * messages
-            self.meter.tick(late_s)
-
-
-def test_the_load_is_the_mean_of_what_was_done() -> None:
-    """Messages, bytes, and the share of a core."""
-    clocks = Clocks()
-    clocks.pass_(10, messages=50, cpu_s=0.25)
-    load = clocks.meter.load(clients=3, max_clients=10)
-    assert load.messages_s == 50.0
-    assert load.bytes_s == 5_000
-    assert load.busy == 0.25
-    assert (load.clients, load.max_clients) == (3, 10)
-    assert decode(BROKER_LOAD, encode(load)) == load
-
-
-def test_what_was_a_minute_ago_is_over() -> None:
-    """An hour of work leaves nothing behind, in the figures or in memory."""
-    clocks = Clocks()
-    clocks.pass_(3_600, messages=1_000, cpu_s=1.0, late_s=2.0)
-    clocks.pass_(62)
-    load = clocks.meter.load(1, 10)
-    assert (load.messages_s, load.busy, load.lag_p99_s) == (0.0, 0.0, 0.0)
-    assert len(clocks.meter._samples) < 70
-
-
-def test_one_late_moment_of_many_is_not_the_rule() -> None:
-    """Of a minute with two looks a second, two may be late."""
-    clocks = Clocks()
-    clocks.pass_(1, late_s=5.0)
-    clocks.pass_(100)
-    assert clocks.meter.load(1, 10).lag_p99_s == 0.0
-    clocks.pass_(3, late_s=0.4)
-    assert clocks.meter.load(1, 10).lag_p99_s == 0.4
 
 
 def test_the_coordinator_says_so_in_its_status() -> None:

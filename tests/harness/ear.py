@@ -1,0 +1,44 @@
+"""A client link whose events a test can wait for."""
+
+from __future__ import annotations
+
+import queue
+import random
+import time
+from typing import Any
+
+from broker.client.link import Link, LinkSettings
+from broker.protocol.events import Disconnected, LinkEvent
+from broker.system.machine import new_id
+
+DEADLINE_S = 60.0
+
+
+class Ear:
+    """A link, not started, and what it hears."""
+
+    def __init__(self, settings: LinkSettings, will: Any = None) -> None:
+        self.events: queue.Queue[LinkEvent] = queue.Queue()
+        self.link = Link(settings, self._put, will=will, new_id=new_id, rng=random.Random(1))
+
+    def _put(self, *events: LinkEvent) -> None:
+        for event in events:
+            self.events.put(event)
+
+    def event(self) -> LinkEvent:
+        """The next event."""
+        return self.events.get(timeout=DEADLINE_S)
+
+    def next(self, kind: type[Any]) -> Any:
+        """The next event of a kind; events of other kinds before it are passed over."""
+        deadline_s = time.monotonic() + DEADLINE_S
+        while True:
+            event = self.events.get(timeout=max(0.0, deadline_s - time.monotonic()))
+            if isinstance(event, kind):
+                return event
+
+    def refused(self) -> str:
+        """Why it was not let in."""
+        event = self.event()
+        assert isinstance(event, Disconnected)
+        return event.why
