@@ -23,7 +23,6 @@ from agent.core.effects import (
     Vitals,
 )
 from agent.service.disk import DISK_AGAIN_S
-from agent.service.shell import Shell, Surroundings
 from agent.spool.bundle import BundleInfo
 from agent.spool.checkpoints import KEPT_S, Checkpoints
 from agent.spool.spool import Spool
@@ -31,7 +30,7 @@ from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming, Outgoing
 from broker.system.files import RealDisk
-from tests.harness.agent import HEX, JOB, Agent, leased
+from tests.harness.agent import HEX, JOB, Agent, leased, shell_of
 
 
 class FullDisk(RealDisk):
@@ -69,12 +68,10 @@ def test_a_worker_leaves_no_bundle_open(tmp_path: Path) -> None:
     agent, disk = Agent(), WatchedDisk()
     works: list[Any] = []
     events: deque[Any] = deque()
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=events.append, background=works.append,
-        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
     spool = Spool(tmp_path, disk)
-    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+    shell = shell_of(
+        agent.core, spool, Checkpoints(tmp_path), put=events.append, background=works.append
+    )
     agent.runs()
     out = spool.work(JOB, 1) / "out"
     out.mkdir(parents=True)
@@ -99,11 +96,9 @@ def test_a_fault_while_bundling_is_the_jobs_error(tmp_path: Path) -> None:
     """The slot is free for the next job, and whoever looks at this one is told."""
     agent = Agent()
     events: deque[Any] = deque()
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=events.append, background=lambda work: work(),
-        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
-    shell = Shell(agent.core, around, Spool(tmp_path, bundler=_broken), Checkpoints(tmp_path))
+    shell = shell_of(
+        agent.core, Spool(tmp_path, bundler=_broken), Checkpoints(tmp_path), put=events.append
+    )
     agent.runs()
     shell.turn([TrainerExited(JOB, 1, 0)], Now(600.0, 600.0))
     shell.turn([events.popleft()], Now(600.0, 600.0))
@@ -118,13 +113,10 @@ def test_a_fault_while_bundling_a_checkpoint_gives_the_job_back_without(tmp_path
     agent = Agent()
     events: deque[Any] = deque()
     published: list[Outgoing] = []
-    around = Surroundings(
-        agent.topics, publish=published.append, put=events.append,
-        background=lambda work: work(), measure=lambda _: None, look=lambda _: None,
-        start=lambda _: None,
-    )  # fmt: skip
     checkpoints = Checkpoints(tmp_path, bundler=_broken)
-    shell = Shell(agent.core, around, Spool(tmp_path), checkpoints)
+    shell = shell_of(
+        agent.core, Spool(tmp_path), checkpoints, publish=published.append, put=events.append
+    )
     agent.runs()
     checkpoints.begin(JOB, 1)
     (checkpoints.files(JOB) / "state").write_bytes(b"x")
@@ -151,13 +143,10 @@ def test_a_result_that_its_disk_does_not_give_back_is_no_upload_for_ever(
     agent = Agent()
     events: deque[Any] = deque()
     published: list[Outgoing] = []
-    around = Surroundings(
-        agent.topics, publish=published.append, put=events.append,
-        background=lambda work: work(), measure=lambda _: Vitals(1 << 33, "d"),
-        look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
     spool = Spool(tmp_path, bundler=_weights)
-    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+    shell = shell_of(
+        agent.core, spool, Checkpoints(tmp_path), publish=published.append, put=events.append
+    )
 
     def happens(event: Any) -> None:
         events.append(event)
@@ -193,12 +182,15 @@ def test_a_fault_while_unpacking_a_checkpoint_costs_the_checkpoint(tmp_path: Pat
         with contextlib.suppress(Exception):  # as that does whose future nobody asks
             work()
 
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=events.append, background=in_a_pool,
-        measure=lambda _: Vitals(1 << 33, "d"), look=lambda _: None, start=started.append,
-    )  # fmt: skip
     checkpoints = Checkpoints(tmp_path, unpacker=_broken)
-    shell = Shell(agent.core, around, Spool(tmp_path), checkpoints)
+    shell = shell_of(
+        agent.core,
+        Spool(tmp_path),
+        checkpoints,
+        put=events.append,
+        background=in_a_pool,
+        start=started.append,
+    )
     checkpoint = m.Checkpoint(artifact_id=artifact_id, size_bytes=7, chunk_bytes=1024, attempt=1)
     agent.assigned(2, checkpoint=checkpoint)
     events.append(CheckpointFound(JOB, 2, here=False))
@@ -215,11 +207,7 @@ def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
     spool = Spool(tmp_path, disk, lambda *_: BundleInfo(HEX, 1))
     bundle = spool.bundle_path(HEX)
     bundle.write_bytes(b"x")
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=lambda _: None, background=lambda _: None,
-        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
-    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+    shell = shell_of(agent.core, spool, Checkpoints(tmp_path))
     agent.runs()
     agent.ends(0)
     shell.turn([BundleMade(JOB, 1, HEX, 1)], Now(600.0, 600.0))
@@ -241,12 +229,8 @@ def test_two_jobs_with_the_very_same_result_take_it_from_none(tmp_path: Path) ->
     """One is handed over and cleared just when the other has made its bundle: that is there."""
     agent, other = Agent(), "b" * 64
     events: deque[Any] = deque()
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=events.append, background=lambda work: work(),
-        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
     spool = Spool(tmp_path, bundler=_weights)
-    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+    shell = shell_of(agent.core, spool, Checkpoints(tmp_path), put=events.append)
 
     def happens(*some: Any) -> None:
         shell.turn(some, Now(600.0, 600.0))
@@ -292,11 +276,14 @@ def test_two_jobs_that_left_off_at_the_same_bytes_both_go_on_there(tmp_path: Pat
         started.append(here.is_here(effect.assign.job_id, 1))
         raise OSError("that is all that is asked")
 
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=events.append, background=slow.append,
-        measure=lambda _: None, look=lambda _: None, start=start,
-    )  # fmt: skip
-    shell = Shell(agent.core, around, Spool(tmp_path / "here"), here)
+    shell = shell_of(
+        agent.core,
+        Spool(tmp_path / "here"),
+        here,
+        put=events.append,
+        background=slow.append,
+        start=start,
+    )
     for job_id in (JOB, "2c" * 32):
         assign = m.Assign(
             id=agent.new_id(), job_id=job_id, attempt=2, instance="i1", name="job", model="gbt",
@@ -327,11 +314,7 @@ def _is_old(kept: Checkpoints, job_id: str, *files: str) -> None:
 def test_an_agent_that_runs_for_weeks_collects_checkpoints_too(tmp_path: Path) -> None:
     """Not only at its start; and not from under a trainer that writes none."""
     agent, kept = Agent(), Checkpoints(tmp_path)
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=lambda _: None, background=lambda _: None,
-        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
-    shell = Shell(agent.core, around, Spool(tmp_path), kept)
+    shell = shell_of(agent.core, Spool(tmp_path), kept)
     agent.runs()
     other, half = "2c" * 32, tmp_path / "checkpoints" / ("3d" * 32)
     kept.begin(JOB, 1)
