@@ -89,14 +89,8 @@ class Service:
             settings.state, system_clock(), settings.host, folder, settings.data
         )
         self._spool = Spool(settings.state)
-        end_orphans(self._spool.work_folders())
-        spooled = self._spool.load()
-        unbundled = self._spool.load_unbundled(spooled)
         self._checkpoints = Checkpoints(settings.state)
-        interrupted = self._spool.clear_work(unbundled, spooled, self._checkpoints.was_at)
-        for job_id, attempt in interrupted:
-            text = "job %s, attempt %d: it ran when this agent was killed; its checkpoint is kept"
-            log.warning(text, job_id[:12], attempt)
+        end_orphans(self._spool.work_folders())
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
         # Neither a heartbeat nor the owner's word waits until a bundle is made, and what runs does
         # not wait for a driver or a disk.
@@ -108,16 +102,7 @@ class Service:
         self.mailbox: Mailbox[Event] = Mailbox()
         self._measurer = Measurer(self._data, self.mailbox.put)
         self._stopped = threading.Event()
-        core = Core(
-            self._core_settings(),
-            topics,
-            spooled,
-            unbundled,
-            interrupted,
-            rng=rng,
-            new_id=new_id,
-        )
-        core.begin(system_clock())
+        core = self._make_core(topics, rng)
         self._link = Link(
             LinkSettings(
                 access.addresses,
@@ -240,9 +225,16 @@ class Service:
         self._lock.release()
         self._manager.close()
 
-    def _core_settings(self) -> CoreSettings:
+    def _make_core(self, topics: Topics, rng: random.Random) -> Core:
+        """Return a core that takes over what an earlier process of this agent has left."""
+        spooled = self._spool.load()
+        unbundled = self._spool.load_unbundled(spooled)
+        interrupted = self._spool.clear_work(unbundled, spooled, self._checkpoints.was_at)
+        for job_id, attempt in interrupted:
+            text = "job %s, attempt %d: it ran when this agent was killed; its checkpoint is kept"
+            log.warning(text, job_id[:12], attempt)
         settings = self._settings
-        return CoreSettings(
+        core_settings = CoreSettings(
             host=settings.host,
             instance=new_id(),
             boot_id=boot_id(),
@@ -251,6 +243,9 @@ class Service:
             chunk_bytes=settings.chunk_bytes,
             owner=settings.owner(),
         )
+        core = Core(core_settings, topics, spooled, unbundled, interrupted, rng=rng, new_id=new_id)
+        core.begin(system_clock())
+        return core
 
     def _look(self, wanted: Look) -> None:
         def look() -> None:

@@ -1,4 +1,4 @@
-"""This host's own certificate: asks for the next one in time, and puts it into its place.
+"""Renews this host's certificate in time.
 
 The key stays, so the new certificate is one file that is replaced atomically; the link reads it at
 the next connection.
@@ -25,7 +25,7 @@ log = logging.getLogger("fleet.agent")
 
 
 class Certificate:
-    """The certificate of one identity, kept from ending."""
+    """The certificate of one identity, renewed before it ends."""
 
     def __init__(
         self,
