@@ -84,10 +84,9 @@ class Service:
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "agent")
-        folder = None if access.identity is None else access.identity.folder
-        self._contact = Contact(
-            settings.state, system_clock(), settings.host, folder, settings.data
-        )
+        identity = None if access.identity is None else access.identity.folder
+        now, host = system_clock(), settings.host
+        self._contact = Contact(settings.state, now, host, identity, settings.data)
         self._spool = Spool(settings.state)
         self._checkpoints = Checkpoints(settings.state)
         end_orphans(self._spool.work_folders())
