@@ -106,8 +106,8 @@ def _states(process: psutil.Process, command: Sequence[str]) -> Iterator[Path]:
     if (named := parser.parse_known_args(command)[0].state) is not None:
         with contextlib.suppress(OSError, psutil.Error):
             yield Path(process.cwd(), named.expanduser())
-    yield from _INSTALLED.glob("agent-*")
-    with contextlib.suppress(OSError, ConfigError):  # this user has no home
+    with contextlib.suppress(OSError, ConfigError):  # the second: this user has no home
+        yield from _INSTALLED.glob("agent-*")
         yield from state_home().glob("agent-*")
 
 

@@ -39,7 +39,7 @@ def begin(state: State, run: Run) -> None:
 
 
 def on_found(state: State, event: CheckpointFound, now: Now) -> None:
-    """What lies here is new enough, or the checkpoint is to be fetched."""
+    """Start from a checkpoint that is here, or fetch it."""
     run = _fetching(state, event.job_id, event.attempt)
     if run is None or run.assign.checkpoint is None:
         return
@@ -52,7 +52,7 @@ def on_found(state: State, event: CheckpointFound, now: Now) -> None:
 
 
 def on_chunk(state: State, artifact_id: str, index: int, data: bytes, now: Now) -> None:
-    """A piece of a checkpoint has come. Raises `BadStream` when it does not fit."""
+    """Take a chunk of a checkpoint. Raises `BadStream` when it does not fit."""
     for run in state.runs.values():
         checkpoint = run.assign.checkpoint
         if run.fetch is not None and checkpoint and checkpoint.artifact_id == artifact_id:
@@ -62,7 +62,7 @@ def on_chunk(state: State, artifact_id: str, index: int, data: bytes, now: Now) 
 
 
 def on_timer(state: State, job_id: str, now: Now) -> None:
-    """Nothing comes: ask again, and in the end go without."""
+    """Ask again for missing chunks; after `FETCH_IDLE_S` start without the checkpoint."""
     run = state.runs.get(job_id)
     if run is None or run.fetch is None or run.assign.checkpoint is None:
         return
@@ -74,7 +74,7 @@ def on_timer(state: State, job_id: str, now: Now) -> None:
 
 
 def on_installed(state: State, event: CheckpointInstalled, now: Now) -> None:
-    """It is in the trainer's folder, or cannot be had."""
+    """Start the trainer, with the installed checkpoint or without one."""
     run = _fetching(state, event.job_id, event.attempt)
     if run is not None and run.assign.checkpoint is not None:
         if event.error:
@@ -85,14 +85,14 @@ def on_installed(state: State, event: CheckpointInstalled, now: Now) -> None:
 
 
 def start_if_leased(state: State, run: Run) -> None:
-    """Start the trainer, once all is here and the coordinator has granted a lease."""
+    """Start the trainer once all is here and the coordinator has granted a lease."""
     if run.phase is Phase.READY and run.lease_s:
         run.move(Phase.STARTING)
         state.do(StartTrainer(run.assign, run.slot, run.gpu))
 
 
 def end(state: State, run: Run) -> None:
-    """The run is over before its trainer was started."""
+    """Give up the fetch of a run that is over before its trainer was started."""
     if run.fetch is not None and run.assign.checkpoint is not None:
         run.fetch = None
         state.timers.cancel(("fetch", run.job_id))

@@ -36,7 +36,7 @@ class Measure(Task):
 
 @dataclass(frozen=True, slots=True)
 class Look(Task):
-    """Look whose the machine is now, and with `idle` whether somebody uses it: `Looked`."""
+    """Look for the owner's snooze, and with `idle` whether the machine is in use: `Looked`."""
 
     idle: bool
 
@@ -83,7 +83,7 @@ class KeepUnbundled(Task):
 
 @dataclass(frozen=True, slots=True)
 class FindCheckpoint(TaskOfAttempt):
-    """Look for a checkpoint at least as new as the one of attempt `made_by`: `CheckpointFound`."""
+    """Look for a checkpoint of attempt `made_by` or newer; answer `CheckpointFound`."""
 
     made_by: int
 
@@ -111,7 +111,7 @@ class GiveUpFetch(TaskOfAttempt):
 
 @dataclass(frozen=True, slots=True)
 class BundleCheckpoint(TaskOfAttempt):
-    """Bundle what the trainer left off at, if anything, into the spool: `CheckpointBundled`."""
+    """Bundle the trainer's checkpoint, if any, into the spool; answer `CheckpointBundled`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class SendChunk(Task):
 
 @dataclass(frozen=True, slots=True)
 class Leave(Task):
-    """Everything is put away: publish the goodbye and end."""
+    """Publish the goodbye and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ class BundleUnread(ShellEvent):
 
 @dataclass(frozen=True, slots=True)
 class Shutdown(ShellEvent):
-    """Someone on this machine asked the agent to end."""
+    """The agent was asked to end, by a signal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
 
 
 def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
-    """The result is safe on this disk: hand it over."""
+    """Report the finished job; its bundle is in the spool."""
     run = state.run(event.job_id, event.attempt)
     if run is None:
         return
@@ -75,7 +75,7 @@ def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
 
 
 def on_checkpoint_bundled(state: State, event: CheckpointBundled, now: Now) -> None:
-    """The job is given back, with what its trainer left off at."""
+    """Give the job back, with the checkpoint that was bundled."""
     run = state.run(event.job_id, event.attempt)
     if run is None:
         _interrupted(state, event, now)
@@ -89,7 +89,7 @@ def on_checkpoint_bundled(state: State, event: CheckpointBundled, now: Now) -> N
 
 
 def keep(state: State, run: Run) -> None:
-    """Have a result that is not bundled yet outlive this process."""
+    """Keep a result that is not bundled yet for the agent's next process."""
     if run.phase is Phase.BUNDLING and run.stopping is not Stop.CANCELLED and not run.is_kept:
         run.is_kept = True
         state.do(KeepUnbundled(Unbundled(run.assign, run.result, run.ran_s)))
@@ -115,7 +115,7 @@ def reload(
 
 
 def _interrupted(state: State, event: CheckpointBundled, now: Now) -> None:
-    """The checkpoint of an interrupted attempt is in the spool: give the job back with it."""
+    """Give an interrupted job back, with its checkpoint from the spool."""
     if state.interrupted.get(event.job_id) != event.attempt:
         reports.clear(state, event.job_id, event.attempt, event.artifact_id)  # it was cancelled
         return
@@ -140,7 +140,7 @@ def release(
 
 
 def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
-    """The result could not be bundled: wait for room on the disk, or own up."""
+    """Try again later if the disk may have room then, else fail the job."""
     run = state.run(event.job_id, event.attempt)
     if run is None:
         return
@@ -156,14 +156,14 @@ def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
 
 
 def on_bundle_timer(state: State, job_id: str) -> None:
-    """Try again to bundle: there may be room on the disk now."""
+    """Try again to bundle."""
     run = state.runs.get(job_id)
     if run is not None:
         state.do(MakeBundle(run.job_id, run.attempt))
 
 
 def cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None) -> None:
-    """Nothing of the run is wanted any more; `artifact_id` is a bundle that was made of it."""
+    """Delete everything of a cancelled run; `artifact_id` is a bundle that was made of it."""
     _over(state, run, now)
     for request_id in run.stop_requests:
         say_stopped(state, run.job_id, run.attempt, request_id, run.ran_s)
@@ -174,7 +174,7 @@ def cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None) 
 def say_stopped(
     state: State, job_id: str, attempt: int, request_id: str, ran_s: float | None = None
 ) -> None:
-    """Answer a cancellation: nothing of the attempt runs here."""
+    """Answer a cancellation: the attempt does not run here any more."""
     state.report(Stopped(**state.about(job_id, attempt), request_id=request_id, ran_s=ran_s))
 
 

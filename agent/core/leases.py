@@ -20,7 +20,7 @@ WHY: Final = "the coordinator has not renewed its lease in time"
 
 
 def on_lease(state: State, lease: Lease, now: Now) -> None:
-    """The coordinator gives these attempts to nobody else for a while."""
+    """Extend the leases of the attempts that the coordinator names."""
     sent_s = state.sent_s.get(lease.heard)
     if sent_s is None:
         return  # too old to know when it was sent
@@ -36,7 +36,7 @@ def on_lease(state: State, lease: Lease, now: Now) -> None:
 
 
 def on_timer(state: State, job_id: str, now: Now) -> None:
-    """A lease is about to end: stop the trainer, and kill it at the end of the lease."""
+    """Stop the trainer shortly before its lease ends, and kill it at the end."""
     run = state.runs.get(job_id)
     if run is None or not run.lease_s or not _stops(state, run):
         return
@@ -51,7 +51,7 @@ def on_timer(state: State, job_id: str, now: Now) -> None:
 
 
 def on_suspended(state: State, suspended_s: float | None, now: Now) -> None:
-    """The machine has slept: its monotonic clock stood still, the coordinator's went on."""
+    """Shorten all leases by the time that the machine slept: its monotonic clock stood still."""
     slept_s = (suspended_s or 0.0) - state.suspended_s
     if slept_s < LEAST_SLEEP_S:
         return

@@ -25,7 +25,7 @@ _MOST_COUNT: Final = 1 << 53  # beyond it a JSON number is not exact everywhere
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line, understood. `text` is what a person reads; at most one of the others is set."""
+    """One parsed line. `text` is for people; at most one of the others is set."""
 
     text: str
     phase: str | None = None
@@ -133,7 +133,7 @@ MAX_KEPT: Final = 64  # attempts
 
 
 def say(state: State, run: Run, text: str, now: Now) -> None:
-    """Publish a text, unless the trainer floods: the work folder's log has all of it."""
+    """Publish a text as log lines, at most `LINES_A_SECOND`; the log on disk has all of it."""
     if now.mono_s - run.lines_at_s >= 1.0:
         if run.left_out:
             text = f"... {run.left_out} lines left out\n{text}"
@@ -148,7 +148,7 @@ def say(state: State, run: Run, text: str, now: Now) -> None:
 
 
 def tell_kept(state: State) -> None:
-    """Send what was kept, if a coordinator listens; it may have heard some of it."""
+    """Send the kept lines if a coordinator listens; it may have some of them already."""
     if not state.connected or not state.listening:
         return
     kept, state.kept = state.kept, {}

@@ -1,4 +1,4 @@
-"""Whose the machine is: quiet hours, idle only, and the owner's own snooze.
+"""When the owner lets this machine take jobs: quiet hours, idle only, snooze.
 
 What the owner says on the machine and what the manifest says are judged together: either may
 forbid, neither may lift the other. While something forbids, the agent refuses every job, whatever
@@ -24,17 +24,17 @@ NO_ANSWER_S: Final = 60.0
 
 
 def judge(own: OwnerSettings, manifest: HostRules, seen: Looked) -> tuple[Hold, ...]:
-    """Return everything that speaks against running jobs here now."""
+    """Return every reason against running jobs here now."""
     return tuple(_holds(own, manifest, seen))
 
 
 def wants_idle(state: State) -> bool:
-    """Whether anybody wants to know if the machine is in use: otherwise nobody looks."""
+    """Whether a rule depends on the machine's use; without one it is not looked at."""
     return state.settings.owner.rules.idle_only or state.rules.idle_only
 
 
 def on_looked(state: State, seen: Looked, now: Now) -> bool:
-    """Take what was seen; return whether the coordinator should hear of it at once."""
+    """Judge what was seen; return whether the coordinator should hear of it at once."""
     holds = judge(state.settings.owner, state.rules, seen)
     before, state.holds = {hold.kind for hold in state.holds}, holds
     first, state.looked = not state.looked, True
@@ -48,7 +48,7 @@ def on_looked(state: State, seen: Looked, now: Now) -> bool:
 
 
 def give_back(state: State, now: Now) -> None:
-    """End what runs, if one of the reasons wants that: it is given back with its checkpoint."""
+    """Give back what runs, with its checkpoint, if one of the reasons demands it."""
     used_s = 0.0 if state.in_use_since_s is None else now.mono_s - state.in_use_since_s
     grace_s = state.settings.owner.busy_grace_s
     why = [one.text for one in state.holds if one.release and (one.at_once or used_s >= grace_s)]
@@ -59,7 +59,7 @@ def give_back(state: State, now: Now) -> None:
 
 
 def on_rules(state: State, rules: Rules, now: Now) -> None:
-    """The manifest says when this host takes no jobs."""
+    """Take the manifest's rules for this host."""
     try:
         for text in rules.rules.quiet_hours:
             parse_hours(text)
@@ -72,7 +72,7 @@ def on_rules(state: State, rules: Rules, now: Now) -> None:
 
 
 def look(state: State, now: Now) -> None:
-    """Have somebody look at the machine now; the answer says when the next time is."""
+    """Ask for a look at the machine now."""
     state.timers.set(("look",), now.mono_s + NO_ANSWER_S)
     state.do(Look(idle=wants_idle(state)))
 
@@ -100,7 +100,7 @@ def _parsed(rules: HostRules) -> list[Hours]:
 
 
 def _signs(own: OwnerSettings, seen: Looked) -> Iterator[str]:
-    """Say how it shows that somebody uses the machine."""
+    """Yield the signs that somebody uses the machine."""
     if seen.input_idle_s is not None and seen.input_idle_s < own.idle_after_s:
         yield f"keyboard {_ago(seen.input_idle_s)}"
     if seen.gpu_users:

@@ -217,7 +217,7 @@ class Core:
             state.do(Leave())
 
     def _birth(self, now: Now, *, whole: bool = True) -> None:
-        """State everything: who is here, what it is, what it holds, what it owes.
+        """Publish status, capability, heartbeat, kept output and reports.
 
         What it is, 14 KB, is left out for a coordinator that has been told, or will find it at the
         broker; if it does not, it asks.
@@ -235,7 +235,7 @@ class Core:
         reports.start_over(state, now)
 
     def _has_data(self, data_id: str | None) -> None:
-        """Say so when the data's disk has gone, or is back."""
+        """Publish the capability again when the data has gone, or is back."""
         known = self.state.capability
         if known is not None and known.data_id != data_id:
             self._is_now(known.model_copy(update={"data_id": data_id}))
@@ -318,7 +318,7 @@ class Core:
                 leases.on_timer(state, job_id, now)
 
     def begin(self, now: Now) -> None:
-        """Start the heartbeat, and look whose the machine is."""
+        """Start the heartbeat and the looks at the machine."""
         owner.look(self.state, now)
         self.state.timers.set(("beat",), now.mono_s + self.state.settings.heartbeat_s)
 

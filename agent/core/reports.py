@@ -43,7 +43,7 @@ _UNFINISHED: Final = frozenset({"pending", "claimed", "running"})
 
 
 def finished(state: State, run: Run, made: BundleMade, now: Now) -> None:
-    """A bundle is in the spool: report it."""
+    """Report a finished job, whose bundle is in the spool."""
     report = Finished(
         **state.about(run.job_id, run.attempt, run.assign.receipt),
         artifact_id=made.artifact_id,
@@ -55,7 +55,7 @@ def finished(state: State, run: Run, made: BundleMade, now: Now) -> None:
 
 
 def _in_report(state: State, data: bytes) -> str:
-    """Return what is to travel with a report; a broker with small packets sets the chunk's size."""
+    """Return a small bundle in base64, to travel with its report; empty if it is too large."""
     bundle = base64.b64encode(data).decode()
     others = sum(bool(owed.bundle) for owed in state.owed.values())
     fits = len(bundle) <= state.settings.chunk_bytes and others < MAX_WITH_BUNDLE
@@ -83,7 +83,7 @@ def reload(state: State, reports: list[Finished | Failed]) -> None:
 
 
 def results(state: State) -> tuple[OwedResult, ...]:
-    """Return what waits here to be brought home, as much of it as a goodbye can say."""
+    """Return the results that wait here, as many as fit into a goodbye."""
     reports = (one.report for one in state.owed.values() if isinstance(one.report, Finished))
     found = chain(
         ((report.job_id, report.attempt) for report in reports),
@@ -115,7 +115,7 @@ def send(state: State, job_id: str, now: Now) -> None:
 
 
 def start_over(state: State, now: Now) -> None:
-    """A new connection or a new coordinator: report everything anew."""
+    """Report everything again: the connection or the coordinator is new."""
     for job_id, owed in state.owed.items():
         owed.sent, owed.wanted, owed.sender = 0, False, None
         state.timers.cancel(("upload", job_id))
@@ -136,7 +136,7 @@ def on_disconnected(state: State) -> None:
 
 
 def on_noted(state: State, noted: Noted, now: Now) -> None:
-    """The coordinator has taken a report: put it away, or hand over what it asks for."""
+    """Forget a report that the coordinator has taken, or upload what it asks for."""
     owed = state.owed.get(noted.job_id)
     if owed is None or owed.report.id != noted.report_id:
         return
@@ -169,21 +169,21 @@ def upload_next(state: State, now: Now) -> None:
 
 
 def on_grant(state: State, artifact_id: str, grant: GrantMessage, now: Now) -> None:
-    """The receiver says what it misses, or that it is done."""
+    """Send what the receiver lacks, or end the upload."""
     for job_id, owed in list(state.owed.items()):
         if owed.artifact_id == artifact_id and owed.sender is not None:
             _perform(state, job_id, owed, owed.sender.on_grant(grant, now.mono_s), now)
 
 
 def on_upload_timer(state: State, job_id: str, now: Now) -> None:
-    """Something may be lost: send it again."""
+    """Send again what may be lost."""
     owed = state.owed.get(job_id)
     if owed is not None and owed.sender is not None:
         _perform(state, job_id, owed, owed.sender.on_timer(now.mono_s), now)
 
 
 def on_checked(state: State, event: BundleChecked, now: Now) -> None:
-    """A bundle that was refused was hashed again: report it anew, or own up that it is broken."""
+    """Report a refused bundle again if it is whole; fail the job if it is damaged."""
     owed = state.owed.get(event.job_id)
     if owed is None or owed.report.attempt != event.attempt:
         return
@@ -205,14 +205,14 @@ def on_checked(state: State, event: BundleChecked, now: Now) -> None:
 
 
 def on_unread(state: State, event: BundleUnread, now: Now) -> None:
-    """The disk does not give back what is being handed over: look whether it is still whole."""
+    """Check a bundle of which the disk could not read a piece."""
     for job_id, owed in list(state.owed.items()):
         if owed.artifact_id == event.artifact_id and owed.sender is not None:
             _refused(state, job_id, owed, event.artifact_id, now)
 
 
 def _why_not_taken(noted: Noted) -> str:
-    """Say why a report is void; empty where it counts."""
+    """Return why a report was not taken; empty if it was."""
     if noted.verdict != "superseded":
         return ""
     if noted.state is None:
@@ -223,7 +223,7 @@ def _why_not_taken(noted: Noted) -> str:
 
 
 def forget(state: State, job_id: str, not_taken: str = "") -> None:
-    """Put away what was owed for a job, on disk as well; `not_taken`: why, where it is in vain."""
+    """Forget what was owed for a job, on disk as well; `not_taken` is why it was refused."""
     owed = state.owed.pop(job_id)
     state.timers.cancel(("report", job_id))
     state.timers.cancel(("upload", job_id))

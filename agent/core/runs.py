@@ -27,7 +27,7 @@ TAIL_LINES: Final = 30
 
 
 def on_assign(state: State, assign: Assign, now: Now) -> None:
-    """An assignment: answer what is known at once, else judge it by fresh figures."""
+    """Answer an assignment that is known already; judge a new one by fresh figures."""
     run = state.runs.get(assign.job_id)
     if run is not None and run.attempt == assign.attempt:
         _accept(state, assign, now)
@@ -52,7 +52,7 @@ def on_assign(state: State, assign: Assign, now: Now) -> None:
 
 
 def on_vitals(state: State, vitals: Vitals, now: Now) -> None:
-    """Fresh figures: judge the assignments that wait for them."""
+    """Judge the assignments that wait for fresh figures."""
     state.vitals = vitals
     waiting, state.waiting = state.waiting, []
     for assign in waiting:
@@ -64,7 +64,7 @@ def on_vitals(state: State, vitals: Vitals, now: Now) -> None:
 
 
 def on_started(state: State, event: TrainerStarted, now: Now) -> None:
-    """The trainer's process runs."""
+    """Report that the trainer's process runs, and set its limits."""
     run = state.run(event.job_id, event.attempt)
     if run is None:
         return
@@ -84,7 +84,7 @@ def on_started(state: State, event: TrainerStarted, now: Now) -> None:
 
 
 def on_line(state: State, event: TrainerLine, now: Now) -> None:
-    """The trainer says something."""
+    """Take a line of the trainer's output."""
     run = state.run(event.job_id, event.attempt)
     if run is None:
         return
@@ -128,7 +128,7 @@ def on_cancel(state: State, cancel: Cancel, now: Now) -> None:
 
 
 def on_release(state: State, release: Release, now: Now) -> None:
-    """Give an attempt back; what is over here already is said again."""
+    """Give an attempt back, or repeat the report of one that is over."""
     job_id, attempt = release.job_id, release.attempt
     state.waiting = [one for one in state.waiting if (one.job_id, one.attempt) != (job_id, attempt)]
     run, held = state.runs.get(job_id), state.owed.get(job_id)
@@ -144,7 +144,7 @@ def on_release(state: State, release: Release, now: Now) -> None:
 
 
 def give_back(state: State, run: Run, why: str, now: Now) -> None:
-    """End a run that may go on elsewhere, unless it is about to end anyway."""
+    """Stop a run that may go on elsewhere, unless it is ending anyway."""
     if run.stopping is None and run.phase not in ENDING:
         stop(state, run, Stop.RELEASED, why, now)
 
@@ -167,7 +167,7 @@ def stop(state: State, run: Run, how: Stop, why: str, now: Now) -> None:
 
 
 def on_timeout(state: State, job_id: str, now: Now) -> None:
-    """The trainer has had its time."""
+    """Stop a trainer that has reached its time limit."""
     run = state.runs.get(job_id)
     if run is not None and run.stopping is None:
         why = f"timeout: it ran for longer than {run.assign.timeout_s:g} s (timeout_s)"
@@ -175,7 +175,7 @@ def on_timeout(state: State, job_id: str, now: Now) -> None:
 
 
 def on_stall(state: State, job_id: str, now: Now) -> None:
-    """The trainer may have said nothing for too long."""
+    """Stop a trainer that has printed nothing for too long."""
     run = state.runs.get(job_id)
     if run is None or run.stopping or run.assign.stall_timeout_s is None:
         return
@@ -189,7 +189,7 @@ def on_stall(state: State, job_id: str, now: Now) -> None:
 
 
 def on_kill_timer(state: State, job_id: str) -> None:
-    """The grace is over."""
+    """Kill a trainer whose grace is over."""
     run = state.runs.get(job_id)
     if run is not None and run.stopping:
         state.do(SignalTrainer(run.job_id, run.attempt, kill=True))

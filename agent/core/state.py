@@ -1,4 +1,4 @@
-"""What the agent's core holds in memory, and the ways in which its handlers act on it."""
+"""The agent's state in memory, and what its handlers share."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ class State:
         return tuple((runs + interrupted + owed)[:MAX_LISTED])
 
     def beat_soon(self, now: Now) -> None:
-        """Have a heartbeat follow what has changed, at most about one a second."""
+        """Send a heartbeat soon after a change."""
         if ("beat-soon",) not in self.timers:
             self.timers.set(("beat-soon",), now.mono_s + 0.2)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import threading
 from pathlib import Path
 from typing import Final
+
+from broker.system.deadline import Aside
 
 log = logging.getLogger("fleet.agent")
 
@@ -18,8 +19,8 @@ ANSWER_S: Final = 10.0  # a disk that sleeps may need most of it to turn again
 class DataFolder:
     """Looks whether the data is there, and logs once when that is not as it was.
 
-    Each look is on a thread of its own, one at a time: a disk that hangs, as one of a network may,
-    holds that thread and nothing else, and until it answers the data counts as not there.
+    A disk that hangs, as one of a network may, holds one thread and nothing else; until it answers
+    the data counts as not there.
     """
 
     def __init__(self, folder: Path | None, answer_s: float = ANSWER_S) -> None:
@@ -27,8 +28,9 @@ class DataFolder:
         self.known: str | None = None
         self._folder = folder
         self._answer_s = answer_s
+        self._aside = Aside()
+        self._is_late = False
         self._lock = threading.Lock()  # several threads look
-        self._looking: _Look | None = None
         self._there: bool | None = None
 
     def look(self) -> str | None:
@@ -36,64 +38,45 @@ class DataFolder:
 
         It is `known` then. Blocks for `answer_s` at most, and not at all while a look is late.
         """
+        found, late = None, False
+        lack = "no folder of prepared data is named"
+        if self._folder is not None:
+            try:
+                look = self._aside.do(self._read, 0.0 if self._is_late else self._answer_s)
+                found, lack = look.result(self._answer_s)
+            except TimeoutError:
+                late = True
         with self._lock:
-            look = self._looking
-            if look is None or look.done.is_set():
-                look = self._looking = _Look(self._folder)
-        answered = look.done.wait(0.0 if look.late else self._answer_s)
-        look.late = not answered
-        found = look.found if answered else None
-        there = found is not None
-        with self._lock:
-            before, self._there, self.known = self._there, there, found
-        if there and before is False:
+            self._is_late = late
+            before, self._there, self.known = self._there, found is not None, found
+        if found is not None and before is False:
             log.info("prepared data is in %s now: this host can take jobs", self._folder)
-        elif not there and before is not False:
-            self._warn(look, answered=answered, before=before)
+        elif found is None and before is not False:
+            self._warn(lack, late=late, before=before)
         return found
 
-    def _warn(self, look: _Look, *, answered: bool, before: bool | None) -> None:
-        if not answered:
-            log.warning(
-                "the prepared data in %s has not answered for %g s: "
-                "this host takes no job until it does",
-                self._folder,
-                self._answer_s,
-            )
-        elif before:
-            log.warning(
-                "the prepared data in %s has gone, or cannot be read any more: "
-                "this host takes no job until it is there again",
-                self._folder,
-            )
-        else:
-            log.warning(
-                "%s: this host can take no job until --data names a folder of prepared data "
-                "(python -m agent.trainer.prepare --help makes one)",
-                look.lack,
-            )
-
-
-class _Look:
-    """One look at a folder: what was `found`, or in which way it is a `lack`, once it is `done`."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.done = threading.Event()
-        self.late = False
-        self.found: str | None = None
-        self.lack = "no folder of prepared data is named"
-        if folder is None:
-            self.done.set()
-            return
-        # A daemon, since an agent that ends cannot wait for a disk that hangs.
-        threading.Thread(target=self._look, args=(folder,), name="fleet-data", daemon=True).start()
-
-    def _look(self, folder: Path) -> None:
-        self.lack = f"no prepared data in {folder}"
+    def _read(self) -> tuple[str | None, str]:
+        """Return the data's fingerprint, or in which way it is not there."""
+        assert self._folder is not None  # noqa: S101 - `look` has asked
         try:
-            with contextlib.suppress(OSError):
-                if not folder.is_dir():
-                    self.lack = f"there is no folder {folder}"
-                self.found = hashlib.sha256((folder / SCHEMA_FILE).read_bytes()).hexdigest()
-        finally:
-            self.done.set()
+            if not self._folder.is_dir():
+                return None, f"there is no folder {self._folder}"
+            data = (self._folder / SCHEMA_FILE).read_bytes()
+        except OSError:
+            return None, f"no prepared data in {self._folder}"
+        return hashlib.sha256(data).hexdigest(), ""
+
+    def _warn(self, lack: str, *, late: bool, before: bool | None) -> None:
+        until = "this host takes no job until it"
+        if late:
+            what = "the prepared data in %s has not answered for %g s: %s does"
+            log.warning(what, self._folder, self._answer_s, until)
+        elif before:
+            what = "the prepared data in %s has gone, or cannot be read any more: %s is there again"
+            log.warning(what, self._folder, until)
+        else:
+            what = (
+                "%s: this host can take no job until --data names a folder of prepared data "
+                "(python -m agent.trainer.prepare --help makes one)"
+            )
+            log.warning(what, lack)

@@ -107,7 +107,7 @@ def input_idle() -> Iterator[tuple[str, float]]:
 
 
 def _silent() -> list[str]:
-    """Return who would tell, but has nothing to tell of: nobody is logged in."""
+    """Return the sources that work, but have nothing to tell: nobody is logged in."""
     if sys.platform in {"win32", "darwin"} or _answer(["loginctl", "list-sessions"]) is None:
         return []
     return ["logind"]

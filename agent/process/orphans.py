@@ -1,4 +1,4 @@
-"""What trainers leave behind where no keeper has ended it: found by a mark, never by name.
+"""Finds processes of trainers that no keeper has ended: by a mark, never by name.
 
 The mark is the path of the work folder in a variable of the environment, which grandchildren
 inherit in whatever group and session. It is needed where a keeper was killed or stopped, or the

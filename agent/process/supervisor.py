@@ -97,14 +97,14 @@ class Trainer:
         self._on_exit(code)
 
     def _end_strays(self) -> None:
-        """End what of it has left the group."""
+        """End the trainer's processes that have left its group."""
         try:
             end_marked([self._work])
         except Exception:  # the slot is taken until the end is told
             log.exception("what a trainer may have left behind cannot be looked for")
 
     def _drain(self) -> None:
-        """Wait for the end of the output, unless somebody holds it open without a word."""
+        """Wait for the end of the output, unless somebody holds it open and prints nothing."""
         while self._reader.is_alive():
             lines = self._lines
             self._reader.join(DRAIN_S)

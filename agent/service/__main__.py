@@ -27,7 +27,7 @@ from agent.host.usage import Eyes, in_words
 from agent.process.command import Place, is_resumable, trainer_command, trainer_environment
 from agent.process.orphans import end_orphans
 from agent.process.supervisor import Starter, Trainer
-from agent.service.certificate import Certificate, RequestMade, make_request
+from agent.service.certificate import Certificate
 from agent.service.settings import AgentSettings, agent_settings, load
 from agent.service.shell import Event, Shell, Surroundings
 from agent.service.status import Contact
@@ -38,7 +38,6 @@ from broker.client.link import Link, LinkSettings
 from broker.client.mailbox import Lane, Mailbox, feed
 from broker.client.options import add_options
 from broker.errors import BadMessage, ConfigError, plain
-from broker.pki.identity import Identity
 from broker.protocol.events import Connected, Disconnected, Outgoing
 from broker.protocol.messages import Capability
 from broker.protocol.topics import Topics
@@ -85,19 +84,12 @@ class Service:
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "agent")
-        folder = None if access.identity is None else access.identity.folder
-        self._contact = Contact(
-            settings.state, system_clock(), settings.host, folder, settings.data
-        )
+        identity = None if access.identity is None else access.identity.folder
+        now, host = system_clock(), settings.host
+        self._contact = Contact(settings.state, now, host, identity, settings.data)
         self._spool = Spool(settings.state)
-        end_orphans(self._spool.work_folders())
-        spooled = self._spool.load()
-        unbundled = self._spool.load_unbundled(spooled)
         self._checkpoints = Checkpoints(settings.state)
-        interrupted = self._spool.clear_work(unbundled, spooled, self._checkpoints.was_at)
-        for job_id, attempt in interrupted:
-            text = "job %s, attempt %d: it ran when this agent was killed; its checkpoint is kept"
-            log.warning(text, job_id[:12], attempt)
+        end_orphans(self._spool.work_folders())
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
         # Neither a heartbeat nor the owner's word waits until a bundle is made, and what runs does
         # not wait for a driver or a disk.
@@ -106,19 +98,10 @@ class Service:
         self._data = DataFolder(settings.data)
         self._caches = settings.state.absolute() / "cache"
         self._starter = Starter()
-        self.mailbox: Mailbox[Event | RequestMade] = Mailbox()
+        self.mailbox: Mailbox[Event] = Mailbox()
         self._measurer = Measurer(self._data, self.mailbox.put)
         self._stopped = threading.Event()
-        core = Core(
-            self._core_settings(),
-            topics,
-            spooled,
-            unbundled,
-            interrupted,
-            rng=rng,
-            new_id=new_id,
-        )
-        core.begin(system_clock())
+        core = self._make_core(topics, rng)
         self._link = Link(
             LinkSettings(
                 access.addresses,
@@ -135,9 +118,7 @@ class Service:
         )
         self._certificate: Certificate | None = None
         if access.identity is not None:
-            self._certificate = Certificate(
-                access.identity, topics, self._link.publish, self._prepare_request, rng
-            )
+            self._certificate = Certificate(access.identity, topics, self._link.publish, rng)
         self._capability: Capability | None = None
         # Said once, and only before the first connection: later it is the broker that is away.
         self._advice = IS_IT_THERE
@@ -173,8 +154,7 @@ class Service:
                 for event in events:
                     self._note(event, pending, ready)
                 renewed = self._renewed(events)
-                ours = [event for event in events if not isinstance(event, RequestMade)]
-                self._shell.turn([*ours, *renewed], system_clock())
+                self._shell.turn([*events, *renewed], system_clock())
                 self._manager.alive(system_clock().mono_s)
         finally:
             ending()
@@ -186,14 +166,11 @@ class Service:
             deadlines.append(self._certificate.next_deadline())
         return min((one for one in deadlines if one is not None), default=None)
 
-    def _renewed(self, events: Sequence[Event | RequestMade]) -> list[Event]:
+    def _renewed(self, events: Sequence[Event]) -> list[Event]:
         """See to the certificate; a new one's end is announced with the capability."""
         if self._certificate is None or not self._certificate.turn(events, system_clock()):
             return []
         return [] if self._capability is None else [Probed(self._stated(self._capability))]
-
-    def _prepare_request(self, identity: Identity) -> None:
-        self._in_background(lambda: self.mailbox.put(make_request(identity)))
 
     def _in_background(self, work: Callable[[], object]) -> None:
         self._workers.submit(_telling, work)
@@ -208,9 +185,7 @@ class Service:
     def _will(self, session: str) -> Outgoing:
         return self._shell.will(session)
 
-    def _note(
-        self, event: Event | RequestMade, pending: set[str], ready: Callable[[], None]
-    ) -> None:
+    def _note(self, event: Event, pending: set[str], ready: Callable[[], None]) -> None:
         if isinstance(event, Disconnected):
             log.warning("not connected: %s; trying again", event.why)
             self._contact.tell(system_clock(), why=event.why, denied=event.denied)
@@ -249,9 +224,16 @@ class Service:
         self._lock.release()
         self._manager.close()
 
-    def _core_settings(self) -> CoreSettings:
+    def _make_core(self, topics: Topics, rng: random.Random) -> Core:
+        """Return a core that takes over what an earlier process of this agent has left."""
+        spooled = self._spool.load()
+        unbundled = self._spool.load_unbundled(spooled)
+        interrupted = self._spool.clear_work(unbundled, spooled, self._checkpoints.was_at)
+        for job_id, attempt in interrupted:
+            text = "job %s, attempt %d: it ran when this agent was killed; its checkpoint is kept"
+            log.warning(text, job_id[:12], attempt)
         settings = self._settings
-        return CoreSettings(
+        core_settings = CoreSettings(
             host=settings.host,
             instance=new_id(),
             boot_id=boot_id(),
@@ -260,6 +242,9 @@ class Service:
             chunk_bytes=settings.chunk_bytes,
             owner=settings.owner(),
         )
+        core = Core(core_settings, topics, spooled, unbundled, interrupted, rng=rng, new_id=new_id)
+        core.begin(system_clock())
+        return core
 
     def _look(self, wanted: Look) -> None:
         def look() -> None:

@@ -1,89 +1,46 @@
-"""This host's own certificate: asks for the next one in time, and puts it into its place.
+"""Renews this host's certificate in time.
 
 The key stays, so the new certificate is one file that is replaced atomically; the link reads it at
-the next connection. The request for it is made by another program, once in many months: what an
-agent would need for that takes as much memory as all of its own modules.
+the next connection.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final
 
 from agent.core.renewal import Renewal
-from agent.process.command import PACKAGE_ROOT
 from broker.clock import Now, Randomness, rfc3339
 from broker.errors import ConfigError, plain
 from broker.pki import identity as ids
 from broker.pki import keyfiles
 from broker.pki.identity import Identity
 from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
-from broker.protocol.messages import CertificateRequest, CertificateResponse, encode
+from broker.protocol.messages import CertificateResponse, encode
 from broker.protocol.topics import Topics
-from broker.system.children import answer_of
 from broker.system.files import RealDisk
 from broker.system.machine import new_id
 
 log = logging.getLogger("fleet.agent")
 
-REQUEST_TIMEOUT_S: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class RequestMade:
-    """A certificate signing request in PEM, or why there is none."""
-
-    pem: str
-    why: str = ""
-
-
-def make_request(identity: Identity) -> RequestMade:
-    """Have another program make a request for the key of `identity`; it may take a second."""
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "broker.pki.certificates",
-        str(identity.folder),
-        identity.name,
-    ]
-    path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]))
-    try:
-        done = answer_of(command, REQUEST_TIMEOUT_S, {**os.environ, "PYTHONPATH": path})
-    except OSError as error:
-        return RequestMade("", plain(error))
-    if done.code:
-        return RequestMade("", done.complaint("it was ended"))
-    return RequestMade(done.output)
-
 
 class Certificate:
-    """The certificate of one identity, kept from ending."""
+    """The certificate of one identity, renewed before it ends."""
 
     def __init__(
         self,
         identity: Identity,
         topics: Topics,
         publish: Callable[[Outgoing], bool],
-        prepare: Callable[[Identity], object],
         rng: Randomness,
     ) -> None:
-        """Begin with the identity as it was loaded.
-
-        `prepare` has a request made (`make_request`), which then comes by `turn`.
-        """
+        """Begin with the identity as it was loaded."""
         self._identity = identity
         self._topics = topics
         self._publish = publish
-        self._prepare = prepare
         self._mark = identity.mark()
         self._renewal = Renewal(identity.begins_s, identity.ends_s, rng, new_id)
         self._connected = False
-        self._is_making = False  # a request
 
     @property
     def expires_at(self) -> str:
@@ -95,10 +52,7 @@ class Certificate:
         return self._renewal.next_deadline() if self._connected else None
 
     def turn(self, events: Iterable[object], now: Now) -> bool:
-        """Take events, ask if it is time; return whether there is a new certificate.
-
-        Of the link's, what concerns the connection and the answer; and `RequestMade`.
-        """
+        """Take events, ask if it is time; return whether there is a new certificate."""
         changed = False
         for event in events:
             match event:
@@ -108,8 +62,6 @@ class Certificate:
                     self._renewal.ask_at_once()
                 case Disconnected():
                     self._connected = False
-                case RequestMade(pem, why):
-                    self._made(pem, why)
                 case Incoming(topic, payload, retained) if not retained:
                     if topic == self._topics.identity_response(self._identity.name):
                         answer = self._renewal.answer(payload)
@@ -137,21 +89,19 @@ class Certificate:
         log.info("another certificate was put there; it ends on %s", ids.day(new.ends_s))
         return True
 
-    def _made(self, pem: str, why: str) -> None:
-        self._is_making = False
-        if why:
-            log.warning("the certificate cannot be renewed: %s", why)
-        elif self._connected:
-            self._publish_request(self._renewal.request(pem))
-
     def _ask(self) -> None:
-        if (request := self._renewal.asked) is not None:
-            self._publish_request(request)
-        elif not self._is_making:
-            self._is_making = True
-            self._prepare(self._identity)
+        request = self._renewal.asked
+        if request is None:
+            # Once in many months, and what it loads takes 7 MiB.
+            from broker.pki import certificates as certs
 
-    def _publish_request(self, request: CertificateRequest) -> None:
+            try:
+                key = certs.read_key(self._identity.folder / ids.KEY_FILE)
+            except ConfigError as error:
+                log.warning("the certificate cannot be renewed: %s", error)
+                return
+            pem = certs.request_pem(key, self._identity.name).decode("ascii")
+            request = self._renewal.request(pem)
         topic = self._topics.identity_request(self._identity.name)
         self._publish(Outgoing(topic, encode(request)))
 

@@ -1,4 +1,4 @@
-"""What the core wants done in the spool and in the folder of checkpoints."""
+"""Performs the core's effects on the spool and the checkpoints."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 class DiskWork:
-    """Performs effects on the disk. What the disk refuses it is asked for again.
+    """Performs effects on the disk; tries again what the disk has refused.
 
     `put` brings an event to the next turn; `background` has a slow function run elsewhere; `send`
     publishes a piece of an artifact, by its index.
@@ -79,7 +79,7 @@ class DiskWork:
         return self._again_s if self._unkept or self._uncleared else None
 
     def turn(self, running: Container[str], now: Now) -> None:
-        """Ask again for what the disk has refused, and delete what is old."""
+        """Try again what the disk has refused, and delete what is old."""
         due_s = self.next_deadline()
         if due_s is not None and now.mono_s >= due_s:
             clears, self._uncleared = self._uncleared, {}
@@ -150,13 +150,13 @@ class DiskWork:
                     self._checkpoints.drop(job_id)
 
     def was_shared(self, made: BundleMade) -> bool:
-        """Tell whether another job, with the very same result, has taken it away meanwhile."""
+        """Whether another job with the same result has had the bundle deleted meanwhile."""
         with contextlib.suppress(OSError):
             return not made.data and not self._spool.has(made.artifact_id)
         return False
 
     def bundle(self, job_id: str, attempt: int) -> None:
-        """Bundle what a trainer wrote, and say what came of it. For the background."""
+        """Bundle what a trainer wrote; answer by an event. For the background."""
         make = partial(self._made, job_id, attempt)
         made = self._tried(job_id, attempt, "its result cannot be bundled", make)
         if isinstance(made, BundleMade):
@@ -195,7 +195,7 @@ class DiskWork:
     def _tried(
         self, job_id: str, attempt: int, what: str, work: Callable[[], Result]
     ) -> Result | Exception:
-        """Return what came of `work`; the slot is taken until there is an answer of some kind."""
+        """Return the result of `work`, or its exception: a slot waits for the answer."""
         try:
             return work()
         except (OSError, FleetError) as error:
@@ -213,7 +213,7 @@ class DiskWork:
             self._put(CheckpointInstalled(effect.job_id, effect.attempt, plain(error)))
 
     def _set_aside(self, job_id: str, attempt: int, why: str) -> str:
-        """Keep what a trainer wrote that is no result; say where, if that can be."""
+        """Keep an output that no bundle may hold, for the owner; say where."""
         try:
             kept = self._spool.set_aside(job_id, attempt, why)
         except OSError as error:
@@ -288,7 +288,7 @@ def _words(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _logged(what: str) -> Iterator[None]:
-    """What cannot be deleted now is overwritten, or grows old and is collected."""
+    """Log an OSError: what cannot be deleted now is deleted later."""
     try:
         yield
     except OSError as error:

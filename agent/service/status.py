@@ -40,12 +40,12 @@ class Word:
 
 
 class Contact:
-    """Keeps the word of one agent, which has the lock of `state`."""
+    """Writes the word of one agent, which has the lock of `state`."""
 
     def __init__(
         self, state: Path, now: Now, host: str, identity: Path | None, data: Path | None
     ) -> None:
-        """Begin: what an earlier agent has said holds no more."""
+        """Replace the word of an earlier agent."""
         self._path = state / NAME
         self._said = Word(host, _text(identity), _text(data), now.text())
         self._write()
@@ -53,7 +53,7 @@ class Contact:
     def tell(
         self, now: Now, *, connected: bool = False, why: str = "", denied: bool = False
     ) -> None:
-        """Say how it is now, unless that is said already."""
+        """Write how the connection is now, if that has changed."""
         said = self._said
         since = said.since if said.connected is connected else now.text()
         self._said = replace(said, since=since, connected=connected, why=why, denied=denied)

@@ -26,6 +26,9 @@ from agent.core.effects import (
 )
 from agent.core.reactor import Core
 from agent.core.state import CoreSettings, OwnerSettings
+from agent.service.shell import Shell, Surroundings
+from agent.spool.checkpoints import Checkpoints
+from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, Outgoing
@@ -57,6 +60,15 @@ def leased(core: Core, lease_s: float = 600.0) -> Incoming:
         ),
     )  # fmt: skip
     return Incoming(Topics().request("pi"), m.encode(lease))
+
+
+def shell_of(core: Core, spool: Spool, checkpoints: Checkpoints, **around: Any) -> Shell:
+    """A shell whose surroundings do nothing but background work, and what `around` says."""
+    nothing: dict[str, Any] = {
+        name: lambda _: None for name in ("publish", "put", "measure", "look", "start")
+    }
+    whole = nothing | {"background": lambda work: work()} | around
+    return Shell(core, Surroundings(Topics(), **whole), spool, checkpoints)
 
 
 class Agent:

@@ -20,7 +20,7 @@ from broker.errors import plain
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from coordinator.cli.show import _event
-from tests.harness.agent import GIB, HEX, JOB, Agent, leased
+from tests.harness.agent import GIB, HEX, JOB, Agent, leased, shell_of
 from tests.harness.coordinator import Fleet, spec
 
 
@@ -90,11 +90,7 @@ def test_a_trainer_that_was_told_to_end_is_no_warning(
 ) -> None:
     """The agent's log says what has become of the job, not which exit code that has."""
     agent = Agent()
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=lambda _: None, background=lambda _: None,
-        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
-    shell = Shell(agent.core, around, Spool(tmp_path), Checkpoints(tmp_path))
+    shell = shell_of(agent.core, Spool(tmp_path), Checkpoints(tmp_path))
     agent.runs()
     shell._children[(JOB, 1)] = _Trainer()
     agent.hears(request_)

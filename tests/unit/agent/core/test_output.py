@@ -1,4 +1,4 @@
-"""A trainer's output: numbered, sent again when nobody has heard it, and a hole is told."""
+"""What trainers print: understood, numbered, kept while nobody listens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent.core.effects import BundleMade, TrainerLine
+from agent.core.effects import (
+    BundleMade,
+    TrainerLine,
+)
 from broker.errors import BadMessage
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected, Incoming
@@ -193,3 +196,49 @@ def test_only_the_newest_attempts_output_on_its_host_is_kept() -> None:
     assert fleet.took(AppendLog) == [
         AppendLog(job.job_id, LogLines(1, 7, ("pi 1",)), fleet.now.wall_s)
     ]
+
+
+def test_a_flood_of_lines_does_not_flood_the_broker() -> None:
+    """Some lines a second go out, and how many were left out."""
+    agent = Agent()
+    agent.runs()
+    agent.sent.clear()
+    for number in range(1000):
+        agent.handle(TrainerLine(JOB, 1, f"line {number}"))
+    lines = [said for topic, said in agent.sent if topic.kind is Kind.LOG]
+    assert len(lines) == 50
+    agent.passes(1)
+    agent.handle(TrainerLine(JOB, 1, "later"))
+    assert (agent.sent[-2][1], agent.sent[-1][1]) == (b"1.51 ... 950 lines left out", b"1.52 later")
+
+
+def test_whatever_a_trainer_prints_the_agent_goes_on() -> None:
+    """Half surrogates, NaN, huge numbers, wrong types, deep nesting, binary."""
+    agent = Agent()
+    agent.runs()
+    for line in (
+        '{"event":"error","kind":3,"message":"\\ud800"}', '{"event":"result","metrics":{"a":NaN}}',
+        '{"event":"progress","epoch":-1,"epochs":"x","train_loss":1e999,"metrics":[]}',
+        '{"event":"progress","epoch":1,"epochs":0,"eta_s":-5,"metrics":{"\\ud800":"\\udfff"}}',
+        '{"event":"phase","phase":"' + "x" * 999 + '"}', '{"event":', "{}", "[" * 5000,
+        '{"event":"result","metrics":{"n":' + "9" * 4000 + "}}", "\x00\x1b[31m", "é" * 9000,
+    ):  # fmt: skip
+        agent.handle(TrainerLine(JOB, 1, line))
+    agent.finishes()
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['"train_loss":' + "9" * 400, '"epoch":' + "9" * 400 + ',"epochs":1',
+     *(f'"metrics":{{"a":{"[" * levels}{"]" * levels}}}' for levels in (240, 300, 600, 900, 4000))],
+    ids=["a loss", "an epoch", "240 levels", "300 levels", "600 levels", "900 levels", "4000"],
+)  # fmt: skip
+@pytest.mark.parametrize("event", ["progress", "result"])
+def test_no_number_and_no_nesting_of_a_trainers_ends_the_agent(event: str, said: str) -> None:
+    """The job beside it goes on, and its own result is handed over."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(0, 1, f'{{"event":"{event}","metrics":{{}},{said}}}')
+    assert agent.phase() == "bundling"
+    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    assert agent.said(m.Finished)

@@ -12,9 +12,7 @@ from agent.core.effects import Looked, SignalTrainer, Snooze, StartTrainer
 from agent.core.owner import judge
 from agent.core.state import OwnerSettings
 from broker.protocol import messages as m
-from tests.harness.agent import HEX, JOB, MONDAY, Agent
-
-OFFICE = m.HostRules(quiet_hours=("Mon-Fri 09:30-18:00",))
+from tests.harness.agent import HEX, MONDAY, Agent
 
 
 def _owner(**rules: Any) -> OwnerSettings:
@@ -194,43 +192,3 @@ def test_before_it_has_looked_it_takes_nothing() -> None:
         agent.core.state.settings, agent.topics, rng=agent.core.state.rng, new_id=agent.new_id
     )
     assert fresh.state.refuses == "it is starting"
-
-
-# what the coordinator asks for: release
-
-
-def _release(agent: Agent, attempt: int = 1) -> None:
-    agent.hears(m.Release(id=agent.new_id(), job_id=JOB, attempt=attempt, why="drained by al"))
-
-
-def test_a_release_ends_the_trainer_and_gives_its_checkpoint_back() -> None:
-    """SIGTERM once, however often it is asked; then the job with what it left off at."""
-    agent = Agent()
-    agent.runs()
-    _release(agent)
-    _release(agent)
-    assert [one.kill for one in agent.took(SignalTrainer)] == [False]
-    released = agent.leaves_off(artifact_id=HEX)
-    assert (released.reason, released.artifact_id) == ("drained by al", HEX)
-    agent.assigned(2)
-    assert agent.took(StartTrainer), "a drain is the coordinator's business"
-
-
-def test_a_release_of_what_is_finished_brings_the_result() -> None:
-    """Nothing that is done is thrown away."""
-    agent = Agent()
-    agent.runs()
-    finished = agent.finishes()
-    _release(agent)
-    assert agent.said(m.Finished)[0].id == finished.id
-
-
-def test_a_release_of_what_is_not_here_is_answered_and_keeps_it_from_starting() -> None:
-    """Its assignment may still be on the way."""
-    agent = Agent()
-    _release(agent, 3)
-    assert agent.said(m.Released)[0].attempt == 3
-    agent.assigned(3)
-    assert not agent.took(StartTrainer)
-    agent.assigned(4)
-    assert agent.took(StartTrainer)

@@ -95,7 +95,7 @@ class Hanging:
 
     def waits(self) -> list[threading.Thread]:
         """Return the threads that wait for it."""
-        return [one for one in threading.enumerate() if one.name == "fleet-data"]
+        return [one for one in threading.enumerate() if one.name == "fleet-aside"]
 
     def let_go(self) -> None:
         """It is as it was before, and whoever waits is answered."""

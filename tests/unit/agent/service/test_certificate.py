@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from agent.core.renewal import Renewal
-from agent.service.certificate import Certificate, make_request
+from agent.service.certificate import Certificate
 from broker.clock import Now
 from broker.errors import ConfigError
 from broker.pki import certificates as certs
@@ -47,19 +47,15 @@ class Host:
         self.key = certs.new_key()
         made = self.authority.issue(self.key.public_key(), "pi", NOW_S)
         ids.write_identity(self.folder, self.authority.pem, made, certs.key_pem(self.key))
-        self.prepared: list[Identity] = []
         self.asked: list[Outgoing] = []
         self.answers: list[Outgoing] = []
         self.renewals = Renewals(
             self.authority, TOPICS, self._answered, self._at_once, lambda: self.now
         )
         self.certificate = Certificate(
-            load_identity(self.folder, NOW_S), TOPICS, self._ask, self._prepare, random.Random(1)
+            load_identity(self.folder, NOW_S), TOPICS, self._ask, random.Random(1)
         )
         self.certificate.turn([Connected("s")], self.now)
-
-    def _prepare(self, identity: Identity) -> None:
-        self.prepared.append(identity)
 
     @property
     def now(self) -> Now:
@@ -83,15 +79,7 @@ class Host:
         while (due_s := self.certificate.next_deadline()) is not None and due_s <= end_s:
             self.wall_s = max(self.wall_s, due_s)
             self.certificate.turn([], self.now)
-            while self.prepared:
-                self.certificate.turn([make_request(self.prepared.pop())], self.now)
         self.wall_s = end_s
-
-    def passes_until_prepared(self) -> None:
-        """Time passes until a request is to be made."""
-        while not self.prepared:
-            self.wall_s = max(self.wall_s, self.certificate.next_deadline() or 0.0)
-            self.certificate.turn([], self.now)
 
     def serve(self) -> list[CertificateResponse]:
         """The coordinator gets what was asked; its answers."""
@@ -138,16 +126,11 @@ def test_a_host_asks_when_a_third_is_left_and_gets_the_next_one(host: Host) -> N
 
 
 def test_connections_that_come_and_go_make_one_request(host: Host) -> None:
-    """While one is being made no other is begun; after it the same is sent again."""
+    """The same is sent again."""
     host.wall_s += YEAR_S * 0.7
     for _ in range(3):
-        host.certificate.turn([Disconnected("gone")], host.now)
-        host.certificate.turn([Connected("s")], host.now)
-    assert len(host.prepared) == 1
-    host.certificate.turn([make_request(host.prepared.pop())], host.now)
-    host.certificate.turn([Disconnected("gone"), Connected("s")], host.now)
-    assert host.prepared == []
-    assert len(host.asked) == 2
+        host.certificate.turn([Disconnected("gone"), Connected("s")], host.now)
+    assert len(host.asked) == 3
     assert len(set(host.asked)) == 1
 
 
@@ -315,14 +298,12 @@ def test_an_identity_whose_key_is_gone_does_not_end_the_agent(
     """It says so and goes on; when the key is back, it asks."""
     key = (host.folder / "client.key").read_bytes()
     (host.folder / "client.key").unlink()
-    host.passes_until_prepared()
-    assert not host.certificate.turn([make_request(host.prepared.pop())], host.now)
+    host.passes(YEAR_S * 0.7)
     assert host.asked == []
     assert "client.key: cannot be read: No such file" in caplog.text
     keyfiles.write(host.folder / "client.key", key)
-    host.passes_until_prepared()
-    host.certificate.turn([make_request(host.prepared.pop())], host.now)
-    assert len(host.asked) == 1
+    host.passes(DAY_S)
+    assert len(set(host.asked)) == 1
 
 
 def test_an_unknown_identity_has_no_folder() -> None:

@@ -1,10 +1,11 @@
-"""What an agent does about trainers that hang or take too long, and about a disk that refuses."""
+"""What the shell does on the disk, and what it says of it."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import hashlib
+import os
 import threading
 from collections import deque
 from pathlib import Path
@@ -13,185 +14,23 @@ from typing import Any
 import pytest
 
 from agent.core.effects import (
-    BundleFailed,
     BundleMade,
-    CheckBundle,
     CheckpointFound,
-    ClearJob,
-    MakeBundle,
     Shutdown,
-    SignalTrainer,
     StartTrainer,
     TrainerExited,
-    TrainerLine,
     TrainerStarted,
     Vitals,
 )
 from agent.service.disk import DISK_AGAIN_S
-from agent.service.shell import Shell, Surroundings
 from agent.spool.bundle import BundleInfo
-from agent.spool.checkpoints import Checkpoints
+from agent.spool.checkpoints import KEPT_S, Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming, Outgoing
 from broker.system.files import RealDisk
-from tests.harness.agent import HEX, JOB, Agent
-
-
-def test_a_trainer_that_takes_too_long_is_ended() -> None:
-    """However busy it is; another attempt may go well."""
-    agent = Agent()
-    agent.runs(timeout_s=100.0)
-    for _ in range(9):
-        agent.passes(10)
-        agent.handle(TrainerLine(JOB, 1, "epoch"))
-    assert not agent.took(SignalTrainer)
-    agent.passes(11)
-    assert agent.took(SignalTrainer) == [SignalTrainer(JOB, 1, kill=False)]
-    agent.ends(-15)
-    (failed,) = agent.said(m.Failed)
-    assert "timeout: it ran for longer than 100 s" in failed.error
-    assert failed.transient
-
-
-def test_a_trainer_that_says_nothing_is_ended() -> None:
-    """Every line it puts out counts as a sign of life."""
-    agent = Agent()
-    agent.runs(stall_timeout_s=60.0)
-    for _ in range(4):
-        agent.passes(50)
-        agent.handle(TrainerLine(JOB, 1, "still here"))
-    assert not agent.took(SignalTrainer)
-    agent.passes(61)
-    assert agent.took(SignalTrainer)[0].kill is False
-    agent.passes(11)
-    assert agent.took(SignalTrainer)[0].kill is True
-    agent.ends(-9)
-    (failed,) = agent.said(m.Failed)
-    assert "stalled: no output and no progress for 60 s" in failed.error
-
-
-def test_a_limit_does_not_outlive_its_run() -> None:
-    """Neither a cancelled run nor the next attempt is touched by the last one's limit."""
-    agent = Agent()
-    agent.runs(timeout_s=100.0)
-    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
-    agent.took(SignalTrainer)
-    agent.ends(-15)
-    agent.runs(2, timeout_s=100.0)
-    agent.passes(99)
-    assert not agent.took(SignalTrainer)
-
-
-def test_work_that_ends_well_in_the_last_moment_counts() -> None:
-    """The signal came too late to matter."""
-    agent = Agent()
-    agent.runs(timeout_s=100.0)
-    agent.passes(101)
-    assert agent.finishes().artifact_id == HEX
-
-
-@pytest.mark.parametrize(("code", "transient"), [(1, True), (-9, True), (2, False), (127, True)])
-def test_an_exit_code_says_whether_another_attempt_may_go_well(code: int, transient: bool) -> None:
-    """2 is the trainer's word for bad hyperparameters or data."""
-    agent = Agent()
-    agent.runs()
-    agent.ends(code)
-    assert agent.said(m.Failed)[0].transient is transient
-
-
-@pytest.mark.parametrize("transient", [True, False])
-def test_a_trainer_that_cannot_be_started(transient: bool) -> None:
-    """A process table that is full may pass; hyperparameters that do not fit do not."""
-    agent = Agent()
-    agent.assigned()
-    agent.took(StartTrainer)
-    agent.handle(TrainerExited(JOB, 1, None, "no", transient))
-    assert agent.said(m.Failed)[0].transient is transient
-
-
-def test_a_finished_job_waits_for_room_on_the_disk() -> None:
-    """It keeps its slot and its lease, and tries again ever more seldom; then it is handed over."""
-    agent = Agent()
-    agent.runs()
-    agent.ends(0)
-    assert agent.took(MakeBundle)
-    for _ in range(3):
-        agent.handle(BundleFailed(JOB, 1, "No space left on device", passing=True))
-        assert not agent.said(m.Failed)
-        agent.passes(40)
-        assert agent.took(MakeBundle)
-        assert agent.phase() == "bundling"
-    agent.handle(BundleMade(JOB, 1, HEX, 2000))
-    assert agent.said(m.Finished)
-
-
-def test_a_job_that_waits_for_room_can_be_cancelled() -> None:
-    """At once: nothing of it runs."""
-    agent = Agent()
-    agent.runs()
-    agent.ends(0)
-    agent.handle(BundleFailed(JOB, 1, "No space left on device", passing=True))
-    agent.took(MakeBundle)
-    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
-    assert agent.said(m.Stopped)
-    assert agent.took(ClearJob)
-    agent.passes(1000)
-    assert not agent.took(MakeBundle)
-
-
-def test_a_cancel_may_leave_what_is_finished() -> None:
-    """Of a job that was given up: its result is still handed over."""
-    for finished in (False, True):
-        agent = Agent()
-        agent.runs()
-        agent.ends(0)
-        if finished:
-            agent.handle(BundleMade(JOB, 1, HEX, 2000))
-        agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1, keep_finished=True))
-        assert agent.said(m.Stopped)
-        if not finished:
-            agent.handle(BundleMade(JOB, 1, HEX, 2000))
-        assert agent.said(m.Finished)
-        assert not agent.took(ClearJob)
-
-
-def test_an_assignment_for_another_process_is_not_taken() -> None:
-    """It was meant for an agent that is gone, or for a second one of this name."""
-    agent = Agent()
-    agent.hears(m.Assign(
-        id="a", job_id=JOB, attempt=1, instance="i0", name="n", model="gbt", mode="oracle",
-    ))  # fmt: skip
-    assert not agent.took(StartTrainer)
-    assert not agent.said(m.Refused)
-
-
-def test_refusals_of_an_upload_are_followed_up_ever_more_seldom() -> None:
-    """The coordinator's disk may be full for long."""
-    agent = Agent()
-    agent.runs()
-    report = agent.finishes()
-    waits = []
-    for _ in range(6):
-        agent.noted(report, "wanted")
-        agent.granted(m.Rejected(reason="disk full", final=False))
-        agent.took(CheckBundle)
-        agent.said(m.Finished)
-        from agent.core.effects import BundleChecked
-
-        agent.handle(BundleChecked(JOB, 1, whole=True))
-        waits.append(_seconds_until_finished(agent))
-    assert waits[0] <= 2
-    assert waits[-1] > 20
-
-
-def _seconds_until_finished(agent: Agent) -> int:
-    for second in range(1, 200):
-        agent.passes(1)
-        if agent.said(m.Finished):
-            return second
-    raise AssertionError("never reported again")
+from tests.harness.agent import HEX, JOB, Agent, leased, shell_of
 
 
 class FullDisk(RealDisk):
@@ -229,12 +68,10 @@ def test_a_worker_leaves_no_bundle_open(tmp_path: Path) -> None:
     agent, disk = Agent(), WatchedDisk()
     works: list[Any] = []
     events: deque[Any] = deque()
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=events.append, background=works.append,
-        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
     spool = Spool(tmp_path, disk)
-    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+    shell = shell_of(
+        agent.core, spool, Checkpoints(tmp_path), put=events.append, background=works.append
+    )
     agent.runs()
     out = spool.work(JOB, 1) / "out"
     out.mkdir(parents=True)
@@ -259,11 +96,9 @@ def test_a_fault_while_bundling_is_the_jobs_error(tmp_path: Path) -> None:
     """The slot is free for the next job, and whoever looks at this one is told."""
     agent = Agent()
     events: deque[Any] = deque()
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=events.append, background=lambda work: work(),
-        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
-    shell = Shell(agent.core, around, Spool(tmp_path, bundler=_broken), Checkpoints(tmp_path))
+    shell = shell_of(
+        agent.core, Spool(tmp_path, bundler=_broken), Checkpoints(tmp_path), put=events.append
+    )
     agent.runs()
     shell.turn([TrainerExited(JOB, 1, 0)], Now(600.0, 600.0))
     shell.turn([events.popleft()], Now(600.0, 600.0))
@@ -278,13 +113,10 @@ def test_a_fault_while_bundling_a_checkpoint_gives_the_job_back_without(tmp_path
     agent = Agent()
     events: deque[Any] = deque()
     published: list[Outgoing] = []
-    around = Surroundings(
-        agent.topics, publish=published.append, put=events.append,
-        background=lambda work: work(), measure=lambda _: None, look=lambda _: None,
-        start=lambda _: None,
-    )  # fmt: skip
     checkpoints = Checkpoints(tmp_path, bundler=_broken)
-    shell = Shell(agent.core, around, Spool(tmp_path), checkpoints)
+    shell = shell_of(
+        agent.core, Spool(tmp_path), checkpoints, publish=published.append, put=events.append
+    )
     agent.runs()
     checkpoints.begin(JOB, 1)
     (checkpoints.files(JOB) / "state").write_bytes(b"x")
@@ -311,13 +143,10 @@ def test_a_result_that_its_disk_does_not_give_back_is_no_upload_for_ever(
     agent = Agent()
     events: deque[Any] = deque()
     published: list[Outgoing] = []
-    around = Surroundings(
-        agent.topics, publish=published.append, put=events.append,
-        background=lambda work: work(), measure=lambda _: Vitals(1 << 33, "d"),
-        look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
     spool = Spool(tmp_path, bundler=_weights)
-    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+    shell = shell_of(
+        agent.core, spool, Checkpoints(tmp_path), publish=published.append, put=events.append
+    )
 
     def happens(event: Any) -> None:
         events.append(event)
@@ -353,12 +182,15 @@ def test_a_fault_while_unpacking_a_checkpoint_costs_the_checkpoint(tmp_path: Pat
         with contextlib.suppress(Exception):  # as that does whose future nobody asks
             work()
 
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=events.append, background=in_a_pool,
-        measure=lambda _: Vitals(1 << 33, "d"), look=lambda _: None, start=started.append,
-    )  # fmt: skip
     checkpoints = Checkpoints(tmp_path, unpacker=_broken)
-    shell = Shell(agent.core, around, Spool(tmp_path), checkpoints)
+    shell = shell_of(
+        agent.core,
+        Spool(tmp_path),
+        checkpoints,
+        put=events.append,
+        background=in_a_pool,
+        start=started.append,
+    )
     checkpoint = m.Checkpoint(artifact_id=artifact_id, size_bytes=7, chunk_bytes=1024, attempt=1)
     agent.assigned(2, checkpoint=checkpoint)
     events.append(CheckpointFound(JOB, 2, here=False))
@@ -375,11 +207,7 @@ def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
     spool = Spool(tmp_path, disk, lambda *_: BundleInfo(HEX, 1))
     bundle = spool.bundle_path(HEX)
     bundle.write_bytes(b"x")
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=lambda _: None, background=lambda _: None,
-        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
-    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+    shell = shell_of(agent.core, spool, Checkpoints(tmp_path))
     agent.runs()
     agent.ends(0)
     shell.turn([BundleMade(JOB, 1, HEX, 1)], Now(600.0, 600.0))
@@ -397,29 +225,12 @@ def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
     assert not list((tmp_path / "spool").iterdir())
 
 
-def test_what_was_refused_stays_refused() -> None:
-    """A second copy of the assignment finds the slot free; the attempt was refused all the same."""
-    agent = Agent(ram_gib=1)
-    first = agent.assigned(needs=m.Needs(min_ram_gib=4))
-    (refused,) = agent.said(m.Refused)
-    agent.ram_gib = 8
-    agent.hears(first)
-    assert agent.said(m.Refused)[0].reasons == refused.reasons
-    assert not agent.took(StartTrainer)
-    agent.assigned(2, needs=m.Needs(min_ram_gib=4))
-    assert agent.took(StartTrainer)
-
-
 def test_two_jobs_with_the_very_same_result_take_it_from_none(tmp_path: Path) -> None:
     """One is handed over and cleared just when the other has made its bundle: that is there."""
     agent, other = Agent(), "b" * 64
     events: deque[Any] = deque()
-    around = Surroundings(
-        agent.topics, publish=lambda _: True, put=events.append, background=lambda work: work(),
-        measure=lambda _: None, look=lambda _: None, start=lambda _: None,
-    )  # fmt: skip
     spool = Spool(tmp_path, bundler=_weights)
-    shell = Shell(agent.core, around, spool, Checkpoints(tmp_path))
+    shell = shell_of(agent.core, spool, Checkpoints(tmp_path), put=events.append)
 
     def happens(*some: Any) -> None:
         shell.turn(some, Now(600.0, 600.0))
@@ -442,3 +253,78 @@ def test_two_jobs_with_the_very_same_result_take_it_from_none(tmp_path: Path) ->
     report = agent.core.state.owed[other].report
     assert isinstance(report, m.Finished)
     assert spool.bundle_path(report.artifact_id).exists()
+
+
+def test_two_jobs_that_left_off_at_the_same_bytes_both_go_on_there(tmp_path: Path) -> None:
+    """A host with two slots fetches them at once: the one's is not the other's to put away."""
+    made = Checkpoints(tmp_path / "there")
+    made.begin(JOB, 1)
+    (made.files(JOB) / "state.json").write_text("{}", "utf-8")
+    (tmp_path / "spool").mkdir()
+    info = made.bundle(JOB, tmp_path / "spool")
+    assert info is not None
+    data = (tmp_path / "spool" / f"{info.artifact_id}.tar.zst").read_bytes()
+    left_off = m.Checkpoint(
+        artifact_id=info.artifact_id, size_bytes=len(data), chunk_bytes=1024, attempt=1
+    )
+    agent, here = Agent(slots=2), Checkpoints(tmp_path / "here")
+    started: list[bool] = []
+    events: list[Any] = []
+    slow: list[Any] = []  # is done when a turn is over, as by another thread
+
+    def start(effect: StartTrainer) -> Any:
+        started.append(here.is_here(effect.assign.job_id, 1))
+        raise OSError("that is all that is asked")
+
+    shell = shell_of(
+        agent.core,
+        Spool(tmp_path / "here"),
+        here,
+        put=events.append,
+        background=slow.append,
+        start=start,
+    )
+    for job_id in (JOB, "2c" * 32):
+        assign = m.Assign(
+            id=agent.new_id(), job_id=job_id, attempt=2, instance="i1", name="job", model="gbt",
+            mode="oracle", checkpoint=left_off,
+        )  # fmt: skip
+        events.append(Incoming(agent.topics.request("pi"), m.encode(assign)))
+    events.append(Vitals(8 << 30, "d"))
+    shell.turn(list(events), agent.now)
+    events[:] = [*events[3:], leased(agent.core)]
+    chunk_topic = agent.topics.checkpoint_chunk("pi", info.artifact_id, 0)
+    for late in ([], [Incoming(chunk_topic, data)], []):
+        taken, events[:] = [*events, *late], []
+        shell.turn(taken, agent.now)
+        while slow:
+            slow.pop(0)()
+    shell.turn(list(events), agent.now)
+    assert started == [True, True]
+    assert not list((tmp_path / "here" / "checkpoints").glob("*.fetching"))
+
+
+def _is_old(kept: Checkpoints, job_id: str, *files: str) -> None:
+    """An attempt was given the folder, and wrote these files, in 1970."""
+    folder = kept.files(job_id)
+    for path in (folder.parent / "attempt", *(folder / name for name in files)):
+        os.utime(path, (0, 0))
+
+
+def test_an_agent_that_runs_for_weeks_collects_checkpoints_too(tmp_path: Path) -> None:
+    """Not only at its start; and not from under a trainer that writes none."""
+    agent, kept = Agent(), Checkpoints(tmp_path)
+    shell = shell_of(agent.core, Spool(tmp_path), kept)
+    agent.runs()
+    other, half = "2c" * 32, tmp_path / "checkpoints" / ("3d" * 32)
+    kept.begin(JOB, 1)
+    kept.begin(other, 1)
+    half.mkdir()  # a crash came before its marker
+    for job_id in (JOB, other):
+        _is_old(kept, job_id)
+    shell.turn([], Now(600.0, 600.0))
+    assert kept.files(other).exists(), "it may come back"
+    shell.turn([], Now(600.0 + KEPT_S, 600.0 + KEPT_S))
+    assert not kept.files(other).exists()
+    assert not half.exists()
+    assert kept.files(JOB).exists()

@@ -1,0 +1,176 @@
+"""How a run ends: failures, bundles, and what is said of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.core.effects import (
+    BundleChecked,
+    BundleFailed,
+    BundleMade,
+    ClearJob,
+    MakeBundle,
+    SpoolReport,
+    StartTrainer,
+    TrainerExited,
+    TrainerStarted,
+)
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Disconnected
+from tests.harness.agent import HEX, JOB, Agent
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "words"),
+    [
+        (2, ['{"event":"error","kind":"bad_input","message":"no host x"}'], "bad_input: no host x"),
+        (1, ["Traceback ...", "ValueError: boom"], "ValueError: boom"),
+        (75, [], "exit code 75"),
+    ],
+)
+def test_a_failure_is_told_in_the_trainers_words(code: int, lines: list[str], words: str) -> None:
+    """And repeated until it is noted (J3), also over a restart of the agent."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(code, 1, *lines)
+    (failed,) = agent.said(m.Failed)
+    assert words in failed.error
+    assert failed.exit_code == code
+    assert agent.took(SpoolReport)
+    agent.passes(20)
+    repeated = agent.said(m.Failed)
+    assert len(repeated) >= 2
+    assert {one.id for one in repeated} == {failed.id}
+    agent.noted(failed, "recorded")
+    agent.passes(60)
+    assert not agent.said(m.Failed)
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "said"),
+    [
+        (-9, [], "(killed by signal 9, perhaps for want of memory)"),
+        (-15, [""], "(ended by signal 15)"),
+        (1, ["a", "ValueError: b", ""], "(exit code 1); its last line: ValueError: b"),
+    ],
+)
+def test_the_first_line_of_a_failure_says_all_that_is_known(
+    code: int, lines: list[str], said: str
+) -> None:
+    """Of a failure that is tried again nobody is told more; what is not there is not promised."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(code, 1, *lines)
+    (failed,) = agent.said(m.Failed)
+    first, *others = failed.error.splitlines()
+    assert first == f"the trainer ended without a word of its own {said}"
+    assert others == (["what came before:", "a"] if lines[:-1] else [])
+
+
+def test_what_cannot_be_started_or_bundled_fails() -> None:
+    """With what the system said."""
+    agent = Agent()
+    agent.assigned()
+    agent.handle(TrainerExited(JOB, 1, None, "no such file"))
+    assert agent.said(m.Failed)[0].error == "no such file"
+    other = Agent()
+    other.runs()
+    other.ends(0)
+    other.handle(BundleFailed(JOB, 1, "disk full"))
+    assert "disk full" in other.said(m.Failed)[0].error
+
+
+def test_a_report_says_how_long_the_trainer_ran_and_no_more() -> None:
+    """Not from the assignment, not the bundling; and the same when it is said again hours later."""
+    agent = Agent()
+    agent.assigned()
+    agent.passes(3)
+    agent.handle(TrainerStarted(JOB, 1, 77))
+    agent.passes(40)
+    agent.ends()
+    agent.passes(20)
+    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    assert agent.said(m.Finished)[0].ran_s == pytest.approx(40.0)
+    assert agent.took(SpoolReport)[0].report.ran_s == pytest.approx(40.0)
+    agent.handle(Disconnected("gone"))
+    agent.passes(7200)
+    agent.handle(Connected("s2"))
+    again = agent.said(m.Finished)[-1]
+    assert (again.session, again.ran_s) == ("s2", pytest.approx(40.0))
+    agent.noted(again, "wanted")
+    agent.granted(m.Rejected(reason="corrupt", final=False))
+    agent.handle(BundleChecked(JOB, 1, whole=False))
+    assert agent.said(m.Failed)[0].ran_s == pytest.approx(40.0)
+
+
+def test_what_fails_is_given_back_or_is_stopped_says_how_long_it_ran() -> None:
+    """A trainer that was never started ran for no time that could be told."""
+    agent = Agent()
+    agent.runs()
+    agent.passes(5)
+    agent.ends(1)
+    assert agent.said(m.Failed)[0].ran_s == pytest.approx(5.0)
+    agent.runs(2)
+    agent.passes(6)
+    agent.hears(m.Release(id="r", job_id=JOB, attempt=2))
+    agent.passes(1)
+    assert agent.leaves_off(2).ran_s == pytest.approx(7.0)
+    agent.runs(3)
+    agent.passes(8)
+    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=3))
+    agent.passes(2)
+    agent.ends(75, 3)
+    assert agent.said(m.Stopped)[-1].ran_s == pytest.approx(10.0)
+    agent.assigned(4)
+    agent.passes(9)
+    agent.handle(TrainerExited(JOB, 4, None, "the trainer could not be started"))
+    assert agent.said(m.Failed)[0].ran_s is None
+
+
+@pytest.mark.parametrize(("code", "transient"), [(1, True), (-9, True), (2, False), (127, True)])
+def test_an_exit_code_says_whether_another_attempt_may_go_well(code: int, transient: bool) -> None:
+    """2 is the trainer's word for bad hyperparameters or data."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(code)
+    assert agent.said(m.Failed)[0].transient is transient
+
+
+@pytest.mark.parametrize("transient", [True, False])
+def test_a_trainer_that_cannot_be_started(transient: bool) -> None:
+    """A process table that is full may pass; hyperparameters that do not fit do not."""
+    agent = Agent()
+    agent.assigned()
+    agent.took(StartTrainer)
+    agent.handle(TrainerExited(JOB, 1, None, "no", transient))
+    assert agent.said(m.Failed)[0].transient is transient
+
+
+def test_a_finished_job_waits_for_room_on_the_disk() -> None:
+    """It keeps its slot and its lease, and tries again ever more seldom; then it is handed over."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(0)
+    assert agent.took(MakeBundle)
+    for _ in range(3):
+        agent.handle(BundleFailed(JOB, 1, "No space left on device", passing=True))
+        assert not agent.said(m.Failed)
+        agent.passes(40)
+        assert agent.took(MakeBundle)
+        assert agent.phase() == "bundling"
+    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    assert agent.said(m.Finished)
+
+
+def test_a_job_that_waits_for_room_can_be_cancelled() -> None:
+    """At once: nothing of it runs."""
+    agent = Agent()
+    agent.runs()
+    agent.ends(0)
+    agent.handle(BundleFailed(JOB, 1, "No space left on device", passing=True))
+    agent.took(MakeBundle)
+    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
+    assert agent.said(m.Stopped)
+    assert agent.took(ClearJob)
+    agent.passes(1000)
+    assert not agent.took(MakeBundle)
