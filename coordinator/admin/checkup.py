@@ -1,7 +1,4 @@
-"""`fleet doctor` of a coordinator: will it work here? `python -m coordinator.admin.checkup --help`.
-
-A line a check, each with its remedy. Nothing is changed, and nothing waits for ever.
-"""
+"""`fleet doctor` of a coordinator: a line a check, each with its remedy. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -40,17 +37,12 @@ from coordinator.manifest.problems import ManifestError
 from coordinator.scheduler.unknown_hosts import of_plan
 from coordinator.service.settings import CoordinatorSettings, load
 
-# The coordinator that runs on this machine, as its doctor sees it: how it was started.
-
 MODULE: Final = "coordinator.service"
 _PATHS: Final = ("manifest", "ca")
 
 
 def started_with(process: int) -> dict[str, Path]:
-    """Return what its command line names of a plan (`manifest`) and a CA's folder (`ca`).
-
-    Empty where it names none, or this user may not see it.
-    """
+    """Return the `manifest` and the `ca` that the command line of a coordinator names."""
     try:
         one = psutil.Process(process)
         command, folder = one.cmdline(), Path(one.cwd())
@@ -96,7 +88,7 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     else:
         yield from skipped(("state", "disk", "lock", "manifest", "ca"), *NO_SETTINGS)
     if broker is not None:
-        # A broker that takes its clients' names from certificates would throw the running one off.
+        # A broker that takes client ids from certificates would drop the running coordinator.
         now_s, ask = system_clock().wall_s, check_its_session if running else None
         yield from check_broker(broker, None, now_s, named=True, beside=ask)
     else:
@@ -142,8 +134,7 @@ def check_manifest(
 ) -> Iterator[Finding]:
     """Tell whether the plan can be read, and which hosts it names that nobody knows.
 
-    `known_hosts` gives those that are known, none where nobody says. Trainers that only hosts know
-    are not known here.
+    `known_hosts` returns the known ones, none where they cannot be found out.
     """
     if path is None:
         remedy = "set `manifest` in [coordinator] to have jobs"
@@ -173,10 +164,7 @@ def check_manifest(
 def _known_hosts(
     state: Path, broker: BrokerSettings | None, *, running: bool
 ) -> Collection[str] | None:
-    """Return the hosts that are known: to the coordinator, where that runs here, else its ledger.
-
-    None where it cannot be asked from here, or the ledger cannot be read.
-    """
+    """Return the hosts that the coordinator, or its ledger, knows; none without an answer."""
     try:
         if running:
             return None if broker is None else _asked_hosts(broker)
@@ -190,11 +178,8 @@ def _known_hosts(
 
 
 def _asked_hosts(broker: BrokerSettings) -> set[str]:
-    """Ask the coordinator for its hosts, as the person whose identity is here.
-
-    Raises FleetError.
-    """
-    # The coordinator's own identity may not ask.
+    """Ask the coordinator for its hosts. Raises FleetError."""
+    # As the person whose identity is here: the coordinator's own may not ask.
     watcher = Watcher(broker.model_copy(update={"identity": None}))
     watcher.start()
     try:
@@ -207,7 +192,7 @@ def _asked_hosts(broker: BrokerSettings) -> set[str]:
             offset = page["next"]
         return names
     finally:
-        # Aside: it may be in the midst of a connect, which takes longer to give up than we have.
+        # On a thread: ending a connect that is under way takes too long.
         threading.Thread(target=watcher.stop, name="fleet-doctor-end", daemon=True).start()
 
 

@@ -1,7 +1,6 @@
 """Compares what the state folder holds: ledger, history, artifacts, index, part files, logs.
 
-`check` reads only. What it finds, it says with the repair that would mend it, where one is safe:
-nothing is ever repaired by guessing what a job's state should be.
+`check` only reads. A finding has a repair where one is safe: no job's state is ever guessed.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ class Report:
 class Folder:
     """A coordinator's state folder at one moment.
 
-    While a coordinator is `running`, what is younger than `SETTLING_S` may be half of something
-    that it is just about to finish, and is not judged.
+    While a coordinator is `running`, what is younger than `SETTLING_S` may be unfinished and is not
+    judged.
     """
 
     disk: RealDisk
@@ -76,8 +75,8 @@ class Folder:
 def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
     """Compare everything with everything; read each artifact to its end.
 
-    The bundles are listed before the ledger is read, and the ledger is read before the index: in
-    this order a coordinator at work makes none of them look as if it lacked something.
+    Bundles are listed first, then the ledger is read, then the index: in this order nothing that a
+    running coordinator adds looks missing.
     """
     report = Report()
     bundles = _listed(folder)

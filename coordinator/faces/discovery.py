@@ -1,8 +1,8 @@
 """The entities of Home Assistant, and the messages by which it discovers them.
 
-One message an entity, on `homeassistant/COMPONENT/NODE/KEY/config`, which every version takes. An
-entity's id is made by Home Assistant from its device's name and its own: `object_id` sets it in
-some versions, `default_entity_id` in others, and each complains of the other's.
+One message an entity, on `homeassistant/COMPONENT/NODE/KEY/config`, which every version takes. No
+message sets an entity's id: some versions know `object_id` for that, others `default_entity_id`,
+and each logs a warning about the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coordinator.jobs.states import JobState
 
 PREFIX: Final = "homeassistant"
 COORDINATOR: Final = "coordinator"
-# A message that is none, or was cleared, is an absence, and no fault in Home Assistant's log.
+# A cleared or foreign message means offline, and logs no error in Home Assistant.
 AVAILABLE: Final = "{{ (value_json | default({})).state | default('offline') }}"
 
 
@@ -28,9 +28,9 @@ AVAILABLE: Final = "{{ (value_json | default({})).state | default('offline') }}"
 class Entity:
     """One kind of entity.
 
-    `while_online`: it is unavailable while its host is offline, and not only while the coordinator
-    is. `measure`: made for hosts that tell it. `commands`: what it has done; made where Home
-    Assistant may give commands. `fields` go into the message as they are.
+    `while_online`: it is unavailable also while its host is offline. `measure`: only for hosts that
+    report it. `commands`: its payloads; only where Home Assistant may give commands. `fields` go
+    into the message as they are.
     """
 
     component: str

@@ -1,9 +1,9 @@
 """The fleet in Home Assistant: what is to be published after each turn of the coordinator.
 
-A plain state machine: it is told of events before the core takes them, and looks at the core's
-world after it has. A state is published when it has changed: what somebody waits for at the next
-look, a second later at most; what only drifts, such as a host's load, every ten seconds at most.
-Discovery is published again, and every state with it, when the broker or Home Assistant comes.
+A state machine without IO: it sees events before the core takes them, and the core's world after
+that. A changed state is published within a second; figures that drift, such as a host's load, at
+most every ten seconds. Discovery and every state are published again when the broker connects and
+when Home Assistant starts.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ HOSTS_A_SECOND: Final = 500  # a look at more of them takes longer, and comes le
 DRIFT_EVERY_S: Final = 10.0
 MESSAGES_A_LOOK: Final = 400
 EVENTS_A_LOOK: Final = 20
-MAX_EVENTS: Final = 200  # that wait; of a plan of trifles the newest are told
+MAX_EVENTS: Final = 200  # that wait; the newest stay
 BIRTH_JITTER_S: Final = 3.0
 BIRTH_EVERY_S: Final = 10.0
-CLEAR_AFTER_S: Final = 5.0  # when Home Assistant has let go of the entities that read it
+CLEAR_AFTER_S: Final = 5.0  # until Home Assistant has removed the entities that read it
 _ENDS: Final = frozenset({Event.COMPLETED, Event.FAILED, Event.EXHAUSTED})
 
 
@@ -156,7 +156,7 @@ class HomeAssistant:
             self._keep(kept)
 
     def _on_birth(self, now: Now) -> None:
-        """Home Assistant has come, or come again: state everything, jittered, and not too often."""
+        """Home Assistant has started: publish everything again, jittered and rate-limited."""
         after_s = BIRTH_JITTER_S * self._rng.random()
         if self._born_s is not None:
             after_s = max(after_s, self._born_s + BIRTH_EVERY_S - now.mono_s)
@@ -184,9 +184,9 @@ class HomeAssistant:
         self._remove(host, now)
 
     def _remove(self, host: str, now: Now) -> None:
-        """Have a host's entities removed, and a while later the state that they read.
+        """Remove a host's entities, and a while later the state that they read.
 
-        It is done again at each connection until it is over: what was on its way may be lost.
+        This is repeated at each connection until it is done: messages may be lost.
         """
         self._removals.extend(self._discovery.removal(host))
         self._clears[host] = now.mono_s + CLEAR_AFTER_S
@@ -220,7 +220,7 @@ class HomeAssistant:
             yield Outgoing(self._topics.home_state(host), b"", retain=True)
 
     def _hosts(self, world: World, room: int, now: Now) -> list[Outgoing]:
-        """Return what is to be said of hosts, in about `room` messages; longest unsaid first."""
+        """Return the messages about hosts, about `room` of them, those unsaid for longest first."""
         held = held_by_host(world)
         out: list[Outgoing] = []
         for host in sorted(world.hosts.values(), key=self._said_s):
@@ -239,7 +239,7 @@ class HomeAssistant:
         return -1.0 if state is None else state[1]
 
     def _node(self, shape: Shape, state: HomeHost | HomeFleet, now: Now) -> Iterator[Outgoing]:
-        """Yield a node's discovery, if that is news, and then its state, if that is due."""
+        """Yield a node's discovery if it has changed, then its state if that is due."""
         node = shape.node
         said = self._states.get(node)
         if self._shapes.get(node) != shape:

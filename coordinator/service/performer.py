@@ -95,7 +95,7 @@ class Retention:
 
     events_s: float = 90 * DAY_S
     events_per_job: int = 200
-    turned_away: int = 10_000  # commands of those who may not give any
+    turned_away: int = 10_000  # commands without the right to give them
     parts_s: float = PARTS_KEPT_S
 
 
@@ -122,7 +122,7 @@ class Performer:
         self._aging = Aging(now)
         self._intake = Intake(store, around.put, around.writing, around.background)
         self._lookups = Lookups(ledger, store, logs, around.disk, keep_results_s)
-        self._looking: set[str] = set()  # for artifacts in the store
+        self._looking: set[str] = set()  # artifacts that are being verified
 
     def perform(self, effects: Sequence[Effect], core: Core, now: Now) -> None:
         """Publish all messages at once, then do the rest: `World.take_out` says why."""
@@ -143,7 +143,7 @@ class Performer:
     def _perform(self, effect: Effect, core: Core, now: Now) -> None:
         match effect:
             case Outgoing():
-                pass  # it is said already
+                pass  # published already
             case WriteChunk() | OpenPart() | FinishPart() | DropPart() | LeavePart():
                 self._intake.do(effect)
             case StoreBundle():
@@ -197,7 +197,7 @@ class Performer:
         self._around.publish(Outgoing(topic, encode(response)))
 
     def _look_for(self, artifact_id: str) -> None:
-        # A report is repeated until it is answered: while a disk hangs one look waits for it.
+        # A report is repeated until it is answered; while a disk hangs, one check is enough.
         if artifact_id not in self._looking:
             self._looking.add(artifact_id)
             self._around.background(partial(self._verify, artifact_id))
@@ -253,11 +253,11 @@ class Performer:
         lately = rfc3339(max(0.0, wall_s - results_s))
         events = parts = 0
         try:
-            # Files first: on a full disk the ledger takes nothing before there is room.
+            # Files first: on a full disk the ledger needs room to delete anything.
             parts = self._store.collect_parts(keep.parts_s, wall_s)
             self._store.collect_artifacts(
                 unreferenced, unfiled, results_s, wall_s,
-                # A result is kept so long from the requeue, however old it was by then.
+                # The time counts from the requeue, however old the result was then.
                 spared=lambda: self._ledger.set_aside_since(lately),
             )  # fmt: skip
             older_than = rfc3339(wall_s - keep.events_s)

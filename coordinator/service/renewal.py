@@ -1,7 +1,7 @@
-"""Renews hosts' certificates, and knows what is done with the CA, where the coordinator has it.
+"""Renews hosts' certificates and reads the CA's journal, where the coordinator has the CA.
 
-The CA's files are read and written on a worker thread. Each host has one request at a time, and the
-same request gets the same answer.
+A worker thread reads and writes the CA's files. Each host has one request at a time, and the same
+request gets the same answer.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class JournalReader:
         return self._looks.due_s
 
     def news(self, mono_s: float) -> JournalRead | None:
-        """Return all that stands there if it is time to look and it has changed, else none.
+        """Return the whole journal if it is time to look and it has changed, else none.
 
-        It is hardly waited for: what does not answer at once is told by a later call.
+        A disk that does not answer at once is left to a later call.
         """
         try:
             found = self._looks.take(mono_s)
@@ -103,7 +103,7 @@ class Renewals:
         self._given: dict[str, tuple[CertificateRequest, CertificateResponse]] = {}
 
     def put(self, message: Incoming) -> None:
-        """Take a message; one of another kind, a retained one or a bad one is let be."""
+        """Take a message; ignore one of another kind, a retained one and a bad one."""
         if message.retained:
             return
         try:
@@ -132,7 +132,7 @@ class Renewals:
             made = self._authority.renew(request.request.encode(), host, self._clock().wall_s)
         except (ConfigError, OSError) as error:
             log.warning("the certificate of %s is not renewed: %s", host, plain(error))
-            # What is wrong with our files is not for a host to know.
+            # A host need not know what is wrong with our files.
             why = str(error) if isinstance(error, ConfigError) else "the CA cannot be used"
             return CertificateResponse(id=request.id, error=why[:500])
         log.info("the certificate of %s was renewed", host)

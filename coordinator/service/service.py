@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fleet.coordinator")
 
-BACKOFF_CAP_S: Final = 5.0  # it is one, no herd, and until it is back every verb waits for it
+BACKOFF_CAP_S: Final = 5.0  # short: it is a single client, and every verb waits for it
 
 
 class Service:
@@ -150,7 +150,7 @@ class Service:
         )
 
     def _open_ca(self, folder: Path, topics: Topics) -> None:
-        # Not above: a coordinator that has no CA does without what it takes in memory.
+        # Not above: a coordinator without a CA saves the memory.
         from broker.pki.ca import Authority
         from coordinator.service.renewal import JournalReader, Renewals
 
@@ -191,14 +191,14 @@ class Service:
         )
 
     def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
-        """Serve until `Stop`; `ready` is called when it first does, `ending` when it is to end.
+        """Serve until `stop`; `ready` is called when it first does, `ending` when it is to end.
 
         Raises `ConfigError` when another coordinator serves this fleet.
         """
         self._link.start()
         if self._scrapes is not None:
             self._scrapes.start()
-        # A broker that is not there yet is no reason to be started again: the loop runs, so ready.
+        # A broker that is away is no reason for the service manager to start us again.
         self._manager.ready("connecting to the broker")
         try:
             while self._turn(ready):
@@ -253,7 +253,7 @@ class Service:
             events.append(event)
         now = system_clock()
         self._entrance.passes(now.mono_s)
-        # First, so that whoever asks for the plan is told.
+        # First, so that answers in this turn tell it.
         how = self._plan_file.news(now.mono_s)
         self._shell.turn(events if how is None else [ManifestChanged(how), *events], now)
         self._read_journal(now)
@@ -298,7 +298,7 @@ class Service:
                 self._connected = False
                 self._manager.status(f"not connected: {event.why}")
             case ReloadAsked():
-                # What it reads comes by the mailbox: the turn that takes it ends it.
+                # The turn that takes `ManifestRead` or `ManifestRefused` ends it.
                 self._reloading = self._settings.manifest is not None
                 if self._reloading:
                     self._manager.reloading(system_clock().mono_s)

@@ -40,9 +40,10 @@ log = logging.getLogger("fleet.coordinator")
 RELOAD_BASE_S: Final = 1.0
 RELOAD_CAP_S: Final = 30.0
 
-# What is read of this machine's files is told when it changes, and no more.
+# These events come once, when a file has changed.
 ONCE: Final = (JournalRead, ManifestChanged, ManifestRead, ManifestRefused, ReloadAsked)
-OF_MANIFEST: Final = (ManifestRead, ManifestRefused, ManifestChanged)  # it is read by the first two
+# Each of the first two makes all three of an earlier reading void.
+OF_MANIFEST: Final = (ManifestRead, ManifestRefused, ManifestChanged)
 
 
 class Shell:
@@ -72,16 +73,16 @@ class Shell:
         self._advised = False
         self._failures = 0
         self._resume_s: float | None = None
-        self._waiting: dict[type[Event], Event] = {}  # for the ledger to take changes again
+        self._waiting: dict[type[Event], Event] = {}  # until the ledger takes changes again
         self._again_s = 0.0  # when that is tried
         self._tries = 0
         self.core = self._new_core(now)
         self._performer.keep_index(self.core.world.book.all())
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
-        """Take some events, in one transaction; then perform what comes of them.
+        """Take some events, in one transaction; then perform the effects.
 
-        While the ledger refuses nothing is taken; what nobody says again waits for it.
+        While the ledger refuses, events are dropped, as they are repeated; those of `ONCE` wait.
         """
         if self._face is not None:
             events = self._face.sift(events, now)
@@ -89,7 +90,7 @@ class Shell:
             if isinstance(event, Connected | Disconnected):
                 self._note_link(event)
         if self._resume_s is not None:
-            # As if this process were being started again: what comes meanwhile is sent again.
+            # As after a restart of this process: what is lost is sent again.
             self._put_off(events)
             if now.mono_s < self._resume_s or not self._resume(now):
                 return
@@ -97,7 +98,7 @@ class Shell:
         self._forget_older(events)
         self._take(events or [Tick()], now)
         if self._waiting and self._resume_s is None and now.mono_s >= self._again_s:
-            # By themselves: on a disk that is nearly full they may be what is too much.
+            # In a transaction of their own: on a nearly full disk they may be too much.
             waiting, self._waiting = [*self._waiting.values()], {}
             self._take(waiting, now)
             self._tries = 0 if self._resume_s is None else self._tries
@@ -139,13 +140,13 @@ class Shell:
             self._again_s, self._tries = now.mono_s + wait_s, self._tries + 1
 
     def _forget_older(self, events: Sequence[Event]) -> None:
-        """What waits was read before these: of the same it is not to have the last word."""
+        """Drop what waits and was read before these events."""
         for event in events:
             for kind in OF_MANIFEST if isinstance(event, OF_MANIFEST[:2]) else (type(event),):
                 self._waiting.pop(kind, None)
 
     def _put_off(self, events: Sequence[Event]) -> bool:
-        """Keep the newest of each kind that is said once, in their order; tell whether any is."""
+        """Keep the newest of each kind in `ONCE`, in order; return whether there is any."""
         kept = [event for event in events if isinstance(event, ONCE)]
         for event in kept:
             self._waiting.pop(type(event), None)
@@ -181,7 +182,7 @@ class Shell:
                 self._around.publish(*messages)
 
     def _stand_back(self, error: StorageError, now: Now) -> None:
-        """The ledger did not take a change: nothing of it happened. Go on from it in a while."""
+        """The ledger refused a change, so nothing happened: go on from its rows after a pause."""
         wait_s = backoff_s(self._failures, RELOAD_BASE_S, RELOAD_CAP_S, self._around.rng)
         log.error("%s; going on from the ledger as it is in %.0f s", error, wait_s)
         self._failures += 1

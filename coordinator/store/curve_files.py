@@ -1,7 +1,7 @@
-"""The curves of jobs on disk, beside their logs: a file a job, of so many points at most.
+"""The learning curves of jobs: one bounded file a job, beside its log.
 
-A point is a line at the end of the file: attempt, its first epoch, and the point. Now and then the
-whole curve takes the place of all lines. What a power cut takes of it is not missed for long.
+Each point is appended as a line: attempt, its first epoch, and the point. After `LINES` of them the
+file is rewritten with the whole thinned curve. Nothing is fsynced.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The store's index, `index.jsonl`: one JSON object a line for each result, written as they come.
+"""The store's index, `index.jsonl`: one JSON object a line for each result, appended as they come.
 
-Every row can be made again from the ledger, and is when the coordinator starts.
+When the coordinator starts, rows of completed jobs that are missing are appended again.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class IndexRows:
                 with self._disk.open(self._path, "ab") as file:
                     file.write(row_line(row) + b"\n")
             except OSError:
-                # Half a row would spoil the next one. It is closed by now: as long as it is open
-                # it tries to write the rest, before anything else.
+                # Half a row would spoil the next one. The file is closed by now: before that its
+                # buffer would be written again.
                 with contextlib.suppress(OSError), self._disk.open(self._path, "r+b") as file:
                     file.truncate(before_bytes)
                 raise

@@ -1,7 +1,4 @@
-"""The last output of each job: one bounded file an attempt, the newest attempt of a job alone.
-
-Beside them are the jobs' `curves`.
-"""
+"""The last output of each job: one bounded file, of its newest attempt; and the jobs' curves."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from coordinator.store.curve_files import CurveFiles
 
 MAX_ANSWER_BYTES: Final = 120_000
 LINE: Final = re.compile("([0-9]{1,10}) ([0-9]{1,15}) (.*)", re.DOTALL)  # number, ms, text
-CUT: Final = "..."  # the first line of a file whose beginning was let go
+CUT: Final = "..."  # the first line of a file whose beginning was deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class LogTail:
 
 
 class JobLogs:
-    """Logs under `folder`, each at most `max_bytes`: half of it is let go when it is full."""
+    """Logs under `folder`; the older half of one that is longer than `max_bytes` is deleted."""
 
     def __init__(self, folder: Path, max_bytes: int, disk: RealDisk | None = None) -> None:
         """Make the folder."""

@@ -30,7 +30,7 @@ from coordinator.store.index_rows import IndexRows
 from coordinator.store.partfile import Part, listed_chunks, sha256_of, storage
 
 BUNDLE: Final = "bundle.tar.zst"
-PARTS_KEPT_S: Final = 7 * 86_400.0  # a part that nothing was written to for so long is given up
+PARTS_KEPT_S: Final = 7 * 86_400.0  # since the last write to a part
 RESERVE_BYTES: Final = 64 * 1024 * 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -178,7 +178,7 @@ class Store:
             self._durable.add(folder)
 
     def collect_parts(self, older_than_s: float, now_wall_s: float) -> int:
-        """Delete part files that nothing was written to for so long; return how many."""
+        """Delete part files without a write for so long; return how many."""
         disk, collected = self._disk, 0
         for path in disk.glob(self._incoming, "*.part"):
             with contextlib.suppress(OSError):
@@ -202,11 +202,7 @@ class Store:
                     self._disk.unlink(making)
 
     def _settle(self) -> None:
-        """Make every name durable that is found.
-
-        An earlier process may have been killed between a rename and the folder's fsync: what it
-        left is seen, and would be relied upon, until the power fails.
-        """
+        """Sync the folders: an earlier process may have been killed before it did."""
         folders = {self._models}
         for path in self._paths.values():
             folders |= {path.parent, path.parent.parent}
@@ -215,9 +211,9 @@ class Store:
         self._durable = folders
 
     def verify(self, artifact_id: str) -> int | None:
-        """Hash an artifact; return its size in bytes, or none when it is not there or not whole.
+        """Hash an artifact; return its size in bytes, or none when it is missing or damaged.
 
-        What is not whole is not known any more; the file is left to `fleet fsck`.
+        A damaged one is no longer in the store; its file is left to `fleet fsck`.
         """
         path = self._paths.get(artifact_id)
         if path is None:
@@ -239,9 +235,9 @@ class Store:
     ) -> dict[str, int]:
         """Delete those of the `unreferenced` that are so old; return the others, by size.
 
-        What is `spared` stays however old it is, a checkpoint excepted; that is asked for when
-        something is old, and raises `StorageError`. The index then has one row for each job and
-        artifact that is there, the newest; and for what is `unfiled`, to come here yet.
+        `spared` ones stay whatever their age, except checkpoints; it is called when something is
+        old, and may raise `StorageError`. Then compact the index: to the newest row for each job
+        and artifact that is here, or is `unfiled` and will be.
         """
         disk, kept = self._disk, {}
         keep: Container[str] | None = None

@@ -94,8 +94,17 @@ class Coordinator:
                 self.handle(*events)
 
     def passes(self, seconds: float) -> None:
-        """Time passes, and a timer comes due."""
+        """Time passes without a turn, as in a suspension; then there is one."""
         self.mono_s += seconds
+        self.handle()
+
+    def waits(self, seconds: float) -> None:
+        """Time passes; every turn that is wanted is given at its time."""
+        end_s = self.mono_s + seconds
+        while (due_s := self.shell.next_deadline()) is not None and due_s < end_s:
+            self.mono_s = max(self.mono_s, due_s)
+            self.handle()
+        self.mono_s = end_s
         self.handle()
 
     def takes_in(self) -> None:

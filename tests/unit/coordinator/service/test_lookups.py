@@ -111,6 +111,7 @@ def test_what_a_requeue_sets_aside_is_told_and_fetched(scene: Scene) -> None:
 def test_a_result_is_kept_from_the_requeue_on_and_not_longer(scene: Scene) -> None:
     """However old it was by then. Who asks later is told when it was deleted, and what is there."""
     scene.brings(FIRST)
+    scene.coordinator.host().joins().status("offline", "goodbye")
     scene.passes(40)
     scene.requeues()
     scene.passes(29)
@@ -194,7 +195,7 @@ def test_a_result_that_came_too_late_is_one_of_its_attempt(scene: Scene) -> None
     scene.coordinator = Coordinator(scene.folder)
     host = scene.coordinator.host().joins()
     job = host.runs()
-    scene.coordinator.passes(7200)
+    scene.coordinator.waits(7200)
     assert scene.coordinator.job().state == "failed"
     reports(host, job, FIRST, metrics={"auroc": 0.7})
     scene.coordinator.files()

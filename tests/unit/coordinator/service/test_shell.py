@@ -147,7 +147,7 @@ def test_a_host_that_went_meanwhile_is_offline_in_the_end(coordinator: Coordinat
         assert coordinator.asks(m.AskCancel(id="c", job="job")) is None
     coordinator.passes(60)
     assert statuses(coordinator) == ["online"]
-    coordinator.passes(101)
+    coordinator.waits(101)
     assert statuses(coordinator) == ["offline"]
 
 
