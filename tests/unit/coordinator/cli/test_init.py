@@ -20,7 +20,7 @@ import pytest
 from broker.system.settings import config_home
 from coordinator.cli import _OTHER_WORDS, VERBS, main
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 Say = Callable[..., str]
 
 
