@@ -409,17 +409,6 @@ def test_events_that_are_none_are_told_with_what_was_looked_for(
     assert cli("events").stderr == ""
 
 
-@pytest.mark.parametrize("program", ["coordinator", "agent"])
-def test_a_state_folder_that_cannot_be_is_told_in_one_line(program: str, tmp_path: Path) -> None:
-    """A file stands where the folder should be."""
-    (tmp_path / "file").write_text("")
-    done = _run(program, "--state", str(tmp_path / "file" / "state"))
-    assert done.returncode in {1, 2}
-    assert done.stderr.startswith("error: ")
-    assert str(tmp_path) in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize("end", ["", "deeper"])
 def test_a_place_that_cannot_be_written_to_is_told_in_one_line(
     fleet: Any, cli: Any, short: str, tmp_path: Path, end: str

@@ -18,6 +18,7 @@ import pytest
 
 from tests.harness.brokers import BrokerProcess, mosquitto
 from tests.harness.fleet import ROOT, Program
+from tests.harness.verbs import verb
 
 NOWHERE = "mqtt://127.0.0.1:1"
 
@@ -28,13 +29,6 @@ def _doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         [sys.executable, "-m", "coordinator.cli", "doctor", *arguments],
         capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
         env={**environment, **variables},
-    )  # fmt: skip
-
-
-def _fleet(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "coordinator.cli", *arguments],
-        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
     )  # fmt: skip
 
 
@@ -337,7 +331,7 @@ def test_a_host_that_the_plan_names_and_nobody_knows_is_warned_of(
         assert (level, doubt in text) == ("warn", True)
         by_its_word = _checks(_doctor(*(one for one in here if "manifest" not in one)))
         assert by_its_word["manifest"] == (level, text), "the plan of the one that runs"
-        done = _fleet("drain", "attic", *where[:2])  # of which the ledger keeps a record
+        done = verb("drain", "attic", *where[:2])  # of which the ledger keeps a record
         assert done.returncode == 0, done.stderr
     finally:
         agent.kill()
@@ -428,11 +422,8 @@ def test_the_data_of_the_agent_that_runs_here_is_what_counts(
 def persons_home(tmp_path: Path) -> dict[str, str]:
     """The environment of a machine where `fleet init` was run: a person's identity, no host's."""
     home = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_STATE_HOME": str(tmp_path / "s")}
-    init = ["init", "--broker", "127.0.0.1", "--operator", "alice"]
-    subprocess.run(
-        [sys.executable, "-m", "coordinator.cli", *init],
-        check=True, capture_output=True, timeout=60, cwd=ROOT, env={**os.environ, **home},
-    )  # fmt: skip
+    done = verb("init", "--broker", "127.0.0.1", "--operator", "alice", environment=home)
+    assert done.returncode == 0, done.stderr
     return home
 
 
