@@ -14,10 +14,7 @@ _NEW_OBJECTS: Final = 50_000  # between two collections: loading modules makes n
 
 
 def _open_what_is_closed() -> None:
-    """Have standard streams that lead nowhere where there are none, as after `2>&-`.
-
-    The next file or connection that is opened would be one of them, here and in what this becomes.
-    """
+    """Open the standard streams that are closed: the next file would get their number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: its own
@@ -26,11 +23,7 @@ def _open_what_is_closed() -> None:
 
 
 def run() -> NoReturn:
-    """Run the command line and end the process with its exit code.
-
-    It ends at once: to take apart what a command has loaded takes the interpreter longer than some
-    commands take, and the system frees it all the same.
-    """
+    """Run the command line and exit at once: the interpreter's own clean-up is slow."""
     gc.set_threshold(_NEW_OBJECTS)
     _open_what_is_closed()
     code = main()

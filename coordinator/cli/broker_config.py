@@ -209,10 +209,7 @@ def _tell_ports(kind: str, ports: Ports, home: Path | None, settings: BrokerSett
 
 
 def _has_list(folder: Path, home: Path | None) -> bool:
-    """Whether the broker will find a list of revoked certificates.
-
-    It does where that is in its folder, and where the whole folder has yet to be copied there.
-    """
+    """Whether the broker will find a CRL in its folder, now or once that was copied there."""
     from coordinator.ui.ca import home_of
 
     if (folder / CRL).is_file() or any((folder / name).exists() for name in _CERTIFICATES):

@@ -86,20 +86,16 @@ def _judge(manifest: Path, config: Path | None, known: _Known) -> dict[str, Any]
         plan = error.readable
         problems += error.problems
     warnings = None if plan is None else doubts(plan, hosts)
-    found = {
+    found: dict[str, Any] = {
         "ok": not problems,
         "name": plan.name if plan and not problems else "",
         "jobs": len(plan.jobs) if plan and not problems else 0,
         "errors": problems_to_list(problems),
         "warnings": warnings,
-        **_unchecked(warnings, hosts),
     }
+    if warnings is None and hosts is not None:
+        found["unchecked"] = "no host is known"
     return found | ({"message": "\n".join(map(str, problems))} if problems else {})
-
-
-def _unchecked(warnings: list[str] | None, hosts: set[str] | None) -> dict[str, str]:
-    """Say that a coordinator answered, and names of hosts were not checked all the same."""
-    return {} if warnings is not None or hosts is None else {"unchecked": "no host is known"}
 
 
 def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[str]:

@@ -99,11 +99,7 @@ def events_command(
 def _patiently(
     client: OperatorClient, wanted: AskEvents, tell: Callable[[list[dict[str, Any]]], object]
 ) -> AskEvents:
-    """Tell what has come since; return how to ask for what comes next.
-
-    A broker or a coordinator that is away is waited for: that is said once, and once that it is
-    back. Nothing is told twice.
-    """
+    """Tell what has come since, waiting while nobody answers; return how to ask for more."""
     away = False
     while True:
         try:

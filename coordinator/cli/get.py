@@ -151,10 +151,7 @@ def fetch(
     client: OperatorClient, job: str, output: Path, *, attempt: int | None = None,
     raw: bool = False, stall_s: float = STALL_S,
 ) -> Got:  # fmt: skip
-    """Put a job's artifact into the folder `output`, checked, and unpacked unless it stays `raw`.
-
-    Raises what `ask` and `receive` do, and `LocalError` where something is in its place.
-    """
+    """Put a job's artifact into the folder `output`, checked, and unpacked unless `raw`."""
     offer = ask(client, job, attempt)
     make_wanted(output)
     name = offer.name if attempt is None else f"{offer.name}-attempt-{attempt}"
@@ -184,10 +181,7 @@ def fetch(
 
 @contextlib.contextmanager
 def _workplace(output: Path) -> Iterator[Path]:
-    """Give a hidden folder of its own for what is in the making; it goes at the end.
-
-    It is locked meanwhile. One that nobody has locked was left by somebody who was killed.
-    """
+    """Yield a hidden, locked folder, removed at the end; remove those of processes that died."""
     for left in output.glob(f"{_WORKPLACE}*"):
         with contextlib.suppress(OSError):
             if (left / "lock").exists() and holder(left) is None:
@@ -201,11 +195,7 @@ def _workplace(output: Path) -> Iterator[Path]:
 
 
 def ask(client: OperatorClient, job: str, attempt: int | None = None) -> Offer:
-    """Return what the coordinator will send of a job: what it has, or what an attempt brought.
-
-    Raises `NotDone` when it has nothing, `Unreachable` when it does not answer, `BadMessage` when
-    the answer makes no sense.
-    """
+    """Return what the coordinator will send: a job's artifact, or that of an attempt."""
     data = client.ask(AskFetch(id=new_id(), job=job, attempt=attempt))
     try:
         offer = Offer.model_validate(data)

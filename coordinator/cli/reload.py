@@ -45,10 +45,7 @@ def announced(found: Difference) -> dict[str, Any]:
 
 
 def tell(out: Any, data: Mapping[str, Any], rows: int) -> bool:
-    """Print a line for each job, setting and host that is changed; return whether some were cut.
-
-    No more than `rows` of jobs and of hosts; `data` may name fewer than it counts.
-    """
+    """Print a line for each change, at most `rows` of jobs and of hosts; tell if some were cut."""
     counts, steps = data["changes"], data["steps"]
     for step in steps[:rows]:
         _say(out, _SIGNS[step["action"]], step["name"], _what(step))

@@ -42,10 +42,7 @@ def change(
     client: OperatorClient, action: Literal["cancel", "requeue"], choice: Choice, *, yes: bool,
     as_json: bool,
 ) -> int:  # fmt: skip
-    """Cancel or requeue several jobs, after one question, and return the exit code.
-
-    Who has named jobs in a script has said which: only what was chosen needs `--yes` there.
-    """
+    """Cancel or requeue several jobs after one question (in a script: only if chosen by state)."""
     asks = sys.stdin.isatty() and not yes
     rows, failed = _looked_up(client, choice, action) if asks or not choice.names else ([], [])
     asked = [row["job_id"] for row in rows] or ([] if asks else [*choice.names])

@@ -152,10 +152,7 @@ def _expel(
 
 
 def _addresses(home: Path, settings: BrokerSettings, name: str) -> tuple[Address, ...] | None:
-    """Return where `name` connects: as it is set, else by the broker's certificate; or none.
-
-    The broker may be on this machine in plain text, and still serve hosts over TLS.
-    """
+    """Return where `name` connects over TLS: by the settings, else the broker's certificate."""
     addresses = parse_addresses(settings.url)
     if addresses[0].tls:
         return addresses_of(home, addresses, name)

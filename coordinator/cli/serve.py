@@ -95,10 +95,7 @@ def agent_command(**options: Any) -> int:
 
 
 def become_module(module: str, options: dict[str, Any], flags: Sequence[str] = ()) -> int:
-    """Turn into a program of the package, given those options that were said, and `flags`.
-
-    Raises `LocalError` when the program is not installed.
-    """
+    """Turn into a program of the package. Raises `LocalError` when it is not installed."""
     from coordinator.ui.processes import become
 
     check_installed(module)

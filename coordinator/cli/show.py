@@ -150,10 +150,7 @@ def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _counted(data: dict[str, Any]) -> str:
-    """Return what has been counted against the job so far, beside its limits; empty if nothing.
-
-    Most attempts count for nothing: drained, snoozed or stopped hosts cost a job none.
-    """
+    """Return the losses and retries so far, with their limits; empty if there are none."""
     said = []
     for name, words in (("losses", "lost {} of {} times"), ("retries", "{} of {} retries used")):
         count, most = data.get(name) or (0, 0)
@@ -190,10 +187,7 @@ def _took(data: dict[str, Any]) -> str:
 
 
 def _ran_s(events: list[dict[str, Any]]) -> dict[int, float]:
-    """Return for how many seconds each attempt ran; one that goes on does so until now.
-
-    What its agent has measured is all of an attempt; else it is told by when it began and ended.
-    """
+    """Return how long each attempt ran: as its agent measured it, else from start to end."""
     ran: dict[int, float] = {}
     began = None
     for event in events:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from broker.clock import rfc3339
 from broker.protocol.messages import AskAttempts
 from broker.system.machine import new_id
 from coordinator.cli.events import moment
@@ -95,13 +96,14 @@ def _read(client: OperatorClient, keys: Sequence[str], since_s: float) -> dict[s
     groups = {
         key: [{key: name, **one.to_dict()} for name, one in found] for key, found in by.items()
     }
-    return {"since": _utc(since_s), "total": total.to_dict(), "by": groups}
+    return {"since": rfc3339(since_s), "total": total.to_dict(), "by": groups}
 
 
 def _draw(since_s: float, data: dict[str, Any]) -> Iterator[Any]:
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(since_s))
     total = data["total"]
     if not any([*total["attempts"].values(), *total["jobs"].values()]):
-        yield f"nothing has ended since {_local(since_s)}; --since looks further back"
+        yield f"nothing has ended since {since}; --since looks further back"
         return
     digits = 3 if total["hours"] < 10 else 2
     for key, rows in data["by"].items():
@@ -113,16 +115,13 @@ def _draw(since_s: float, data: dict[str, Any]) -> Iterator[Any]:
     over = [f"{count} {state}" for state, count in total["jobs"].items() if count]
     jobs = ", ".join(over) or "none"
     hours_in_all = f"{total['hours']:.{digits}f} h of training"
-    yield f"Since {_local(since_s)}: {hours_in_all}; endings of jobs: {jobs}"
+    yield f"Since {since}: {hours_in_all}; endings of jobs: {jobs}"
 
 
 def account(
     rows: Iterable[Mapping[str, Any]], keys: Iterable[str]
 ) -> tuple[Account, dict[str, list[tuple[str, Account]]]]:
-    """Add attempts up: in all, and by each key, most hours first (days in their order).
-
-    A job that was cancelled before a host had it counts in the total alone.
-    """
+    """Add attempts up: in all, and by each key, most hours first (days in their order)."""
     total = Account()
     by: dict[str, dict[str, Account]] = {key: {} for key in keys}
     for one in rows:
@@ -132,17 +131,9 @@ def account(
             if one["host"] is not None and name is not None:
                 found.setdefault(name, Account()).add(one)
     return total, {
-        key: sorted(found.items(), key=_by_day if key == "day" else _by_hours)
+        key: sorted(found.items(), key=lambda one: (0.0 if key == "day" else -one[1].ran_s, one[0]))
         for key, found in by.items()
     }
-
-
-def _by_hours(one: tuple[str, Account]) -> tuple[float, str]:
-    return (-one[1].ran_s, one[0])
-
-
-def _by_day(one: tuple[str, Account]) -> tuple[float, str]:
-    return (0.0, one[0])
 
 
 def _cells(name: str, one: Mapping[str, Any], hours: str) -> tuple[Any, ...]:
@@ -161,13 +152,3 @@ def _cells(name: str, one: Mapping[str, Any], hours: str) -> tuple[Any, ...]:
 
 def _day(at: str) -> str:
     return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d}"
-
-
-def _local(since_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(since_s))
-
-
-def _utc(since_s: float) -> str:
-    from broker.clock import rfc3339
-
-    return rfc3339(since_s)

@@ -155,14 +155,11 @@ def _refused(counts: dict[str, int]) -> Iterator[Any]:
 
 
 def _counted(counts: dict[str, int], words: dict[str, _Words]) -> str:
-    return ", ".join(
-        f"{count} {_one_or_more(words.get(kind, printable(kind)), count)}"
-        for kind, count in counts.items()
-    )
-
-
-def _one_or_more(words: _Words, count: int) -> str:
-    return words if isinstance(words, str) else words[count != 1]
+    said = []
+    for kind, count in counts.items():
+        one = words.get(kind, printable(kind))
+        said.append(f"{count} {one if isinstance(one, str) else one[count != 1]}")
+    return ", ".join(said)
 
 
 def _fact(title: str, text: str) -> Any:

@@ -111,10 +111,9 @@ class _Interrupts:
 
 
 def _broker(options: dict[str, Any]) -> tuple[BrokerSettings, str | None]:
-    """Return the broker's settings, and what names it: none where `up` starts one of its own.
+    """Return the broker's settings and what names it; none where `up` starts its own.
 
-    The broker of the configuration file is that of the fleet proper: a second coordinator there,
-    or an agent of a host's name, would throw it into disorder.
+    The broker of the configuration file is never used: a real fleet may run there.
     """
     given = options["broker"] or os.environ.get("FLEET_BROKER") or None
     at = {name: options[name] for name in ("root", "identity", "plain", "config")}
@@ -137,11 +136,7 @@ def _instead(source: str) -> str:
 
 
 def _use(settings: BrokerSettings, source: str, config: Path | None, *, aside: bool) -> None:
-    """Say whose broker is used, and try it.
-
-    Raises `LocalError` where nobody listens there, or the coordinator could not do its work;
-    `ConfigError` where its way there is not safe, or its identity is not here.
-    """
+    """Say whose broker is used, and try it. Raises `LocalError` or `ConfigError`."""
     from broker.doctor.reach import check_address
 
     addresses = parse_addresses(settings.url)

@@ -195,10 +195,7 @@ def _some(names: list[str]) -> str:
 
 
 def _print_hosts(out: Any, hosts: list[dict[str, Any]], summary: str) -> None:
-    """Print the hosts, those together that have the same against them.
-
-    What is against all of them, and was said by the summary, is not said of each again.
-    """
+    """Print the hosts, grouped by reasons, without those that the summary has told already."""
     said = {
         reason
         for reason in (hosts[0]["reasons"] if len(hosts) > 1 else ())

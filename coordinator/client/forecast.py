@@ -105,10 +105,7 @@ class Picture:
 
 
 def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
-    """Ask the coordinator for the jobs in `states`, the hosts, and what is over.
-
-    Raises what `OperatorClient.ask` does, and `RemoteError` for an answer that makes no sense.
-    """
+    """Ask for the jobs in `states`, the hosts, and what is over. Raises `RemoteError`."""
     try:
         jobs, said = _plan(client, states)
         views, policies, known = _hosts(client)
@@ -124,10 +121,7 @@ def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
 
 
 def epochs_by_default(views: Iterable[HostView]) -> dict[tuple[str, str], float]:
-    """Return the epochs of a job that sets none, by model and host, as the hosts announce them.
-
-    By model and "": where the host is not known any more.
-    """
+    """Return each trainer's default epochs by model and host ("": of any host)."""
     from coordinator.manifest.builtin import builtin_trainers
 
     found: dict[tuple[str, str], float] = {}
@@ -172,10 +166,7 @@ def _plan(client: OperatorClient, states: Sequence[Any]) -> tuple[list[Planned],
 def _hosts(
     client: OperatorClient,
 ) -> tuple[list[HostView], dict[str, HostPolicy], frozenset[str]]:
-    """Return the hosts that have said what they are, the policies of all, and who is known.
-
-    There are some that have yet to say it, and some that only the ledger or the plan names.
-    """
+    """Return the hosts with a capability, the policies of all hosts, and the known names."""
     views: list[HostView] = []
     policies: dict[str, HostPolicy] = {}
     known: set[str] = set()

@@ -115,10 +115,7 @@ class Mirror:
         self.version += 1
 
     def load_hosts(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the coordinator's list of all hosts; what is not in it is gone.
-
-        A brief row, without capability and heartbeat, leaves those that are known.
-        """
+        """Replace the hosts by the coordinator's list; brief rows keep the known capability."""
         before, self.hosts = self.hosts, {}
         for row in rows:
             name = str(row["host"])

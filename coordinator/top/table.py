@@ -79,6 +79,7 @@ class FleetTable(DataTable[Any], Generic[L]):
         self._all: Sequence[L] = ()
         self._key = ""  # of the row that was chosen; none: the first one is as good as any
         self._fitted: list[tuple[Column[L], int]] = []
+        self._width = 0
         self.shown: Sequence[L] = ()
         self.order = next(iter(kind.orders))
         self.kind = kind.kinds[0]
@@ -122,7 +123,6 @@ class FleetTable(DataTable[Any], Generic[L]):
 
     def on_resize(self, _event: events.Resize) -> None:
         """Give the columns the room that there is."""
-        self.clear(columns=True)
         self._fill()
 
     def row_text(self, index: int) -> Text:
@@ -159,7 +159,9 @@ class FleetTable(DataTable[Any], Generic[L]):
         cursor, count = self.cursor_row, len(self.shown)
         places = (index for index, row in enumerate(self.shown) if row.key == self._key)
         cursor = next(places, max(0, min(cursor, count - 1)))
-        if not self.columns:
+        if window != self._width:
+            self._width = window
+            self.clear(columns=True)
             self.add_column("", width=window, key=_COLUMN)
         if self.row_count > count + FEW:
             self.clear()

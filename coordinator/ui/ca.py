@@ -73,10 +73,7 @@ def publish(authority: Authority, home: Path) -> None:
 
 
 def write_ports(home: Path, hosts: int, people: int) -> None:
-    """Keep at which ports the broker serves hosts and people, for the addresses that are made here.
-
-    Those beside the identities in `home` are written anew with them. Raises OSError.
-    """
+    """Save the broker's ports of hosts and people, and update the identities in `home`."""
     text = json.dumps({"hosts": hosts, "people": people})
     keyfiles.write(home / "ca" / PORTS_FILE, f"{text}\n".encode(), keyfiles.PUBLIC)
     for path in sorted((home / "identities").glob(f"*/{ids.BROKER_FILE}")):
@@ -88,10 +85,7 @@ def write_ports(home: Path, hosts: int, people: int) -> None:
 
 
 def ports(home: Path) -> tuple[int, int] | None:
-    """Return the ports of hosts and people; none where `fleet broker config` has not kept them.
-
-    Raises `ConfigError` for a file that is damaged.
-    """
+    """Return the saved ports of hosts and people, if any. Raises `ConfigError`."""
     path = home / "ca" / PORTS_FILE
     if not path.exists():
         return None
@@ -103,11 +97,7 @@ def ports(home: Path) -> tuple[int, int] | None:
 
 
 def addresses_of(home: Path, addresses: Sequence[Address], name: str) -> tuple[Address, ...]:
-    """Return a broker's addresses as the programs of `name` use them.
-
-    A broker may serve people at another port than hosts: whichever of the two is written, theirs is
-    meant.
-    """
+    """Return a broker's addresses with the port that is meant for `name`, host or person."""
     both = ports(home)
     if both is None:
         return tuple(addresses)
@@ -177,10 +167,7 @@ def note(authority: Authority, home: Path, action: str, name: str, what: str = "
 def tell(
     authority: Authority, home: Path, broker: str | None, config: Path | None
 ) -> dict[str, Any]:  # fmt: skip
-    """Tell the coordinator what it was not told yet; return its answers by the entries' ids.
-
-    Where that is not possible, it is said on standard error: what was done is done all the same.
-    """
+    """Tell the coordinator what it does not know yet, if it answers; return answers by entry."""
     untold = [one for one in ca_journal.read(authority.folder) if not one.told]
     answers: dict[str, Any] = {}
     if not untold:
@@ -217,10 +204,7 @@ def _where(
 
 
 def _identity(authority: Authority, home: Path) -> Path | None:
-    """Return the folder of an operator's identity that holds: of several, that of who is logged in.
-
-    Else the first: whoever has the CA may be each of them. None where there is none.
-    """
+    """Return the folder of an operator's identity that holds: whose login this is, else any."""
     folder, now_s = home / "identities", system_clock().wall_s
     found = sorted(folder.glob("operator@*")) if folder.is_dir() else []
     holding = {

@@ -133,10 +133,7 @@ def complete_first_host(
 
 
 def _of_job(row: dict[str, Any], incomplete: str, *, by_id: bool = False) -> tuple[str, str]:
-    """Return what to type for a job, its name if that begins so, and what to say of it.
-
-    `by_id`: its name means another job.
-    """
+    """Return a job's name, or its id where the name does not fit, and its state."""
     where = f"{row['state']} on {row['host']}" if row["host"] else row["state"]
     if not by_id and _SAFE.fullmatch(row["name"]) and row["name"].startswith(incomplete):
         return row["name"], where

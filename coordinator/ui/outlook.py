@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,10 +81,7 @@ def starting(count: int) -> str:
 
 
 def end_of_plan(found: Forecast, hosts_starting: int = 0) -> str:
-    """Return when the plan will be done, and what will be left, in one line.
-
-    What nobody can run, one of the hosts that are `hosts_starting` may be able to.
-    """
+    """Return when the plan will be done, and what will be left, in one line."""
     words = []
     is_near = found.end is not None and found.end.median_s < SOON_S
     if found.unknown:
@@ -118,28 +115,24 @@ def _on_hosts(ones: Sequence[Outlook]) -> str:
     return ", ".join(*hosts) if len(hosts) == 1 and len(*hosts) <= MOST_HOSTS else ""
 
 
-def _for_data(ones: Sequence[Outlook]) -> str:
-    return f"for data on {_on_hosts(ones) or 'their hosts'}"
-
-
-def _for_resume(ones: Sequence[Outlook]) -> str:
-    hosts = _on_hosts(ones)
-    return f"for hosts that are drained or in quarantine{f' ({hosts})' if hosts else ''}"
-
-
-_FOR_WHAT: Final[Mapping[What, Callable[[Sequence[Outlook]], str]]] = {
-    "quiet": lambda _: "for a host that takes none now",
-    "return": lambda _: "for a host to come back",
-    "data": _for_data,
-    "resume": _for_resume,
-}
+def _for_what(awaits: What, hosts: str) -> str:
+    match awaits:
+        case "quiet":
+            return "for a host that takes none now"
+        case "return":
+            return "for a host to come back"
+        case "data":
+            return f"for data on {hosts or 'their hosts'}"
+        case _:
+            of = f" ({hosts})" if hosts else ""
+            return f"for hosts that are drained or in quarantine{of}"
 
 
 def _left_over(found: Forecast, hosts_starting: int) -> Iterator[str]:
     """Yield how many jobs are not given to anybody as things are."""
     for awaits, ones in awaited(found):
         waits = "waits" if len(ones) == 1 else "wait"
-        yield f"{counted(len(ones), 'job')} {waits} {_FOR_WHAT[awaits](ones)}"
+        yield f"{counted(len(ones), 'job')} {waits} {_for_what(awaits, _on_hosts(ones))}"
     if stuck := len(found.of("stuck")):
         yet = f" yet ({starting(hosts_starting)})" if hosts_starting else ""
         yield f"{counted(stuck, 'job')} no known host can run{yet}"

@@ -39,10 +39,7 @@ def carry_out(module: str, arguments: Sequence[str]) -> int:
 
 
 def answer_of(module: str, arguments: Sequence[str]) -> Any:
-    """Return the JSON that `python -m module` prints.
-
-    Raises `LocalError` with the last line of its complaints when it prints none.
-    """
+    """Return the JSON that `python -m module` prints. Raises `LocalError` when it prints none."""
     done = children.answer_of([*_python(), "-m", module, *arguments])
     try:
         return json.loads(done.output)

@@ -65,10 +65,7 @@ def ago(at: str | None, now: datetime | None = None) -> str:
 
 
 def moment(at: str | datetime) -> str:
-    """Return a time by this machine's clock, with its zone: `2026-05-28 20:30 CEST`.
-
-    `at` is RFC 3339, or knows its zone.
-    """
+    """Return a time by this machine's clock, with its zone: `2026-05-28 20:30 CEST`."""
     then = (datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone()
     zone = then.tzname() or ""
     if not (zone.isalpha() and zone.isascii() and len(zone) <= 5):  # as on Windows
@@ -104,10 +101,7 @@ def by(event: Mapping[str, Any]) -> str:
 
 
 def took(row: dict[str, Any]) -> str:
-    """Return how long a job ran (its trainer, where that was measured), or has been running.
-
-    Nothing before it has started.
-    """
+    """Return how long a job ran or has been running; nothing before it has started."""
     if row.get("ran_s") is not None:
         return span(row["ran_s"])
     if not row.get("started_at"):
@@ -152,10 +146,7 @@ def score(metrics: dict[str, Any] | None) -> str:
 
 
 def host(row: dict[str, Any]) -> str:
-    """Return which host has a job; of one that waits, whether any known host could run it.
-
-    And whether it is kept for a host with CUDA yet, or waits for data, or for a drained host.
-    """
+    """Return which host has a job, or what a pending one waits for."""
     if row.get("unplaceable"):
         return NO_HOST
     if waits_for := row.get("waits_for"):
@@ -257,10 +248,7 @@ def by_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def by_activity(
     state: str, finished_at: str | None, priority: int, created_at: str, name: str
 ) -> tuple[Any, ...]:
-    """Return what jobs are sorted by: running, claimed, pending, then what is over, newest first.
-
-    Of those that are not over, and of those that ended at once, the next to be claimed is first.
-    """
+    """Return the sort key: running, claimed, pending in claim order, then the newest end first."""
     turn = (-priority, created_at, name)
     if state in _FIRST:
         return _FIRST.index(state), 0.0, *turn

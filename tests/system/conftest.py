@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.harness.browser import Browser
-from tests.harness.fleet import LONG, ROOT, SHORT, Fleet, Program, wait_until
+from tests.harness.fleet import LONG, ROOT, SHORT, Fleet, Program, patient, wait_until
+from tests.harness.verbs import Done, verb
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +48,13 @@ def fleet(tmp_path: Path, system_broker: str, data: Path) -> Iterator[Fleet]:
     made = Fleet(tmp_path, system_broker, data)
     yield made
     made.close()
+
+
+@pytest.fixture
+def cli(fleet: Fleet) -> Callable[..., Done]:
+    """The command line, aimed at the test's fleet, in this process."""
+    environment = {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root}
+    return lambda *arguments: verb(*patient(*arguments), environment=environment)
 
 
 @pytest.fixture

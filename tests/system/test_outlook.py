@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 
-from tests.harness.fleet import ROOT, patient
+from tests.harness.fleet import ROOT
 from tests.harness.swarm import Swarm
 
 QUICK, SLOW = 400.0, 0.5
@@ -36,28 +36,9 @@ def swarm(fleet: Any) -> Iterator[Swarm]:
     thread.join(20.0)
 
 
-@pytest.fixture
-def cli(fleet: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The command line, aimed at the test's fleet."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "coordinator.cli", *patient(*arguments)],
-            capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
-            env=fleet.environment | {"COLUMNS": "80", "LINES": "40"},
-        )  # fmt: skip
-
-    return run
-
-
 def job(name: str, model: str, seed: int, more: str = "") -> str:
     """The body of a job of that name."""
     return f'name = "{name}"\nmodel = "{model}"\nmode = "oracle"\nseed = {seed}\n{more}'
-
-
-def _json(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout)
 
 
 FIRST = [job(f"mlp-{n}", "mlp", n) for n in range(5)]
@@ -86,14 +67,14 @@ def change(fleet: Any) -> str:
 
 def test_what_is_over_is_accounted_for_and_what_waits_explained(past: Any, cli: Any) -> None:
     """By model and day; clause by clause, with what would help."""
-    stats = _json(cli("stats", "--by", "model", "--by", "day", "--json"))
+    stats = cli("stats", "--by", "model", "--by", "day", "--json").json()
     assert stats["total"]["jobs"]["completed"] == 5
     (model,) = stats["by"]["model"]
     assert (model["model"], model["attempts"]["completed"], model["success"]) == ("mlp", 5, 1.0)
     assert model["median_s"] > 0
     assert sum(day["attempts"]["completed"] for day in stats["by"]["day"]) == 5
 
-    why = _json(cli("why", "huge", "--json"))
+    why = cli("why", "huge", "--json").json()
     clauses = {one["clause"]: (one["against"], one["left"]) for one in why["clauses"]}
     assert clauses["require_cuda"] == (3, 2)
     assert clauses["min_vram_gib = 48"] == (2, 0)
@@ -106,7 +87,7 @@ def test_what_is_over_is_accounted_for_and_what_waits_explained(past: Any, cli: 
 def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     """What it adds, changes and leaves orphaned, and where the jobs would go; it does nothing."""
     wanted = change(past)
-    plan = _json(cli("plan", wanted, "--json", "--detailed-exitcode"), 4)
+    plan = cli("plan", wanted, "--json", "--detailed-exitcode").json(4)
     assert {what: count for what, count in plan["changes"].items() if count} == {
         "added": 9, "changed": 2, "orphaned": 1, "unchanged": 3
     }  # fmt: skip
@@ -127,7 +108,7 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     said = cli("plan", wanted).stdout
     words = "9 added, 2 changed, 1 orphaned, 3 unchanged"
     assert f"A reload: {words}\n" in said
-    assert {row["name"] for row in _json(cli("list", "--json"))} == {
+    assert {row["name"] for row in cli("list", "--json").json()} == {
         *(f"mlp-{n}" for n in range(5)), "huge"
     }, "it has changed nothing"  # fmt: skip
 
@@ -149,7 +130,7 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     assert warning in cli("plan", wanted).stderr
     checked = cli("check", wanted)
     assert (checked.returncode, warning in checked.stderr) == (0, True)
-    (told,) = _json(cli("check", wanted, "--json"))["warnings"]
+    (told,) = cli("check", wanted, "--json").json()["warnings"]
     assert f"warning: {told}".startswith(warning)
     past.plan(HUGE + "\nretries = -1\n", top="[hosts.lab-ws-11]\nslots = 1")
     checked = cli("check", wanted)
@@ -157,7 +138,7 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     refused = cli("plan", wanted)
     assert (refused.returncode, warning in refused.stderr) == (1, True), "as of `fleet check`"
     assert refused.stderr.endswith("the manifest has errors; the running plan is unchanged\n")
-    assert _json(cli("plan", wanted, "--json"), 1)["warnings"] == [told]
+    assert cli("plan", wanted, "--json").json(1)["warnings"] == [told]
     past.plan(HUGE, top="[hosts.lab-ws-11]\nslots = 1")
     done = cli("reload")
     assert (done.returncode, warning in done.stderr) == (0, True)
@@ -175,10 +156,10 @@ def test_when_the_rest_will_be_done_is_predicted(
     past.reload()
     for name in ("new-0", "huge"):
         past.until(name, "running")
-    rows = {row["name"]: row for row in _json(cli("list", "--json"))}
+    rows = {row["name"]: row for row in cli("list", "--json").json()}
     waits = next(name for name, row in rows.items() if row["state"] == "pending" and name != "odd")
     wait_for(lambda: _soon(cli, waits), "the trainers' own ETAs")
-    why = _json(cli("why", waits, "--json"))
+    why = cli("why", waits, "--json").json()
     assert why["forecast"]["verdict"] == "starts"
     assert why["forecast"]["after"] in {row["job_id"] for row in rows.values()}
     said = cli("why", waits).stdout
@@ -187,14 +168,14 @@ def test_when_the_rest_will_be_done_is_predicted(
     assert "It will likely end about" in cli("why", "huge").stdout
     said = " ".join(cli("status").stdout.split())
     assert "will take is unknown; the part that can be predicted ends about" in said
-    status = _json(cli("status", "--json"))
+    status = cli("status", "--json").json()
     ends_at = datetime.fromisoformat(status["forecast"]["ends_at"])
     assert ends_at > datetime.now(ends_at.tzinfo)
 
 
 def _soon(cli: Any, name: str) -> bool:
     """Whether a start is predicted that rests on the ETAs of what runs: minutes ahead."""
-    forecast = _json(cli("why", name, "--json"))["forecast"]
+    forecast = cli("why", name, "--json").json()["forecast"]
     return bool(forecast["starts_in_s"] and forecast["starts_in_s"]["median"] > 5)
 
 

@@ -28,7 +28,7 @@ from coordinator.client.mirror import Mirror
 from coordinator.client.seen import Snapshot
 from coordinator.client.watcher import Watcher
 from coordinator.top import detail_pages, headline, host_table, job_table, layout
-from coordinator.top.dialogs import KEYS, MARK, _keys
+from coordinator.top.dialogs import MARK
 from coordinator.ui import words
 from coordinator.ui.words import by_row
 
@@ -168,24 +168,6 @@ def test_a_history_is_read_in_any_window() -> None:
         assert body[1].startswith(" " * indent)
         assert " ".join(" ".join(line[indent:] for line in body).split()) == why
         assert ("BY" in head) == (window == 90)
-
-
-@pytest.mark.parametrize("window", [51, 70])
-def test_the_help_goes_on_beside_its_keys(window: int) -> None:
-    """A deed that is too long does not begin again below the key."""
-    lines = _shown(_keys(KEYS), window).splitlines()
-    keys = [line for line in lines if not line.startswith(" ")]
-    assert [line.split("  ")[0] for line in keys] == [key.split("  ")[0] for key, _ in KEYS]
-
-
-def test_a_jobs_history_names_the_operator() -> None:
-    """As `fleet events` does; of a host it is enough that it was one."""
-    event = {"at": "2026-01-02T12:00:00Z", "event": "cancelled", "host": "pi", "why": ""}
-    rows = [event | {"who": who} for who in ("operator:root", "host:pi", "host:elsewhere")]
-    text = _shown(detail_pages.history({"events": rows}), 80)
-    assert "operator:root" in text
-    assert "host:elsewhere" in text
-    assert "host:pi" not in text
 
 
 def test_a_cell_has_its_width_in_any_script() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.cli import VERBS, fleet, main
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:

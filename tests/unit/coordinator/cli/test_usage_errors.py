@@ -1,0 +1,185 @@
+"""What is said of a command line that was typed wrongly."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coordinator.cli import _OTHER_WORDS, VERBS, main
+from tests.unit.coordinator.cli.conftest import Say
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+class Window(io.StringIO):
+    """A terminal, of as many columns as COLUMNS says."""
+
+    def isatty(self) -> bool:
+        """Whether somebody sees it."""
+        return True
+
+
+def _said(*typed: str) -> str:
+    with contextlib.redirect_stderr(Window()) as window:
+        assert main([*typed]) == 2
+    return window.getvalue()
+
+
+@pytest.mark.parametrize("typed", [("snooze", "pi", "3 x"), ("snooze", "pi", "3h", "--off")])
+def test_a_complaint_is_broken_between_words(
+    typed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As every sentence is, after where the help is."""
+    monkeypatch.setenv("COLUMNS", "50")
+    help_, _, complaint = _said(*typed).partition("\n\n")
+    assert help_.splitlines()[-1] == "Try 'fleet snooze --help' for help."
+    lines = complaint.splitlines()
+    assert len(lines) > 1
+    assert all(len(line) <= 50 for line in lines)
+    assert lines[0].startswith("error: ")
+    monkeypatch.setenv("COLUMNS", "500")
+    assert complaint.split() == _said(*typed).partition("\n\n")[2].split(), "no word was cut"
+
+
+def test_restore_is_no_verb_and_says_how_it_is_done() -> None:
+    """Not `revoke`, which is spelt much like it."""
+    said = " ".join(_said("restore").split())
+    assert "revoke" not in said
+    assert "stop the coordinator" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("jobs", "list"), ("hosts", "workers"), ("stauts", "status"), ("stat", "stats"),
+     ("wrokers", "workers"), ("lst", "list")],
+)  # fmt: skip
+def test_a_verb_of_another_name_is_found(refused: Say, typed: str, meant: str) -> None:
+    """By what it is called elsewhere, else by its letters."""
+    assert f"No such command '{typed}'. Did you mean '{meant}'?" in refused(typed)
+
+
+def test_every_verb_that_is_proposed_exists() -> None:
+    """And none hides behind another word."""
+    assert set(_OTHER_WORDS.values()) <= set(VERBS)
+    assert not set(_OTHER_WORDS) & set(VERBS)
+
+
+@pytest.mark.system
+def test_a_value_that_looks_like_an_option_is_one_all_the_same(home: Path) -> None:
+    """It is refused as what it was given for, not with the usage of another program."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", "agent", "--host", "-x"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert home.is_dir()
+    assert "usage:" not in ran.stderr
+    assert "-x" in ran.stderr
+    assert "host" in ran.stderr
+
+
+def test_run_without_a_model_says_which_there_are(refused: Say) -> None:
+    """Those that are built in, where nobody can be asked about the hosts; with an example."""
+    said = refused("run", "--broker", "mqtt://127.0.0.1:1")
+    assert "error: Missing option '--model': no host could be asked; built in are " in said
+    assert ", gbt, " in said
+    assert "for example: `fleet run --model " in said
+    assert "--mode oracle`" in said
+    assert "Missing option '--mode'" in refused("run", "--model", "gbt")
+
+
+def test_a_folder_without_an_identity_is_told_with_where_one_comes_from(
+    home: Path, refused: Say, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By every verb, and by the doctor, who says it once."""
+    at = ("--identity", str(tmp_path / "nope"), "--broker", "mqtts://pi.lan")
+    file = tmp_path / "nope" / "client.crt"
+    said = f"{file}: cannot be read: No such file or directory; docs/identity.md tells how to get"
+    assert home.is_dir()
+    assert said in refused("status", *at)
+    assert main(["doctor", "--role", "operator", *at]) == 1
+    line = next(one for one in capsys.readouterr().out.splitlines() if "client.crt" in one)
+    assert said in line
+    assert line.count("docs/identity.md") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("operator-key", "-o", "~nobody-of-this-name/key"),
+        ("init", "--broker", "pi.lan", "--home", "~nobody-of-this-name/fleet"),
+        ("status", "--identity", "~nobody-of-this-name/alice"),
+    ],
+)
+def test_a_home_of_nobody_is_no_fault_of_the_program(
+    arguments: tuple[str, ...], refused: Say
+) -> None:
+    """The shell leaves `~NAME` as it is where nobody is called so."""
+    said = refused(*arguments)
+    assert "~nobody-of-this-name" in said
+    assert said.startswith("error: ")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.skipif(os.name != "posix", reason="a shell closes it")
+def test_a_stream_that_is_closed_changes_no_exit_code(home: Path, stream: str) -> None:
+    """As `2>&-` does, and some that start programs."""
+    plan = home / "plan.toml"
+    plan.write_text("schema_version = 1\n")
+    closing = f'exec "$@" {1 if stream == "stdout" else 2}>&-'
+    command = [sys.executable, "-m", "coordinator.cli", "check", "--offline", "--json", str(plan)]
+    ran = subprocess.run(
+        ["/bin/sh", "-c", closing, "sh", *command],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_who_cannot_score_is_told_what_is_missing(
+    refused: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that only coordinates, before anything is fetched."""
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    said = refused("predict", "gbt-oracle", "--raw", "new.csv", "--out", "scores.csv")
+    assert said.startswith("error: numpy is not installed here: pip install 'training-fleet[tra")
+
+
+@pytest.mark.system
+def test_a_snooze_ends_by_off_where_pause_does(home: Path, refused: Say) -> None:
+    """The owner's at once, on the machine itself."""
+    assert "say which host" in refused("snooze", "--off")
+    for typed in (("--here", "3h"), ("gaming-pc", "3h"), ("gaming-pc", "--now")):
+        assert "say neither a time" in refused("snooze", *typed, "--off")
+    state = home / "agent"
+    state.mkdir()
+    (state / "snooze").touch()
+    command = [sys.executable, "-m", "coordinator.cli", "snooze", "--here", "--off", "--state"]
+    ran = subprocess.run(
+        [*command, str(state)], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
+    assert (ran.returncode, ran.stdout) == (0, f"the agent of {state} takes jobs again\n")
+    assert not (state / "snooze").exists()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("verb", [("fsck",), ("backup", "copy.db")], ids=lambda one: one[0])
+def test_what_becomes_another_program_answers_in_json_as_well(
+    home: Path, verb: tuple[str, ...]
+) -> None:
+    """That there is no ledger, here."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "coordinator.cli", *verb, "--state", str(home), "--json"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert ran.returncode == 2
+    said = json.loads(ran.stdout)
+    assert (said["ok"], said["errors"]) == (False, [])
+    assert "no ledger is here" in said["message"]
