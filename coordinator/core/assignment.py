@@ -12,10 +12,11 @@ from typing import Any, Final
 from broker.clock import Now, backoff_s, rfc3339, until
 from broker.protocol.messages import Accepted, Assign, Checkpoint, Failed, Refused, Started
 from broker.stream.stream import chunk_size
-from coordinator.core import quarantine, run_times
+from coordinator.core import earlier_attempts, host_rules
+from coordinator.core.entries import Claim, Holdback
 from coordinator.core.host_views import open_view, refusals
 from coordinator.core.receipts import is_receipt, receipt
-from coordinator.core.state import RESEND_BASE_S, RESEND_CAP_S, Claim, Holdback, World
+from coordinator.core.state import RESEND_BASE_S, RESEND_CAP_S, World
 from coordinator.core.stopping import current
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import GOES_ON
@@ -216,14 +217,14 @@ def on_failed(world: World, host: str, report: Failed, now: Now) -> None:
         return
     error = report.error.strip() or f"exit code {report.exit_code}"
     if report.transient:
-        quarantine.note_failure(world, host, job.job_id)
+        host_rules.note_failure(world, host, job.job_id)
     if report.transient and job.failures < job.spec.retries:
         _retry(world, job, host, report, error, now)
     else:
         world.move(
             job, Event.FAILED, now, f"host:{host}", error.splitlines()[0][:500],
             error=error, host=host, attempt=report.attempt,
-            ran_s=run_times.ran_s(world, report, now),
+            ran_s=earlier_attempts.ran_s(world, report, now),
         )  # fmt: skip
     world.note(host, report, "recorded")
 
@@ -236,7 +237,7 @@ def _retry(world: World, job: Job, host: str, report: Failed, error: str, now: N
     world.move(
         job, Event.RETRIED, now, f"host:{host}", why, host=None, attempt=report.attempt,
         failures=failures, not_before=rfc3339(now.wall_s + wait_s),
-        ran_s=run_times.ran_s(world, report, now),
+        ran_s=earlier_attempts.ran_s(world, report, now),
     )  # fmt: skip
     world.pending_since_s.setdefault(job.job_id, now.mono_s)
     set_retry(world, job.job_id, now.mono_s + wait_s)

@@ -18,7 +18,8 @@ from broker.stream.stream import SendChunk as Send
 from coordinator.core import authority
 from coordinator.core.authority import Data, RequestRefused, told_apart
 from coordinator.core.effects import FindResults, ResultsFound, SendChunk
-from coordinator.core.state import Download, World
+from coordinator.core.entries import Download
+from coordinator.core.state import World
 from coordinator.jobs import set_aside
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import Result, moment

@@ -1,11 +1,14 @@
-"""What is known of a job's earlier attempts: what their trainers said last, until the job is over.
+"""How long attempts ran, and what the trainers of earlier ones said last.
 
-It is remembered as long as this process lives, no longer.
+That is remembered until the job is over, or this process ends.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from broker.clock import Now
+from broker.protocol.messages import Failed, Finished, Released, Stopped
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.job_progress import LastWord
@@ -47,3 +50,26 @@ def left_s(world: World, job: Job, now: Now) -> float | None:
 def _is_kept(job: Job, word: LastWord) -> bool:
     """Whether the checkpoint that the job goes on from is of the attempt that said it."""
     return job.checkpoint is not None and job.checkpoint.attempt == word.attempt
+
+
+def ran_s(
+    world: World, report: Finished | Failed | Released | Stopped, now: Now
+) -> float | None:  # fmt: skip
+    """Return a trainer's run time by its agent's word, at most the time since its assignment."""
+    if report.ran_s is None or report.ran_s < 0:
+        return None
+    most_s = _since_given_s(world, report.job_id, report.attempt, now)
+    return None if most_s < 0 else min(report.ran_s, most_s)
+
+
+def _since_given_s(world: World, job_id: str, attempt: int, now: Now) -> float:
+    """Return how long ago an attempt was given out, or at least its job added.
+
+    By the clock that says more: the monotonic one stands still while this machine sleeps, the other
+    may be set back. An attempt that is older than this process is as old as its job at most.
+    """
+    given, at = world.given.get(job_id, (0, now))
+    if given == attempt:
+        return max(now.mono_s - at.mono_s, now.wall_s - at.wall_s)
+    job = world.book.get(job_id)
+    return now.wall_s - datetime.fromisoformat(job.created_at).timestamp() if job else 0.0

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from broker.clock import Now
-from coordinator.core import store_space
+from broker.protocol.messages import NoRoom
 from coordinator.core.effects import FileBundles, StoreBundle
 from coordinator.core.state import World
 from coordinator.jobs.jobs import Job
@@ -23,6 +23,7 @@ from coordinator.jobs.records import BundleKept, BundlesFiled
 LET_GO_S: Final = 1.0  # many together are one commit
 RETRY_S: Final = 30.0
 HANGS_S: Final = 30.0
+TELL_S: Final = 0.2
 AT_ONCE: Final = 64  # in memory, of what a restart finds
 
 
@@ -84,7 +85,7 @@ def fault(world: World, now: Now) -> dict[str, JsonValue] | None:
     since_s = next(iter(world.filing_s.values()), now.mono_s)
     if (silent_s := now.mono_s - since_s) >= HANGS_S:
         return {"code": "hangs", "silent_s": round(silent_s), "small": small}
-    if (lack := store_space.of_all(world)) is not None:
+    if (lack := all_lack(world)) is not None:
         return {"code": "low", **lack.model_dump()}
     return {"code": "refuses", "small": small} if ("unfiled",) in world.timers else None
 
@@ -97,3 +98,36 @@ def _file(world: World, count: int, now: Now) -> None:
             del world.unfiled_left[artifact_id]
             world.filing_s[artifact_id] = now.mono_s
         world.do(FileBundles(some))
+
+
+# Jobs whose results wait at their hosts for room on the disk of the store.
+
+
+def lacks_room(world: World, artifact_id: str, lack: NoRoom, now: Now) -> None:
+    """The disk has no room for an artifact; its host tries again every two minutes or sooner."""
+    expected = world.expected.get(artifact_id)
+    if expected is not None:
+        world.no_room.pop(expected.job_id, None)
+        world.no_room[expected.job_id] = lack  # the newest is the last
+        _tell(world, now)
+
+
+def has_room(world: World, artifact_id: str, now: Now) -> None:
+    """There is room for it."""
+    expected = world.expected.get(artifact_id)
+    if expected is not None and world.no_room.pop(expected.job_id, None) is not None:
+        _tell(world, now)
+
+
+def all_lack(world: World) -> NoRoom | None:
+    """Return what all of them together lack, by what the disk said last; none: nothing waits."""
+    if not world.no_room:
+        return None
+    newest = [*world.no_room.values()][-1]
+    needed_bytes = sum(lack.needed_bytes for lack in world.no_room.values())
+    return newest.model_copy(update={"jobs": len(world.no_room), "needed_bytes": needed_bytes})
+
+
+def _tell(world: World, now: Now) -> None:
+    if ("summary",) not in world.timers:
+        world.timers.set(("summary",), now.mono_s + TELL_S)

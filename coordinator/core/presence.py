@@ -18,10 +18,11 @@ from broker.protocol.messages import (
     HeldJob,
     OwedResult,
     Progress,
+    Rebirth,
     Status,
     decode,
 )
-from coordinator.core import births, host_rules, release
+from coordinator.core import host_rules, release
 from coordinator.core.assignment import catch_up, lose, put_back, resume, take_back, void_claims
 from coordinator.core.effects import KeepPoint, Warn
 from coordinator.core.state import MAX_HOSTS, World
@@ -48,7 +49,7 @@ def on_status(world: World, name: str, status: Status, now: Now, *, retained: bo
     """A host comes or goes."""
     host = host_of(world, name)
     if status.state == "online":
-        births.on_passing(world, name, now)
+        on_birth_passing(world, name, now)
     if host is None or not host.on_status(status, now, retained=retained):
         return
     world.look_at(name)
@@ -62,7 +63,7 @@ def on_status(world: World, name: str, status: Status, now: Now, *, retained: bo
         if host.early is not None and host.early.session == host.session:
             on_heartbeat(world, name, host.early, now)
         if not host.has_joined():
-            births.expect(world, host, now)
+            expect_birth(world, host, now)
     else:
         world.timers.cancel(("silence", name))
         if status.reason == "goodbye":
@@ -71,7 +72,7 @@ def on_status(world: World, name: str, status: Status, now: Now, *, retained: bo
 
 def on_capability(world: World, name: str, payload: bytes, now: Now) -> None:
     """A host says what it is, often in the same words as before. Raises `BadMessage`."""
-    births.on_passing(world, name, now)
+    on_birth_passing(world, name, now)
     capability = world.trainers.share(decode(CAPABILITY, payload))
     host = host_of(world, name)
     if host is not None and host.capability != capability:
@@ -87,7 +88,7 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
     before = host.heartbeat
     known = host.on_heartbeat(heartbeat, now)
     if not known or not host.has_joined():
-        births.expect(world, host, now)
+        expect_birth(world, host, now)
     if not known:
         return
     _listen_for(world, host, now)
@@ -247,3 +248,63 @@ def _let_go(world: World, host: Host, owes: Sequence[OwedResult], now: Now) -> N
         others = host.may_have_twin(now) and job.instance not in {None, host.instance}
         if job.job_id not in finished and not others:
             world.move(job, Event.RELEASED, now, f"host:{host.name}", "goodbye", host=None)
+
+
+# Births that have come in part: their hosts are asked to state them again.
+#
+# Any part may be lost, and a broker whose queue is full drops the rest. Nobody is asked while
+# births pass, within reason, and then some at a time: an answer has 14 KB.
+
+
+ASK_AFTER_S: Final = 5.0
+QUIET_S: Final = 2.0  # since a birth has passed: what is missing by then is hardly on its way
+CROWD_A_HOST_S: Final = 0.005  # longer at most, however many pass
+AGAIN_S: Final = 10.0  # until the same host may be asked again
+AT_ONCE: Final = 200
+EVERY_S: Final = 0.25
+_BIRTHS_DUE: Final = ("births",)
+
+
+def expect_birth(world: World, host: Host, now: Now) -> None:
+    """The rest of a host's birth is to come."""
+    if host.name not in world.births and ("reborn", host.name) not in world.timers:
+        world.births[host.name] = now.mono_s
+        if _BIRTHS_DUE not in world.timers:
+            world.timers.set(_BIRTHS_DUE, now.mono_s + ASK_AFTER_S)
+
+
+def on_birth_passing(world: World, name: str, now: Now) -> None:
+    """Part of a birth has come that nobody had asked for."""
+    if ("reborn", name) not in world.timers:
+        world.birth_s = now.mono_s
+
+
+def ask_birth(world: World, host: Host, now: Now) -> None:
+    """Have a host state its birth now."""
+    world.timers.set(("reborn", host.name), now.mono_s + AGAIN_S)
+    world.publish(world.topics.request(host.name), Rebirth(id=world.new_id()))
+
+
+def on_births_due(world: World, now: Now) -> None:
+    """Ask those that have been awaited for long enough, some of them."""
+    asked = 0
+    while world.births:
+        name, since_s = next(iter(world.births.items()))
+        host = world.hosts.get(name)
+        if host is not None and (host.early is not None or not host.has_joined()):
+            due_s = _birth_due_s(world, since_s)
+            if asked == AT_ONCE or due_s > now.mono_s:
+                world.timers.set(_BIRTHS_DUE, max(due_s, now.mono_s + EVERY_S))
+                return
+            ask_birth(world, host, now)
+            asked += 1
+        del world.births[name]
+
+
+def _birth_due_s(world: World, since_s: float) -> float:
+    """Return when one that is awaited since then may be asked (monotonic)."""
+    earliest_s = since_s + ASK_AFTER_S
+    if world.birth_s is None:
+        return earliest_s
+    latest_s = earliest_s + CROWD_A_HOST_S * len(world.hosts)
+    return max(earliest_s, min(world.birth_s + QUIET_S, latest_s))

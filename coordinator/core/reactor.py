@@ -24,7 +24,7 @@ from broker.protocol.topics import Topics, user_of
 from coordinator.core import (
     assignment,
     authority,
-    births,
+    completion,
     downloads,
     filing,
     incoming,
@@ -32,7 +32,6 @@ from coordinator.core import (
     presence,
     release,
     stopping,
-    store_space,
     uploads,
 )
 from coordinator.core.commands import certificate_commands, host_commands, requests
@@ -59,7 +58,8 @@ from coordinator.core.effects import (
     Tick,
     Warn,
 )
-from coordinator.core.state import Answer, CoreSettings, World
+from coordinator.core.entries import Answer
+from coordinator.core.state import CoreSettings, World
 from coordinator.jobs.jobs import Change, Job, JobBook
 from coordinator.jobs.records import Action, FleetRecord, HostRecord, Record, RequestKey, Revocation
 from coordinator.jobs.states import JobState
@@ -111,7 +111,7 @@ class Core:
         assignment.on_claims_loaded(self.world, now)
         host_commands.on_loaded(self.world, now)
         filing.on_loaded(self.world, bundles or {}, now)
-        uploads.index_again(self.world)
+        completion.index_again(self.world)
         self.world.timers.set(("collect",), now.mono_s + COLLECT_FIRST_S)
 
     def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
@@ -282,7 +282,7 @@ class Core:
             case ("silence", host):
                 presence.on_silence(world, host, now)
             case ("births",):
-                births.on_timer(world, now)
+                presence.on_births_due(world, now)
             case ("upload", artifact_id):
                 uploads.on_upload_timer(world, artifact_id, now)
             case ("download", client):
@@ -322,7 +322,7 @@ class Core:
         hosts = {str(key): int(str(count)) for key, count in requests.host_counts(world).items()}
         summary = Summary(
             jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
-            paused=world.fleet.paused, no_room=store_space.of_all(world), plan=world.plan_name(),
+            paused=world.fleet.paused, no_room=filing.all_lack(world), plan=world.plan_name(),
         )  # fmt: skip
         world.publish(world.topics.summary(), summary, retain=True)
 

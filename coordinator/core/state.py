@@ -18,7 +18,6 @@ from pydantic import JsonValue
 from broker.clock import Now, Randomness, Timers
 from broker.protocol.events import Outgoing
 from broker.protocol.messages import (
-    Assign,
     BrokerLoad,
     Lease,
     LeasedJob,
@@ -30,8 +29,17 @@ from broker.protocol.messages import (
 )
 from broker.protocol.signing import OperatorKey
 from broker.protocol.topics import Topics
-from broker.stream.stream import Receiver, Sender
 from coordinator.core.effects import Effect, Warn
+from coordinator.core.entries import (
+    Answer,
+    Claim,
+    Download,
+    Evidence,
+    Expected,
+    Holdback,
+    Stop,
+    Upload,
+)
 from coordinator.jobs.hosts import Host, TrainerSets
 from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
@@ -87,86 +95,6 @@ class CoreSettings:
     trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     home_commands: bool = False
     keep_results_s: float = 30 * 86_400.0  # that no job has any more
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """An assignment that has not been answered yet."""
-
-    request: Assign
-    host: str
-    until_s: float
-    sent: int
-
-
-@dataclass(frozen=True, slots=True)
-class Holdback:
-    """A host refused a job: it is not asked again until then."""
-
-    until_s: float
-    times: int
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A cancel that has not been answered yet."""
-
-    why: str
-    sent: int
-    keep_finished: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A job whose artifact is awaited: its result, or a checkpoint of a job that is given back."""
-
-    job_id: str
-    attempt: int
-    host: str
-    size_bytes: int
-    metrics: Mapping[str, Any]
-    report: Any = None
-    is_checkpoint: bool = False
-
-
-@dataclass(slots=True)
-class Upload:
-    """An artifact on its way in. `receiver` is none until its part file is open."""
-
-    artifact_id: str
-    host: str
-    size_bytes: int
-    chunk_bytes: int
-    part: int  # which opening of its part file
-    receiver: Receiver | None = None
-    finishing: bool = False
-
-
-@dataclass(slots=True)
-class Download:
-    """An artifact on its way to an operator's client, or a checkpoint on its way to a host."""
-
-    artifact_id: str
-    sender: Sender
-    last_s: float
-    topic_of: Callable[[int], str]
-
-
-@dataclass(slots=True)
-class Evidence:
-    """What speaks against one host: jobs that failed on it, and those that work elsewhere."""
-
-    failed: dict[str, None] = field(default_factory=dict)
-    proven: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to a command, none while it is carried out, and when that was (wall clock)."""
-
-    response: OperatorResponse | None
-    wall_s: float
 
 
 @dataclass(slots=True)

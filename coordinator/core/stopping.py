@@ -7,8 +7,9 @@ from typing import Final
 
 from broker.clock import Now, backoff_s
 from broker.protocol.messages import MAX_LISTED, Cancel, Stopped
-from coordinator.core import run_times
-from coordinator.core.state import RESEND_BASE_S, RESEND_CAP_S, RESENDS, Stop, World
+from coordinator.core import earlier_attempts
+from coordinator.core.entries import Stop
+from coordinator.core.state import RESEND_BASE_S, RESEND_CAP_S, RESENDS, World
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import FINAL, Event, JobState
 
@@ -92,5 +93,5 @@ def on_stopped(world: World, host: str, report: Stopped, now: Now) -> None:
         return
     if job.job_id not in world.claims and job.instance == report.instance:
         why = "it was told to stop, and not by this coordinator"
-        ran_s = run_times.ran_s(world, report, now)
+        ran_s = earlier_attempts.ran_s(world, report, now)
         world.move(job, Event.RELEASED, now, f"host:{host}", why, ran_s=ran_s)

@@ -13,17 +13,15 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
-from pydantic import JsonValue
-
 from broker.clock import Now
 from broker.protocol.messages import AgentResponse, Finished, Offer, Rejected, Released, Stored
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, SendGrant
 from broker.stream.stream import WriteChunk as Write
-from coordinator.core import filing, quarantine, run_times, store_space
+from coordinator.core import earlier_attempts, filing
 from coordinator.core.assignment import lose, resume, take_back
+from coordinator.core.completion import complete, wanted
 from coordinator.core.effects import (
-    AppendIndex,
     DropPart,
     FinishPart,
     LeavePart,
@@ -33,10 +31,11 @@ from coordinator.core.effects import (
     Warn,
     WriteChunk,
 )
+from coordinator.core.entries import Expected, Upload
 from coordinator.core.receipts import is_receipt
-from coordinator.core.state import Expected, Upload, World
-from coordinator.core.stopping import is_late, tell_to_stop
-from coordinator.jobs.jobs import Job, StoredCheckpoint
+from coordinator.core.state import World
+from coordinator.core.stopping import is_late
+from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.jobs.states import FINAL, Event, JobState
 
@@ -127,7 +126,7 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         world.note(host, report, "superseded")
         return
     if report.artifact_id is None:
-        ran_s = run_times.ran_s(world, report, now)
+        ran_s = earlier_attempts.ran_s(world, report, now)
         if job.is_held and report.interrupted:
             lose(world, job, now, f"host:{host}", report.reason, host=None)
         elif job.is_held:
@@ -193,7 +192,7 @@ def on_part_opened(
     if upload is None:
         world.do(DropPart(artifact_id))
     elif upload.part == part:
-        store_space.has(world, artifact_id, now)
+        filing.has_room(world, artifact_id, now)
         upload.receiver = Receiver(upload.size_bytes, upload.chunk_bytes, have)
         _share_window(world)
         _perform(world, upload, upload.receiver.on_offer(now.mono_s))
@@ -214,7 +213,7 @@ def on_part_failed(world: World, failed: PartFailed, now: Now) -> None:
         return  # it was opened again since
     del world.uploads[artifact_id]
     if failed.no_room is not None:
-        store_space.lacks(world, artifact_id, failed.no_room, now)
+        filing.lacks_room(world, artifact_id, failed.no_room, now)
     _share_window(world)
     world.timers.cancel(("upload", artifact_id))
     what = "the bytes do not hash to the artifact's id" if failed.corrupt else failed.reason
@@ -260,109 +259,6 @@ def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
         world.timers.set(("upload", artifact_id), now.mono_s + OFFLINE_S)
     else:
         _perform(world, upload, upload.receiver.on_timer(now.mono_s))
-
-
-def wanted(world: World, artifact_id: str) -> Job | None:
-    """Return the job that waits for this artifact, if it still does."""
-    expected = world.expected.get(artifact_id)
-    if expected is None:
-        return None
-    job = world.book.get(expected.job_id)
-    if job is not None:
-        newest = job.is_at(expected.host, expected.attempt) and job.state not in FINAL
-        if newest or is_late(job, expected.host, expected.attempt):
-            return job
-    world.unexpect(artifact_id)
-    return None
-
-
-def complete(world: World, artifact_id: str, now: Now) -> None:
-    """Complete the job that waits for an artifact which is in the store."""
-    job = wanted(world, artifact_id)
-    if job is None:
-        return
-    expected = world.expected[artifact_id]
-    if expected.is_checkpoint:
-        _take_checkpoint(world, job, artifact_id, expected, now)
-        return
-    ran_s = run_times.ran_s(world, expected.report, now)
-    if job.state is JobState.FAILED:
-        world.unexpect(artifact_id)
-        why = "it finished after it was given up; `fleet requeue` takes the result"
-        world.move(
-            job, Event.KEPT, now, f"host:{expected.host}", why,
-            artifact_id=artifact_id, metrics=expected.metrics, ran_s=ran_s,
-            size_bytes=world.stored[artifact_id],
-        )  # fmt: skip
-        return
-    earlier = None if job.is_at(expected.host, expected.attempt) else expected.attempt
-    if earlier is not None and job.is_held and job.host is not None:
-        why = f"the result of attempt {earlier} has come"
-        tell_to_stop(world, job.host, job.job_id, job.attempt, why, now)
-    job = world.move(
-        job, Event.COMPLETED, now, f"host:{expected.host}",
-        "" if earlier is None else f"with the result of attempt {earlier}, which was lost",
-        artifact_id=artifact_id, metrics=expected.metrics, host=expected.host, ran_s=ran_s,
-        size_bytes=world.stored[artifact_id], by_attempt=earlier,
-    )  # fmt: skip
-    quarantine.note_success(world, job, now)
-    world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
-
-
-def _take_checkpoint(
-    world: World, job: Job, artifact_id: str, expected: Expected, now: Now
-) -> None:
-    """The job may go on elsewhere, where it left off."""
-    world.unexpect(artifact_id)
-    left_off = StoredCheckpoint(artifact_id, world.stored[artifact_id], expected.attempt)
-    who = f"host:{expected.host}"
-    ran_s = run_times.ran_s(world, expected.report, now)
-    changes = {"checkpoint": left_off, "ran_s": ran_s, "host": None}
-    before = job.checkpoint
-    if job.is_held:
-        why = f"{expected.report.reason}; its checkpoint is kept"
-        if expected.report.interrupted and before and before.artifact_id == artifact_id:
-            # It got no further: what kills the agent may be the job.
-            lose(world, job, now, who, why, host=None, checkpoint=left_off)
-        else:
-            world.move(job, Event.RELEASED, now, who, why, **changes)
-    elif job.state is JobState.PENDING:
-        world.move(job, Event.CHANGED, now, who, "a checkpoint has come", **changes)
-
-
-def take_kept(world: World, failed: Job, job: Job, now: Now, who: str) -> Job:
-    """Complete a requeued job with the result that came after it had failed."""
-    job = world.move(
-        job, Event.COMPLETED, now, who, "with the result that came after it was given up",
-        artifact_id=failed.artifact_id, metrics=failed.metrics, host=failed.host,
-        started_at=failed.started_at, ran_s=failed.ran_s,
-        size_bytes=world.stored[failed.artifact_id or ""],
-    )  # fmt: skip
-    world.do(AppendIndex(index_row(job, world.stored[job.artifact_id or ""])))
-    return job
-
-
-def index_row(job: Job, size_bytes: int) -> dict[str, JsonValue]:
-    """Return the row of the store's index for a completed job."""
-    return {
-        "artifact_id": job.artifact_id,
-        "job_id": job.job_id,
-        "name": job.spec.name,
-        "model": job.spec.model,
-        "mode": job.spec.mode,
-        "attempt": job.attempt,
-        "host": job.host,
-        "size_bytes": size_bytes,
-        "metrics": dict(job.metrics or {}),
-        "stored_at": job.finished_at,
-    }
-
-
-def index_again(world: World) -> None:
-    """After a restart: a crash may have come between the ledger and the index."""
-    for job in world.book.in_state(JobState.COMPLETED):
-        if job.artifact_id in world.stored:
-            world.do(AppendIndex(index_row(job, world.stored[job.artifact_id])))
 
 
 def _open(world: World, host: str, artifact_id: str, offer: Offer) -> None:

@@ -9,7 +9,7 @@ from broker.clock import Now, rfc3339
 from broker.protocol.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
 from broker.protocol.messages.homeassistant import FleetState, HostState
 from broker.sentences import counted
-from coordinator.core import earlier_attempts, store_space
+from coordinator.core import earlier_attempts, filing
 from coordinator.core.commands.host_commands import restraint
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
@@ -84,7 +84,7 @@ def fleet_state(world: World) -> HomeFleet:
     quarantined = [name for name, record in world.records.items() if record.quarantine]
     if quarantined:
         problems.append(f"in quarantine: {_named(sorted(quarantined))}")
-    if (lack := store_space.of_all(world)) is not None:
+    if (lack := filing.all_lack(world)) is not None:
         words = no_room(lack.model_dump(), several=lack.jobs > 1)
         problems.append(f"{counted(lack.jobs, 'finished job')} {words}")
     at_work = counts["claimed"] + counts["running"]

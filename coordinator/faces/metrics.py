@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric as Family
 
 from broker.clock import Now
 from broker.protocol.messages import Gpu
-from coordinator.core import store_space
+from coordinator.core import filing
 from coordinator.core.state import World
 from coordinator.jobs.hosts import Host
 from coordinator.jobs.jobs import Change
@@ -264,7 +264,7 @@ def _of_storage(world: World, tally: Tally) -> Iterator[Sample]:
     yield "fleet_artifact_received_bytes_total", {}, tally.artifact_bytes
     yield "fleet_artifacts_stored", {}, len(world.stored)
     yield "fleet_artifacts_stored_bytes", {}, sum(world.stored.values())
-    lack = store_space.of_all(world)
+    lack = filing.all_lack(world)
     yield "fleet_store_waiting_jobs", {}, 0 if lack is None else lack.jobs
     yield "fleet_store_needed_bytes", {}, 0 if lack is None else lack.needed_bytes
     if lack is not None:

@@ -16,7 +16,16 @@ from agent.service.disk import DiskWork
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
-from coordinator.core import assignment, filing, presence, release, run_times, stopping, uploads
+from coordinator.core import (
+    assignment,
+    completion,
+    earlier_attempts,
+    filing,
+    presence,
+    release,
+    stopping,
+    uploads,
+)
 from coordinator.core.state import World
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import BundlesFiled, FleetRecord
@@ -214,7 +223,7 @@ def _never_killed(patch: Patch) -> None:
 
 
 def _late_results_dropped(patch: Patch) -> None:
-    for module in (uploads, presence, stopping):
+    for module in (completion, uploads, presence, stopping):
         patch(module, "is_late", lambda *_: False)
 
 
@@ -275,7 +284,7 @@ def _waiting_is_training(patch: Patch) -> None:
     def ran_s(world: World, report: Any, now: Now) -> float:
         return now.mono_s - world.given.get(report.job_id, (0, now))[1].mono_s
 
-    patch(run_times, "ran_s", ran_s)
+    patch(earlier_attempts, "ran_s", ran_s)
 
 
 MUTANTS = (

@@ -18,7 +18,7 @@ from broker.protocol.acl import Principal
 from broker.protocol.messages import AskIdentity, OperatorResponse
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import is_host, user_of
-from coordinator.core import births
+from coordinator.core import presence
 from coordinator.core.authority import Data, RequestRefused
 from coordinator.core.effects import JournalRead
 from coordinator.core.state import MAX_ANSWERS, World
@@ -87,7 +87,8 @@ def _take(world: World, who: str, ask: AskIdentity, now: Now) -> list[str]:
         was_revoked = world.revoked.pop(host, None) is not None
         known = world.hosts.get(host)
         if was_revoked and known is not None and known.online and not known.has_joined():
-            births.ask(world, known, now)  # it was there before we heard of it, and was refused
+            # It was there before we heard of it, and was refused.
+            presence.ask_birth(world, known, now)
         return []
     world.revoked[host] = Revocation(now.text(), who)
     names = []

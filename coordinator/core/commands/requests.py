@@ -57,7 +57,8 @@ from coordinator.core.effects import (
     AnswerWithStory,
     ReadManifest,
 )
-from coordinator.core.state import Answer, World
+from coordinator.core.entries import Answer
+from coordinator.core.state import World
 from coordinator.jobs.records import AttemptFilter, StoryFilter
 from coordinator.jobs.states import JobState
 

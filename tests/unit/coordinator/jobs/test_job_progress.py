@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from broker.clock import Now
 from broker.protocol import messages as m
@@ -13,8 +12,7 @@ from coordinator.client.mirror import Mirror
 from coordinator.faces.homeassistant_states import held_by_host, host_state
 from coordinator.jobs import job_progress
 from coordinator.jobs.jobs import Job
-from coordinator.top import detail_pages, job_table
-from coordinator.ui.job_board import live_table
+from coordinator.top import job_table
 from coordinator.ui.words import done, left
 from coordinator.web.rows import Tables
 from tests.harness.coordinator import HEX, Fleet, Host, spec
@@ -116,54 +114,6 @@ class _Page:
         (line,) = job_table.lines(seen)
         found, hosts = Tables().update(seen, Now(1.0, 1.0))
         return line.share, found.add[0]["share"], hosts.add[0]["share"]
-
-
-def test_pages_forget_an_earlier_attempt_as_well() -> None:
-    """Whichever comes first: the row of the next attempt, or what the broker has kept."""
-    page = _Page(attempt=2)
-    page.beats(None)
-    page.progress(8, attempt=1)
-    assert page.shown() == (None, None, None)
-    page = _Page(attempt=1)
-    page.beats(None)
-    page.progress(8, attempt=1)
-    assert page.shown() == (0.08, 0.08, 0.08)
-    page.attempt = 2
-    page.row()
-    assert page.shown() == (None, None, None)
-    page.beats(None)
-    page.progress(1, attempt=2)
-    other = page.fleet.topics.progress("lap", page.job.job_id)
-    page.hears(other, b"")  # a host that had it before clears what it said
-    assert page.shown() == (0.01, 0.01, 0.01)
-
-
-def test_pages_say_the_newest_number() -> None:
-    """The list, the web's tables and the page of the host."""
-    page = _Page(attempt=1)
-    page.beats(0.46)
-    page.progress(65, attempt=1)
-    assert page.shown() == (0.65, 0.65, 0.65)
-    page.progress(100, attempt=1)
-    page.beats(0.13, "uploading")
-    assert page.shown() == (0.13, 0.13, 0.13), "of the hand-over, which is what it is at"
-    page.beats(0.65)
-    page.progress(65, attempt=1)
-    seen = page.mirror.snapshot()
-    assert "running 65%" in detail_pages.host_facts(seen.hosts["pi"], seen).plain
-
-
-def test_the_jobs_of_a_local_fleet_begin_at_nothing_too() -> None:
-    """The table of `fleet up`."""
-    page = _Page(attempt=2)
-    row = page.job.row().model_dump(mode="json") | {"state": "running", "attempt": 2}
-    for attempt, shown in ((1, False), (2, True)):
-        said = m.Progress(attempt=attempt, epoch=8, epochs=100, val_loss=0.5)
-        table = live_table([row], {page.job.job_id: said}, "", 5)
-        out = Console(width=200)
-        with out.capture() as printed:
-            out.print(table)
-        assert ("0.5000" in printed.get()) is shown
 
 
 @pytest.mark.parametrize(

@@ -264,12 +264,6 @@ def test_those_who_are_turned_away_fill_no_disk() -> None:
     assert len(asked(fleet)) == 31
 
 
-def test_the_window_can_be_set() -> None:
-    """For fleets whose clocks are far apart."""
-    fleet = keyed(request_window_s=600.0)
-    assert fleet.asks(fleet.signed(CANCEL, KEY, late_s=-500)).ok
-
-
 def test_the_key_shows_itself_nowhere() -> None:
     """Not in the repr of what holds it, nor in anything that is sent, logged or recorded."""
     fleet = keyed()
@@ -313,16 +307,6 @@ def test_every_action_is_recorded_with_what_came_of_it() -> None:
     )  # fmt: skip
     assert {one.who for one in asked(fleet)} == {"operator:alice"}
     assert all(one.at == fleet.now.text() for one in asked(fleet))
-
-
-def test_a_reload_of_the_coordinator_itself_is_recorded_when_it_changes_something() -> None:
-    """At its start, or by SIGHUP."""
-    fleet = Fleet(spec())
-    fleet.plan(spec())
-    fleet.plan(spec(), spec("more"))
-    assert [(one.who, one.what) for one in fleet.actions[-1:]] == [
-        ("coordinator", "1 added, 1 unchanged")
-    ]
 
 
 # Forged reports: of a job that is somebody else's, of an old attempt, with a strange attempt

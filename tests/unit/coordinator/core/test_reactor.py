@@ -10,9 +10,8 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from broker.protocol.topic_table import Kind
-from coordinator.core.effects import ManifestRead, ManifestRefused, PartStored
+from coordinator.core.effects import ManifestRefused, PartStored
 from coordinator.jobs.jobs import Change
-from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.jobs.states import Event
 from coordinator.manifest.problems import Problem
 from tests.harness.coordinator import HEX, OPERATOR, Fleet, spec
@@ -95,16 +94,6 @@ def test_cancel_is_repeated_until_the_agent_answers() -> None:
     pi.reports(m.Stopped, job, request_id=cancels[-1].id)
     fleet.passes(60)
     assert not pi.heard(m.Cancel)
-
-
-def test_a_command_is_carried_out_once_however_often_it_arrives() -> None:
-    """O2: and its answer is repeated."""
-    fleet = Fleet(spec())
-    ask = m.AskCancel(id="same", job="job")
-    first, second = fleet.asks(ask), fleet.asks(ask)
-    assert first == second
-    assert first.ok
-    assert fleet.history.count(("job", "cancelled")) == 1
 
 
 def test_a_command_is_answered_whatever_it_names() -> None:
@@ -251,23 +240,6 @@ def test_what_an_operator_reads() -> None:
     assert (worker["host"], worker["status"]) == ("pi", "online")
     assert list(fleet.asks(m.AskTrainers(id="t")).data["trainers"]) == ["gbt"]
     assert json.dumps(status)
-
-
-def test_jobs_that_need_the_same_are_still_judged_each_for_itself() -> None:
-    """By name, by hyperparameters and by what a host has just refused; one of a kind may start."""
-    fleet = Fleet()
-    fleet.start()
-    names = {"one": 9, "two": 3, "three": 4, "z": 4}  # in claim order: one, three, two, z
-    jobs = [replace(spec(name), hyper={"epochs": epochs}) for name, epochs in names.items()]
-    hosts = {"pi": HostPolicy("pi", deny_jobs=("two",))}
-    fleet.handle(ManifestRead(Plan(tuple(jobs), hosts=hosts)))
-    schema = {"type": "object", "properties": {"epochs": {"type": "integer", "maximum": 5}}}
-    pi = fleet.host("pi")
-    pi.joins(trainers={"gbt": m.TrainerInfo(hyper_schema=schema)})
-    (first,) = pi.heard(m.Assign)
-    assert first.name == "three"
-    pi.reports(m.Refused, fleet.job("three"), request_id=first.id, reasons=("not now",))
-    assert [one.name for one in pi.heard(m.Assign)] == ["z"]
 
 
 def test_what_a_host_waits_for_is_said_before_the_rows() -> None:

@@ -59,18 +59,6 @@ def test_what_was_written_is_told_until_it_is_read(tmp_path: Path) -> None:
     assert news() == ""
 
 
-def test_it_is_not_looked_at_all_the_time(tmp_path: Path) -> None:
-    """A busy coordinator turns many times a second."""
-    path = tmp_path / "plan.toml"
-    path.write_text("one", "utf-8")
-    file = ManifestFile(path, soon_s=30)
-    file.read()
-    assert file.news(100.0) is None
-    path.unlink()
-    assert file.news(100.0 + EVERY_S / 2) is None
-    assert file.news(100.0 + EVERY_S) == "it cannot be read any more"
-
-
 def test_once_it_was_read_a_change_is_told_again(tmp_path: Path) -> None:
     """Though it is told by the minute, and the next one comes within that: at once."""
     path = tmp_path / "plan.toml"

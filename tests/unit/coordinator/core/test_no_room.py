@@ -22,7 +22,7 @@ from coordinator.faces.metrics import Inbox, Tally
 from coordinator.scheduler.forecast import Held
 from coordinator.top import headline
 from tests.harness.coordinator import HEX, Fleet, spec
-from tests.unit.test_forecast import host, named, whole
+from tests.unit.coordinator.scheduler.test_forecast import host, named, whole
 
 GIB = 2**30
 LACK = m.NoRoom(needed_bytes=3 * GIB, free_bytes=GIB, reserve_bytes=GIB // 16)

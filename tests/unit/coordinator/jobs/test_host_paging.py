@@ -8,8 +8,8 @@ from broker.protocol import messages as m
 from coordinator.client.forecast import views_of
 from coordinator.jobs import host_paging
 from tests.harness.coordinator import Fleet
-from tests.unit.coordinator.cli.test_why import answered
-from tests.unit.test_prospects import EPOCHS
+from tests.unit.coordinator.core.commands.test_prospects import EPOCHS
+from tests.unit.coordinator.core.commands.test_why import answered
 
 
 def test_hosts_come_in_pages_that_have_the_schemas_of_their_trainers_once() -> None:

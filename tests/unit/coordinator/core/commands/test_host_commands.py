@@ -12,7 +12,6 @@ from coordinator.cli.status import _draw
 from coordinator.core.effects import ManifestRead
 from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.jobs.records import FleetRecord, HostRecord
-from coordinator.jobs.set_aside import begins_again
 from coordinator.ledger.ledger import Ledger
 from tests.harness.coordinator import Fleet, Host, spec
 
@@ -141,21 +140,6 @@ def test_what_runs_is_finished_unless_it_is_to_be_given_back_now(
     assert pi.heard(m.Release)
 
 
-def test_it_is_known_which_jobs_would_begin_again_if_they_were_given_back() -> None:
-    """Those whose trainers keep no checkpoint; nothing else costs work."""
-    fleet, pi = _busy()
-
-    def costs() -> list[str]:
-        (row,) = _ask(fleet, m.AskWorkers, brief=True).data["workers"]  # type: ignore[index,call-overload]
-        return begins_again(row["jobs"])
-
-    assert costs() == []
-    pi.joins((fleet.job().job_id, 1, "running"), trainers={
-        "gbt": m.TrainerInfo(hyper_schema={}, resumable=False)
-    })  # fmt: skip
-    assert costs() == ["job runs and keeps no checkpoint: given back, it begins again"]
-
-
 @pytest.mark.parametrize(("jump_s", "left_s"), [(0.0, 1800.0), (-86_400.0, 3600.0), (1e6, 0.0)])
 def test_a_snooze_goes_on_after_a_restart(
     monkeypatch: pytest.MonkeyPatch, jump_s: float, left_s: float
@@ -193,16 +177,6 @@ def test_the_end_of_a_snooze_ends_nothing_else() -> None:
     assert (again["was"], len(again["refuses"])) == ([], 1)
     assert fleet.actions[-1].action == "snooze off"
     assert _ask(fleet, m.AskSnooze, host="nobody", for_s=0.0).code == "not_found"
-
-
-def test_a_pause_of_a_paused_fleet_is_no_error() -> None:
-    """Nor is the end of none: a script says how it is to be."""
-    fleet = Fleet()
-    said = [_ask(fleet, m.AskPause, off=off).data for off in (True, False, False, True)]
-    assert said == [
-        {"paused": False, "was_so": True}, {"paused": True, "was_so": False},
-        {"paused": True, "was_so": True}, {"paused": False, "was_so": False},
-    ]  # fmt: skip
 
 
 def test_resume_lifts_a_snooze_and_a_drain_and_says_what_else_holds() -> None:
@@ -257,15 +231,6 @@ def test_the_end_of_a_pause_gives_jobs_out_at_once() -> None:
     assert _ask(fleet, m.AskPause, off=True).ok
     given = [assign for host in (pi, pc) for assign in host.heard(m.Assign)]
     assert {assign.name for assign in given} == {"one", "two"}, "without waiting for a heartbeat"
-
-
-@pytest.mark.parametrize("kind", [m.AskDrain, m.AskResume, m.AskSnooze])
-def test_a_host_that_nobody_knows_is_told(kind: Any) -> None:
-    """With where to look."""
-    more = {"for_s": 60.0} if kind is m.AskSnooze else {}
-    answer = _ask(Fleet(), kind, host="nope", **more)
-    assert answer.code == "not_found"
-    assert "fleet workers" in answer.message
 
 
 def test_every_decision_comes_out_of_the_ledger_as_it_went_in() -> None:
@@ -360,23 +325,6 @@ def test_a_host_that_was_mistyped_is_guessed() -> None:
     assert said == [words] * 3
     far = _ask(fleet, m.AskDrain, host="x").message
     assert far == "no host is called 'x'; `fleet workers` shows them"
-
-
-def test_a_row_tells_apart_what_a_resume_lifts() -> None:
-    """Whoever asks before a resume names that alone: what a host keeps to itself is not lifted."""
-    fleet = Fleet()
-    pi = fleet.host().joins()
-    _ask(fleet, m.AskDrain, host="pi")
-    _ask(fleet, m.AskSnooze, host="pi", for_s=60.0)
-    pi.beats(refuses="quiet hours until 18:00")
-    (row,) = _ask(fleet, m.AskWorkers).data["workers"]
-    assert (len(row["barred"]), row["condition"]) == (3, "drained")
-    assert [text.split()[0] for text in row["lifted_by_resume"]] == ["drained", "snoozed"]
-    assert not any("`" in text for text in row["lifted_by_resume"])
-    _ask(fleet, m.AskResume, host="pi")
-    (row,) = _ask(fleet, m.AskWorkers).data["workers"]
-    assert (len(row["barred"]), row["lifted_by_resume"]) == (1, [])
-    assert row["condition"] == "refusing"
 
 
 def test_a_host_whose_data_has_gone_says_why_it_is_given_no_jobs() -> None:

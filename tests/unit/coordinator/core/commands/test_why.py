@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from broker.protocol import messages as m
-from coordinator.cli.why import _advice, _print_hosts, _told
+from coordinator.cli.why import _advice
 from tests.harness.coordinator import Fleet, spec
 
 
@@ -88,18 +85,6 @@ def answered(fleet: Fleet, ask: Any) -> tuple[Any, bytes]:
     return response.data, m.encode(response)
 
 
-def test_a_job_that_does_not_wait_has_no_conditions_to_tell() -> None:
-    """Whatever its spec demands: it is with a host, or over."""
-    fleet = Fleet(replace(spec(retries=0, min_cores=1), allowed_hosts=("pi",)))
-    pi = fleet.host("pi").joins()
-    job = pi.runs()
-    held = fleet.asks(m.AskWhy(id="w", job=job.job_id)).data
-    assert held["clauses"] == []
-    assert "known" not in held, "no host was looked at"
-    pi.reports(m.Failed, job, error="boom")
-    assert fleet.asks(m.AskWhy(id="x", job=job.job_id)).data["clauses"] == []
-
-
 def test_while_the_fleet_is_paused_a_job_that_nobody_can_run_is_told_so() -> None:
     """To end the pause would not help it: what would is told as if the fleet went on."""
     fleet = Fleet()
@@ -136,19 +121,6 @@ def test_what_helps_a_failed_job_depends_on_why_it_failed(error: str, remedy: st
     assert summary.count("requeue") == 1
 
 
-def test_nothing_is_said_twice_and_one_is_one() -> None:
-    """A state, then what there is to say beyond it."""
-    assert _told("completed", "it is completed") == ""
-    assert _told("running", "it is running on pi") == " on pi"
-    assert _told("failed", "it failed: boom; …") == ": boom; …"
-    assert _told("cancelled", "it was cancelled; `fleet requeue` …") == ": `fleet requeue` …"
-    assert _told("pending", "it is about to be assigned") == ": it is about to be assigned"
-    fleet = Fleet(spec(min_cores=9))
-    fleet.host("pi").joins()
-    said = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
-    assert said == "the only known host cannot take it"
-
-
 def test_what_no_waiting_ends_comes_first_and_is_not_told_as_passing() -> None:
     """`now` where waiting helps alone; a busy slot is the least of a host without CUDA."""
     fleet = Fleet(spec("first", priority=1), spec("second"), spec("gru", require_cuda=True))
@@ -160,42 +132,3 @@ def test_what_no_waiting_ends_comes_first_and_is_not_told_as_passing() -> None:
     assert host["reasons"] == ["needs CUDA; this host has none", "its only slot is busy"]
     soon = fleet.asks(m.AskWhy(id="w2", job="second")).data
     assert soon["summary"] == "the only known host cannot take it now"
-
-
-def test_what_the_summary_says_of_all_hosts_is_not_said_of_each() -> None:
-    """The pause, once; and how a host is has one name, in its reasons and in the list of hosts."""
-    fleet = Fleet()
-    fleet.host("pi").joins()
-    desk = fleet.host("desk").joins()
-    fleet.plan(spec(min_cores=64))
-    desk.status("offline", "lost")
-    assert fleet.asks(m.AskPause(id="pause")).ok
-    data = fleet.asks(m.AskWhy(id="w", job="job")).data
-    (row,) = (row for row in fleet.asks(m.AskWorkers(id="k")).data["workers"]
-              if row["host"] == "desk")  # fmt: skip
-    assert f"offline ({row['presence']})" in data["hosts"][0]["reasons"]
-    out = Console(file=io.StringIO(), width=1000)
-    _print_hosts(out, data["hosts"], data["summary"])
-    said = out.file.getvalue()  # type: ignore[attr-defined] # it is a StringIO
-    assert "paused" in data["summary"]
-    assert "paused" not in said
-    assert "needs 64 cores" in said
-
-
-def test_reasons_begin_in_one_column_beside_hosts_of_any_name() -> None:
-    """Hosts that share theirs stand above them, and take no room in it."""
-    hosts = [
-        {"host": "alpha", "reasons": ["needs CUDA", "busy"]},
-        {"host": "pi", "reasons": ["drained"]},
-        *({"host": f"workstation-{n}", "reasons": ["asleep"]} for n in (1, 2)),
-    ]
-    out = Console(file=io.StringIO(), width=1000)
-    _print_hosts(out, hosts, "")
-    assert out.file.getvalue().splitlines() == [  # type: ignore[attr-defined] # a StringIO
-        "",
-        "  alpha  needs CUDA",
-        "         busy",
-        "  pi     drained",
-        "  workstation-1, workstation-2",
-        "    asleep",
-    ]

@@ -94,24 +94,6 @@ def test_a_restart_meanwhile_leaves_none_of_its_entities(home: Any, passed_s: fl
     assert not [topic for topic, _ in fleet.published if "pi" in topic]
 
 
-def test_one_that_comes_back_after_a_restart_stays(home: Any) -> None:
-    """What had yet to be removed of it is not removed of the new one."""
-    fleet = home()
-    pi = fleet.host("pi")
-    before = fleet.configs("pi")
-    pi.status("offline", "goodbye")
-    fleet.asks(forget())
-    fleet.start(fleet.kept)
-    pi.session = "s2"
-    pi.joins()
-    fleet.passes(CLEAR_AFTER_S + 5)
-    assert fleet.configs("pi") == before
-    fleet.start(fleet.kept)
-    fleet.passes(CLEAR_AFTER_S + 5)
-    assert fleet.configs("pi") == before
-    assert fleet.topics.home_state("pi") in fleet.retained
-
-
 def test_one_that_comes_back_is_new(home: Any) -> None:
     """With all its entities, and not drained; even while it is being removed."""
     fleet = home()

@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.jobs.plan_entries import JobSpec
 from coordinator.scheduler import explanation
 from coordinator.scheduler.rules import HostView, reasons
-from tests.unit.test_matchmaking import gpu, host, job
+from tests.unit.coordinator.scheduler.test_rules import gpu, host, job
 
 GRACE_S = 300.0
 
@@ -45,12 +45,6 @@ def test_each_clause_tells_how_many_hosts_it_leaves() -> None:
         "is online": (1, 1, "1 asleep"),
         "has a free slot": (1, 0, "big"),
     }
-
-
-def test_a_clause_of_the_job_is_shown_though_it_rules_nobody_out() -> None:
-    """One of which it says nothing is not."""
-    assert table(job(min_cores=2), PI) == {"min_cores = 2": (0, 1, "")}
-    assert table(job(), PI) == {}
 
 
 def test_quiet_hours_are_told_in_the_hosts_own_words() -> None:
@@ -131,10 +125,3 @@ def test_hosts_that_are_open_need_no_remedy() -> None:
     assert remedies(job(require_cuda=True), *many) == [
         "if it did not say require_cuda, h0, h1 and 7 more could take it"
     ]
-
-
-def test_how_hosts_are_is_told_so_that_it_can_be_read_after_a_number() -> None:
-    """One host that left, two that are asleep."""
-    views = [host(name, online=False) for name in ("a", "b", "c")]
-    found = table(job(), *views, a="left", b="asleep", c="asleep")
-    assert found["is online"][2] == "2 asleep, 1 that left"

@@ -60,15 +60,6 @@ def test_a_revoked_host_gives_back_its_job_and_gets_no_other() -> None:
     assert fleet.host("other").joins().heard(m.Assign)[0].attempt == 2
 
 
-def test_it_is_told_to_stop() -> None:
-    """Its trainer may be at work still."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    pi.runs()
-    fleet.handle(JournalRead((("operator:alice", entry(fleet)),)))
-    assert [one.why for one in pi.heard(m.Cancel)] == ["its host's certificate was revoked"]
-
-
 def test_a_revoked_host_is_named_also_where_nothing_else_is_known_of_it() -> None:
     """After a restart of the coordinator, which takes nothing from it but that it is away."""
     fleet = Fleet(spec())
@@ -138,25 +129,6 @@ def test_a_host_that_is_back_before_we_hear_of_it_is_asked_at_once() -> None:
     assert len(pi.heard(m.Rebirth)) == 1
     pi.joins()
     assert len(pi.heard(m.Assign)) == 1
-
-
-def test_a_host_that_is_enrolled_again_is_told_at_once_what_it_is_to_stop() -> None:
-    """It was cut off before it heard of that, and its slot counts as taken until it has."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    pi.runs()
-    fleet.asks(entry(fleet), ALICE)
-    pi.status("offline", "lost")
-    fleet.passes(16)
-    pi.heard(m.Cancel)
-    fleet.asks(entry(fleet, "enroll"), ALICE)
-    pi.session = "s-again"
-    pi.joins()
-    fleet.passes(0.01)
-    (cancel,) = pi.heard(m.Cancel)
-    assert not pi.heard(m.Assign)
-    pi.reports(m.Stopped, fleet.job(), 1, request_id=cancel.id)
-    assert pi.heard(m.Assign)[0].attempt == 2
 
 
 def test_it_stays_revoked_when_the_coordinator_restarts(tmp_path: Path) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from broker.protocol.messages import TrainerInfo
 from coordinator.jobs.plan_entries import JobSpec, job_id
 from coordinator.scheduler.durations import History
 from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.feasibility import Waiting
 from coordinator.scheduler.forecast import Forecast, Held, forecast
 from coordinator.scheduler.rules import HostView
-from tests.unit.test_durations import ran
-from tests.unit.test_matchmaking import gpu, host, job
+from tests.unit.coordinator.scheduler.test_durations import ran
+from tests.unit.coordinator.scheduler.test_rules import gpu, host, job
 
 GRACE_S = 300.0
 
@@ -91,16 +90,6 @@ def test_what_an_earlier_attempt_has_done_is_not_waited_for_again() -> None:
     assert found["first"].estimate.words() == "1 run of gbt-oracle here, less the 75% done before"
     held = Held(named("now"), "pi", elapsed_s=10.0, earlier=kept)
     assert play(waits("next"), views=[host("pi")], held=(held,))["next"].start.median_s == 15.0
-
-
-def test_a_job_that_runs_is_held_against_runs_of_as_many_epochs() -> None:
-    """Though most were shorter."""
-    known = History([
-        *(ran(10.0, model="gbt", epochs=10) for _ in range(5)), ran(90.0, model="gbt", epochs=80)
-    ])  # fmt: skip
-    held = Held(replace(named("now"), hyper={"epochs": 80}), "pi", elapsed_s=5.0)
-    found = play(waits("next"), views=[host("pi")], held=(held,), known=known)
-    assert (found["now"].end.median_s, found["next"].start.median_s) == (85.0, 85.0)
 
 
 def test_a_slot_that_is_taken_comes_free_when_history_says_so() -> None:
@@ -238,17 +227,6 @@ def test_nobody_knows_what_comes_after_the_unknown() -> None:
     assert found.unknown == 2
 
 
-def test_the_unknown_goes_on_along_a_slot() -> None:
-    """A job that has yet to start may be the one of which nobody knows how long it takes."""
-    trainers = {"gbt": TrainerInfo(hyper_schema={}), "mlp": TrainerInfo(hyper_schema={})}
-    odd = waits("odd", "1")
-    object.__setattr__(odd.spec, "model", "mlp")
-    found = play(odd, waits("next", "2"), waits("last", "3"), views=[host(trainers=trainers)])
-    assert (found["odd"].vague, found["odd"].ends_known) == (False, False)
-    assert found["next"].vague
-    assert found["last"].vague
-
-
 def test_a_slot_whose_job_is_overdue_comes_free_nobody_knows_when() -> None:
     """However near its stand-in is; and so does the memory that the job uses."""
     late = Held(named("late"), "pi", elapsed_s=110.0)
@@ -261,17 +239,6 @@ def test_a_slot_whose_job_is_overdue_comes_free_nobody_knows_when() -> None:
     full = [host("pi", slots=2, beat={"ram_available_bytes": 2**30})]
     big = play(waits("big", min_ram_gib=8), views=full, held=(late,))["big"]
     assert (big.vague, big.after) == (True, late.spec.job_id)
-
-
-def test_what_is_vague_comes_last() -> None:
-    """The moment that stands in for its start orders nothing."""
-    late = Held(named("late"), "pi", elapsed_s=110.0)
-    found = whole(
-        waits("vague", allowed=("pi",)), waits("a", allowed=("pc",)),
-        waits("b", "2", allowed=("pc",)), views=[host("pi"), host("pc")],
-        held=(late,), known=past(100.0, hosts=("pi", "pc")),
-    )  # fmt: skip
-    assert [one.spec.name for one in found.of("starts")] == ["a", "b", "vague"]
 
 
 def test_patterns_over_names_are_heeded() -> None:

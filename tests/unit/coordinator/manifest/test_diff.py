@@ -84,11 +84,6 @@ def test_what_changes_for_a_host_is_told() -> None:
     assert policy_changes(before["pi"], before["pi"]) == ()
 
 
-def test_a_grace_that_no_plan_can_change_is_no_change() -> None:
-    """The coordinator was started with one of its own."""
-    assert difference([], Plan((), prefer_cuda_grace_s=60.0), {}).is_empty()
-
-
 def test_what_makes_no_other_job_is_told_all_the_same() -> None:
     """Another order of hosts makes the same job; the row is brought up to date."""
     one = replace(spec(), train_hosts=("a", "b"))
@@ -96,13 +91,6 @@ def test_what_makes_no_other_job_is_told_all_the_same() -> None:
         ("train_hosts", ["a", "b"], ["b", "a"]),
     )
     assert spec_changes(one, one) == ()
-
-
-def test_a_host_that_nobody_has_heard_of_is_told_of_as_well() -> None:
-    """Its section says something else than that of the plan that runs."""
-    before = {"attic": HostPolicy("attic", slots=2)}
-    found = difference([], Plan((), {"cellar": HostPolicy("cellar", cuda=False)}), before)
-    assert found.hosts == {"attic": (("slots", 2, None),), "cellar": (("cuda", None, False),)}
 
 
 def test_the_answer_to_a_reload_of_any_size_is_small_and_counts_all() -> None:

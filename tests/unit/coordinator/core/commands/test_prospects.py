@@ -7,23 +7,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from broker.protocol import messages as m
-from coordinator.cli.plan import _after, _cells, _last, _prepare, _print, _print_times, after_reload
+from coordinator.cli.plan import _after, _cells, _last, _prepare, _print_times, after_reload
 from coordinator.cli.why import _read, _when
 from coordinator.client.client import OperatorClient
-from coordinator.client.forecast import Picture, look
+from coordinator.client.forecast import look
 from coordinator.jobs.plan_entries import Plan, spec_from_dict
-from coordinator.scheduler.durations import History
-from coordinator.scheduler.estimates import Span
 from coordinator.scheduler.forecast import Forecast, Held
 from coordinator.ui import terminal
-from coordinator.ui.outlook import about, at, end_of_plan, summary_to_dict, to_dict
+from coordinator.ui.outlook import end_of_plan, to_dict
 from tests.harness.coordinator import Fleet, spec
-from tests.unit.test_durations import ran
-from tests.unit.test_forecast import host as view
-from tests.unit.test_forecast import named, waits, whole
+from tests.unit.coordinator.scheduler.test_durations import ran
+from tests.unit.coordinator.scheduler.test_forecast import host as view
+from tests.unit.coordinator.scheduler.test_forecast import named, waits, whole
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -191,18 +188,6 @@ def test_a_plan_of_any_size_comes_in_pages_that_fit() -> None:
     assert sorted(seen) == [one.name for one in many]
 
 
-def test_moments_are_told_as_people_say_them() -> None:
-    """The time today, the day this week, the date later; with distance and spread."""
-    here = NOON.astimezone()
-    assert at(3600.0, NOON) == f"{here.replace(hour=here.hour + 1):%H:%M}"
-    assert at(2 * 86400.0, NOON) == f"Mon {here:%H:%M}"
-    assert at(33 * 86400.0, NOON) == "Dec 24"
-    assert about(Span(0.0, 1.0, 900.0), NOON) == "any moment now"
-    same = about(Span(600.0, 600.0, 600.0), NOON)
-    assert same.endswith(", in 10 min")
-    assert about(Span(300.0, 600.0, 1200.0), NOON).startswith(same)
-
-
 def test_the_end_of_a_plan_is_one_line() -> None:
     """With what nobody knows, what waits and what cannot be; empty when nothing is left."""
     assert end_of_plan(Forecast({}, None, 0)) == ""
@@ -219,19 +204,6 @@ def test_the_end_of_a_plan_is_one_line() -> None:
     assert said == "2 jobs wait for hosts that are drained or in quarantine (pc)"
     quiet = view("pi", snoozed="snoozed until noon")
     assert end_of_plan(whole(waits("a"), views=[quiet])).endswith("for a host that takes none now")
-
-
-def test_the_end_of_a_plan_says_when_it_rests_on_runs_of_other_epochs() -> None:
-    """Only of many more, or far fewer: a single quick run is no measure of two thousand epochs."""
-    job = waits("a")
-    long = replace(job, spec=replace(job.spec, hyper={"epochs": 2000}))
-    for epochs, is_far in ((4, True), (600, False)):
-        known = History([ran(12.0, model="gbt", epochs=epochs)])
-        said = end_of_plan(whole(long, waits("b", require_cuda=True), views=[view("pi")],
-                                 known=known))  # fmt: skip
-        assert ("; it rests on runs of other epochs; 1 job no known" in said) is is_far
-    vague = whole(long, views=[view("pi")], known=History())
-    assert end_of_plan(vague) == "how long 1 job will take is unknown"
 
 
 def test_the_end_of_a_plan_with_unknown_jobs_is_unknown_first() -> None:
@@ -289,17 +261,6 @@ def test_while_the_fleet_is_paused_a_prediction_says_so_and_the_remedy_is_to_end
     assert plan(fleet)["paused"] == ""
 
 
-def test_all_is_named_only_where_a_plan_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    """Many jobs for one reason are a line: then every job is shown."""
-    alike = whole(*(waits(f"{n}", require_cuda=True) for n in range(9)), views=[view("pi")])
-    picture = Picture([], [view("pi")], History(), 0.0)
-    _print(terminal.console(), picture, None, alike, show_all=False)
-    assert "--all" not in capsys.readouterr().out
-    many = whole(*(waits(f"{n}") for n in range(9)), views=[view("pi")])
-    _print(Console(height=10), picture, None, many, show_all=False)
-    assert "--all shows every job." in capsys.readouterr().out
-
-
 def test_the_plan_of_a_paused_fleet_names_no_hour(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing starts now: what would follow is told as a distance from when the pause ends."""
     runs = Held(waits("runs").spec, "pi", 10.0, 0.5, 600.0, uses_slot=True)
@@ -315,36 +276,3 @@ def test_the_plan_of_a_paused_fleet_names_no_hour(capsys: pytest.CaptureFixture[
     assert "paused, until `fleet pause --off`" in said
     assert "paused" in said.splitlines()[-2]
     assert "now" not in said
-
-
-def test_scripts_learn_no_hour_of_what_waits_for_a_paused_fleet() -> None:
-    """Only the distance from when it goes on; what runs ends when it ends."""
-    runs = Held(waits("runs").spec, "pi", 10.0, 0.5, 600.0, uses_slot=True)
-    views = [view("pi"), view("attic")]
-    found = replace(whole(waits("a"), held=[runs], views=views), paused=True)
-    rows = {one.spec.name: to_dict(one, NOON, paused=True) for one in found.outlooks.values()}
-    assert (rows["a"]["starts_at"], rows["a"]["ends_at"]) == (None, None)
-    assert rows["a"]["starts_in_s"]["median"] == 0.0
-    assert rows["runs"]["ends_at"] == "2026-11-21T12:10:00Z"
-    assert summary_to_dict(found, NOON)["ends_at"] is None
-    goes_on = replace(found, paused=False)
-    assert to_dict(goes_on.outlooks[waits("a").spec.job_id], NOON, paused=False)["starts_at"]
-
-
-def test_what_a_prediction_rests_on_gives_way_before_what_it_says(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a window that is not wide enough for all of it."""
-    monkeypatch.setenv("COLUMNS", "120")
-    known = History([ran(s, model="gbt", epochs=5) for s in (900.0, 1200.0)])
-    long = replace(named("gbt-oracle-of-many-epochs"), hyper={"epochs": 100})
-    jobs = (replace(waits("a"), spec=long), waits("next", "2"))
-    found = whole(*jobs, views=[view("workstation")], known=known)
-    _print_times(terminal.console(), found, 10)
-    line = capsys.readouterr().out.splitlines()[2]
-    end = found.outlooks[long.job_id].end
-    assert end is not None
-    assert line.startswith("gbt-oracle-of-many-epochs  workstation  now ")
-    assert at(end.median_s) in line
-    assert "2 runs of gbt-oracle of" in line
-    assert "scaled to 100" not in line

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Disconnected, Incoming
-from coordinator.core.effects import AppendIndex, ArtifactLost, Collect, Collected, PartStored, Warn
-from coordinator.jobs.records import FleetRecord, HostRecord, Revocation, moment
+from coordinator.core.effects import AppendIndex, ArtifactLost, Collect, Collected, PartStored
+from coordinator.jobs.records import moment
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
 
@@ -151,18 +150,6 @@ def test_a_host_on_which_others_jobs_fail_is_put_in_quarantine() -> None:
     assert fleet.job("job3").host == "sick"
 
 
-def test_a_quarantine_leaves_who_has_drained_the_host() -> None:
-    """Both reasons are told; resume says that it lifts both."""
-    fleet = Fleet()
-    _sickens(fleet, drained_by="operator:anna")
-    reasons = fleet.records["sick"].barred()
-    assert reasons[0].startswith("drained by operator:anna at ")
-    assert reasons[1].startswith("in quarantine: ")
-    remedy = "; `fleet resume sick` lifts it"
-    was = fleet.asks(m.AskResume(id="r", host="sick")).data["was"]
-    assert [f"{one}{remedy}" for one in was] == [*reasons], "without the remedy: this was it"
-
-
 def test_a_success_clears_a_host() -> None:
     """Failures alone are no proof against it."""
     fleet = Fleet(spec("a"), spec("b"))
@@ -247,28 +234,6 @@ def test_an_assignment_is_for_one_process_of_the_agent() -> None:
     assert (assign.instance, assign.attempt) == ("i-2", 2)
 
 
-def test_two_agents_of_one_name_are_seen_and_get_no_jobs() -> None:
-    """They take turns: processes that were replaced keep coming back."""
-    fleet = Fleet(spec())
-    pi = fleet.host()
-    for number in range(8):
-        pi.session, pi.instance = f"s{number}", f"i{number % 2}"
-        pi.status("online", "birth")
-    pi.joins()
-    assert _worker(fleet)["presence"] == "twins"
-    assert any("two agents use its name" in reason for reason in _why(fleet))
-    told = [effect.text for effect in fleet.effects if isinstance(effect, Warn)]
-    assert sum("two agents use the name 'pi'" in text for text in told) == 1, "once, in the log"
-    assert fleet.job().state == "pending"
-    assert _worker(fleet)["alone_in_s"] == 180
-    fleet.passes(141)
-    pi.beats()
-    assert _worker(fleet)["alone_in_s"] == 39
-    fleet.passes(40)
-    pi.beats()
-    assert fleet.job().state == "claimed"
-
-
 def test_a_host_holds_what_the_ledger_says_between_two_heartbeats() -> None:
     """`workers` and `list` agree; a heartbeat tells how far a job is, and what is to be stopped."""
     fleet = Fleet(spec())
@@ -313,32 +278,6 @@ def test_presence_in_one_word(how: str, word: str) -> None:
     assert _worker(fleet)["presence"] == word
 
 
-@pytest.mark.parametrize(("boot_id", "word"), [("b", "restarted"), ("b2", "rebooted")])
-def test_a_new_process_is_told_from_a_new_boot(boot_id: str, word: str) -> None:
-    """Until its first heartbeat."""
-    fleet = Fleet()
-    pi = fleet.host().joins()
-    pi.session, pi.instance, pi.boot_id = "s-2", "i-2", boot_id
-    pi.status("online", "birth")
-    assert _worker(fleet)["presence"] == word
-    pi.joins()
-    assert _worker(fleet)["presence"] == "online"
-
-
-def test_a_capability_that_was_lost_is_asked_for_again() -> None:
-    """A host that beats but never says what it is would be given nothing for ever."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    pi.reports(m.Refused, fleet.job(), request_id="x", reasons=("r",))
-    pi.session, pi.instance = "s-2", "i-2"
-    pi.status("online", "birth")
-    pi.heard(m.Rebirth)
-    fleet.passes(11)
-    pi.beats()
-    fleet.passes(6)
-    assert pi.heard(m.Rebirth)
-
-
 def test_old_artifacts_are_collected_but_never_a_jobs_result() -> None:
     """What may go is forgotten first, and known again when it was too young to go."""
     fleet = Fleet(spec())
@@ -358,19 +297,6 @@ def test_old_artifacts_are_collected_but_never_a_jobs_result() -> None:
     assert fleet.took(Collect), "again and again"
 
 
-def test_a_birth_that_was_missed_is_asked_for() -> None:
-    """A heartbeat of a process that nobody has announced: the host is asked to state itself."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    pi.reports(m.Refused, fleet.job(), request_id="x", reasons=("r",))
-    pi.heard(m.Rebirth)
-    fleet.passes(20)
-    pi.session, pi.instance = "s-2", "i-2"
-    pi.beats()
-    fleet.passes(6)
-    assert pi.heard(m.Rebirth)
-
-
 def test_an_artifact_that_was_deleted_by_hand_is_asked_for_again() -> None:
     """Nothing is completed by what the store only believes to have."""
     fleet = Fleet(spec())
@@ -381,128 +307,3 @@ def test_an_artifact_that_was_deleted_by_hand_is_asked_for_again() -> None:
     assert pi.finishes(job) == "wanted"
     assert fleet.job().state == "running"
     assert fleet.asks(m.AskFetch(id="f", job="job")).code == "not_found"
-
-
-def test_twins_do_not_lose_each_others_jobs() -> None:
-    """After the first turn the fleet knows better than to believe what one of them lacks."""
-    fleet = Fleet(spec(), max_attempts=3)
-    pi = fleet.host().joins()
-    job = pi.runs()
-    for number in range(12):
-        pi.session, pi.instance = f"s{number}", ("i-b", "i-pi")[number % 2]
-        pi.joins(*([(job.job_id, 1, "running")] if pi.instance == "i-pi" else []))
-    assert fleet.job().losses <= 1
-    assert fleet.job().state != "failed"
-
-
-@pytest.mark.parametrize("will", [True, False])
-def test_a_twin_that_comes_costs_a_running_job_nothing(*, will: bool) -> None:
-    """Not even at its first turn: it is there at once, and the other one comes back in seconds."""
-    fleet = Fleet(spec(), max_attempts=1)
-    pi = fleet.host().joins()
-    job = pi.runs()
-    fleet.passes(60)
-    for number in range(4):
-        if will:
-            pi.status("offline", "lost")
-        pi.session, pi.instance = f"s{number}", ("i-twin", "i-pi")[number % 2]
-        pi.joins(*([(job.job_id, 1, "running")] if pi.instance == "i-pi" else []))
-        fleet.passes(2)
-    assert (fleet.job().state, fleet.job().losses) == ("running", 0)
-
-
-def test_a_twin_that_is_ended_in_order_speaks_for_itself_alone() -> None:
-    """What the other one trains goes on; it is back in a moment."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
-    pi.session, pi.instance = "s-2", "i-twin"
-    pi.joins()
-    pi.status("offline", "goodbye")
-    pi.session, pi.instance = "s-3", "i-pi"
-    pi.joins((job.job_id, 1, "running"))
-    assert fleet.job().state == "running"
-    assert not pi.heard(m.Cancel)
-    pi.status("offline", "goodbye")
-    assert fleet.job().state == "pending"
-
-
-@pytest.mark.parametrize(("pause_s", "lost"), [(3, True), (0, False)])
-def test_an_agent_that_was_started_again_is_no_twin(pause_s: float, *, lost: bool) -> None:
-    """What it does not hold is lost at once; after a while also if the other one stays away."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    pi.runs()
-    pi.status("offline", "lost")
-    fleet.passes(pause_s)
-    pi.session, pi.instance = "s-2", "i-2"
-    pi.joins()
-    assert (("job", "lost") in fleet.history) == lost
-    fleet.passes(16)
-    pi.beats()
-    assert ("job", "lost") in fleet.history
-
-
-def test_a_second_coordinator_is_told_of() -> None:
-    """Once; its own messages, and retained ones of an earlier process, are not meant."""
-    fleet = Fleet()
-    topic = fleet.topics.coordinator_status()
-    for instance, retained in (("c1", False), ("old", True), ("c2", False), ("c2", False)):
-        status = m.Status(state="online", session=f"s-{instance}", instance=instance, boot_id="b")
-        fleet.handle(Incoming(topic, m.encode(status), retained))
-    (warning,) = fleet.took(Warn)
-    assert "another coordinator" in warning.text
-
-
-def test_a_second_coordinator_is_known_of_when_the_ledger_takes_changes_again() -> None:
-    """It is told of once, and what it may have had hosts stop is no loss all the same."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
-    status = m.Status(state="online", session="s-c2", instance="c2", boot_id="b")
-    said = Incoming(fleet.topics.coordinator_status(), m.encode(status))
-    fleet.handle(said)
-    core = fleet.core
-    fleet.start()  # as the shell does when the disk refuses a commit
-    fleet.core.inherit(core)
-    fleet.handle(said)
-    assert len(fleet.took(Warn)) == 1
-    pi.beats((job.job_id, 1, "running"))
-    pi.beats()
-    assert fleet.history.count(("job", "released")) == 1
-    assert fleet.job().losses == 0
-
-
-@pytest.mark.parametrize("state", ["online", "offline"])
-def test_a_second_coordinator_is_told_of_that_throws_this_one_off_the_broker(state: Any) -> None:
-    """It is never heard live: at each return its birth or its will lies there."""
-    fleet = Fleet()
-    topic = fleet.topics.coordinator_status()
-
-    def says(state: Any, session: str, instance: str, *, retained: bool = True) -> None:
-        status = m.Status(state=state, session=session, instance=instance, boot_id="b")
-        fleet.handle(Incoming(topic, m.encode(status), retained))
-
-    says("offline", "s-earlier", "earlier")
-    for number in range(3):
-        fleet.handle(Disconnected("connection lost"))
-        if number:
-            says(state, f"s{number}", "another")
-        says("offline", "s-earlier", "earlier")
-        fleet.handle(Connected(f"session-again-{number}"))
-    (warning,) = fleet.took(Warn)
-    assert "another coordinator (instance another)" in warning.text
-
-
-def test_every_reason_tells_a_moment_alike() -> None:
-    """To the minute and with its zone: drains, snoozes, pauses, revocations."""
-    at = "2026-11-21T22:01:49.645Z"
-    record = HostRecord("pi", drained=True, at=at, who="x", snoozed_until=at)
-    told = [
-        *record.barred(), record.snoozed(), FleetRecord(paused=True, at=at).why_paused(),
-        Revocation(at, "x").reason("pi"),
-    ]  # fmt: skip
-    assert len(told) == 4
-    for text in told:
-        assert "2026-11-21 22:01 UTC" in text
-        assert "T22" not in text

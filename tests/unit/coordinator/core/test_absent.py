@@ -120,15 +120,6 @@ def test_a_job_that_starts_after_our_return_is_not_missed_by_an_older_heartbeat(
     assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
 
 
-def test_a_full_list_may_lack_something() -> None:
-    """A heartbeat names 256 jobs at most."""
-    fleet, pi = _running()
-    others = [(f"{number:064x}", 1, "uploading") for number in range(256)]
-    for _ in range(4):
-        pi.beats(*others)
-    assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
-
-
 @pytest.mark.parametrize("instance", ["i-pi", "i-twin"])
 def test_an_attempt_that_somebody_else_had_stopped_goes_back_at_once(instance: str) -> None:
     """J7: by the host's own word, at no cost; a second agent of that name speaks for itself."""

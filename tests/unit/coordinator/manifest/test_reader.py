@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.cli.check import check_command
-from coordinator.jobs.plan_entries import job_id, spec_from_json, spec_to_json
+from coordinator.jobs.plan_entries import job_id
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.manifest_file import MAX_BYTES, load_manifest, read_text
 from coordinator.manifest.problems import ManifestError
@@ -222,12 +222,6 @@ def test_an_id_is_what_decides_the_result(load: Any) -> None:
         assert job_id(*changed) != job_id(*base), at
     one = load(GOOD + "priority = 3\nmin_ram_gib = 1\nname = 'other'\nn_resamples = 1\n").jobs[0]
     assert one.job_id == load(GOOD).jobs[0].job_id
-
-
-def test_a_spec_survives_the_ledger(load: Any) -> None:
-    """Written as JSON and read again, it is the same."""
-    for job in load(GOOD + "hyper.lr = 0.01\nallowed_hosts = ['pi']\nmin_cores = 2\n").jobs:
-        assert spec_from_json(spec_to_json(job)) == job
 
 
 @given(st.binary(max_size=200))

@@ -19,7 +19,7 @@ from coordinator.core.commands import prospects
 from coordinator.core.effects import AnswerWithEvents, ManifestRead
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 from coordinator.top import job_table, layout
-from coordinator.ui import terminal, up_live, words
+from coordinator.ui import terminal, up_live
 from coordinator.ui.words import by_row
 from coordinator.web.rows import job_row
 from tests.harness.coordinator import Fleet, spec
@@ -226,16 +226,6 @@ def test_a_job_that_only_revoked_hosts_could_run_is_for_none() -> None:
     assert marked(fleet) == set(), "one like it is not revoked"
 
 
-def test_a_page_of_a_long_list_is_judged_alone() -> None:
-    """Of thousands of jobs only those that are asked for; of a published row nobody says it."""
-    fleet = Fleet()
-    fleet.host("pi").joins().status("offline", "lost")
-    fleet.sent.clear()
-    fleet.plan(*(spec(f"job-{number:03}", seed=number) for number in range(300)))
-    assert not any("unplaceable" in m.encode(said).decode() for _, said in fleet.sent if said)
-    assert len(rows(fleet, limit=5)) == 5
-
-
 def _row(name: str, **more: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "job_id": name.encode().hex().ljust(64, "0"), "name": name, "model": "gbt",
@@ -288,18 +278,6 @@ def _text(parts: Any, width: int) -> str:
     return str(out.file.getvalue())  # type: ignore[attr-defined] # it is a StringIO
 
 
-def test_the_list_says_beside_pending_that_no_host_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the host's place, and below with what tells why; nothing of what only waits."""
-    monkeypatch.setenv("COLUMNS", "80")
-    names = ("gru", "cnn", "mlp", "ssl")
-    drawn = [_row("gbt"), *(_row(name, unplaceable=True) for name in names)]
-    lines = _text(list_._draw(drawn), 80).splitlines()
-    assert lines[2].split()[:2] == ["gbt", "pending"]
-    assert all(line.split()[1:5] == ["pending", "no", "host", "can"] for line in lines[3:7])
-    assert lines[-1] == "no known host can run gru, cnn, mlp and 1 more; `fleet why gru` says why"
-    assert "no known host" not in _text(list_._draw([_row("gbt")]), 80)
-
-
 def test_the_status_names_those_that_no_host_can_run() -> None:
     """Below the counts, of which pending jobs alone say nothing."""
     fleet = Fleet(spec("a", min_cores=64), spec("b", min_cores=64), spec("c"))
@@ -336,19 +314,6 @@ def test_what_is_left_over_waits_or_is_for_no_host() -> None:
     assert said("b")[0] == "Left over (1), since no host here can run them:"
 
 
-def test_top_says_beside_pending_that_no_host_can() -> None:
-    """In the host's place, and where the progress would stand which keys lead to the reasons."""
-    mirror = Mirror()
-    mirror.load_jobs([_row("gbt"), _row("gru", unplaceable=True)])
-    waits, never = job_table.lines(mirror.snapshot())
-    (column,) = [column for column in job_table.COLUMNS if column.title == "HOST"]
-    assert column.cell(never, 11) == ("no host can", layout.BAD)
-    assert column.cell(waits, 11)[0] == ""
-    assert never.remark == ("no known host can; why: Enter, 3", layout.BAD)
-    assert waits.remark == ("", layout.DIM)
-    assert (job_table.bears(never, "no host"), job_table.bears(waits, "no host")) == (True, False)
-
-
 def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside an idle host without, while its grace lasts; and what ends it."""
     monkeypatch.setenv("COLUMNS", "80")
@@ -375,11 +340,3 @@ def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPat
     assert not any(row.get("awaits_cuda_s") for row in rows(fleet))
     (a,) = (row for row in rows(fleet) if row["name"] == "a")
     assert (a["state"], a["host"]) == ("claimed", "pi")
-
-
-def test_of_many_jobs_that_are_kept_for_cuda_the_first_are_named() -> None:
-    """And when the first of them is given to any host."""
-    drawn = [_row(name) | {"awaits_cuda_s": s} for name, s in zip("abcde", (300, 120, 300, 9, 4))]
-    assert words.awaiting_cuda(drawn) == (
-        "awaits CUDA: a, b, c and 2 more prefer it; in 4 s any host may have the first of them"
-    )

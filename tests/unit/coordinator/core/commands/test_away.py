@@ -12,7 +12,7 @@ from coordinator.cli import status as verb
 from coordinator.cli.list_ import _draw as draw_jobs
 from coordinator.scheduler.forecast import Held
 from tests.harness.coordinator import Fleet, spec
-from tests.unit.test_forecast import host, named, whole
+from tests.unit.coordinator.scheduler.test_forecast import host, named, whole
 
 
 def _text(shown: Any) -> str:
@@ -77,15 +77,3 @@ def test_a_job_at_a_host_that_is_away_has_no_end_that_is_known(*, online: bool) 
     (one,) = found.outlooks.values()
     assert one.ends_known == online
     assert (found.end is not None, found.unknown) == (online, int(not online))
-
-
-def test_a_twins_goodbye_is_not_taken_for_the_agents() -> None:
-    """The one that has the job runs on, and connects again in a moment."""
-    fleet = Fleet(spec())
-    fleet.host().joins().runs()
-    twin = fleet.host()
-    twin.session, twin.instance = "s-2", "i-2"
-    twin.joins()
-    twin.status("offline", "goodbye")
-    (row,) = fleet.asks(m.AskStatus(id="s")).data["away"]
-    assert row["text"].startswith("the agent of pi is gone from the broker; unless it comes back")

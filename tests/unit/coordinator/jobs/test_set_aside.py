@@ -86,11 +86,6 @@ def test_how_much_is_done_is_the_training_alone(row: dict[str, Any], share: floa
     assert share_of(row) == share
 
 
-def test_a_result_without_a_known_metric_is_its_artifact() -> None:
-    """A trainer of one's own may tell others."""
-    assert set_aside("completed", "pi", None, {"mine": 1.0}, HEX).endswith(f": artifact {HEX[:12]}")
-
-
 def test_a_metric_that_no_float_holds_is_not_told_as_a_score() -> None:
     """JSON has whole numbers of any length, and a requeue is to work all the same."""
     fleet = Fleet(spec())

@@ -12,7 +12,6 @@ from agent.core.effects import (
     CheckpointBundled,
     SignalTrainer,
     StartTrainer,
-    TrainerStarted,
 )
 from agent.spool.checkpoints import Checkpoints
 from broker.protocol import messages as m
@@ -142,14 +141,6 @@ def test_what_it_ran_can_be_cancelled_meanwhile() -> None:
     agent.handle(CheckpointBundled(JOB, 3, HEX, 2000))
     assert not agent.said(m.Released)
     assert agent.phase() is None
-
-
-def test_a_trainer_says_where_it_starts() -> None:
-    """From the beginning, or from a checkpoint: the history has it."""
-    agent = Agent()
-    agent.assigned()
-    agent.handle(TrainerStarted(JOB, 1, 77, resumes=True))
-    assert agent.said(m.Started)[0].resumes
 
 
 # The coordinator's side

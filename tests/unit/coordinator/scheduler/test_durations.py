@@ -136,43 +136,6 @@ def test_what_a_run_begins_with_is_not_multiplied_where_two_amounts_are_known() 
         assert plain.span.median_s == pytest.approx(34.0)
 
 
-def test_a_prediction_from_far_away_is_known_to_be_one() -> None:
-    """Beyond four times as many epochs, or a quarter of them; of no other basis."""
-    past = History([ran(12.0, epochs=100)])
-    kind: Any = ("cnn", "oracle", "pi")
-    far = {count: past.estimate(*kind, count).is_far for count in (20, 25, 400, 401)}
-    assert far == {20: True, 25: False, 400: False, 401: True}
-    assert past.left("cnn", "oracle", "pi", 5.0, epochs=2000).is_far
-    assert not past.left("cnn", "oracle", "pi", 5.0, epochs=2000, eta_s=9.0).is_far
-    assert not past.estimate("cnn", "oracle", "pi", 2000, Earlier("gpu", 0.5, 90.0)).is_far
-
-
-def test_what_is_left_of_a_job_of_other_epochs() -> None:
-    """Once it has run for longer than the runs did, it may stop at any moment, or go on."""
-    past = History([ran(10.0, epochs=5), ran(12.0, epochs=5)])
-    left = past.left("cnn", "oracle", "pi", 100.0, epochs=100)
-    assert left.span.quick_s == 0.0
-    assert left.span.median_s == 120.0
-    assert left.span.slow_s == pytest.approx(136.0)
-    assert past.left("cnn", "oracle", "pi", 300.0, epochs=100).basis == "overdue"
-    sooner = past.left("cnn", "oracle", "pi", 8.0, epochs=1)
-    assert sooner.span.quick_s == 0.0
-    assert sooner.span.slow_s == pytest.approx(3.8)
-    assert sooner.is_known
-
-
-@pytest.mark.parametrize("said", ["ten", True, 0, -3, 1e300, [5], None])
-def test_epochs_that_are_none_scale_nothing(said: Any) -> None:
-    """Trainers of others may call anything so; and nobody knows what an unknown number is like."""
-    past = History([ran(10.0, epochs=5), ran(30.0, epochs=20)])
-    found = past.estimate("cnn", "oracle", "pi", said)
-    assert (found.span.median_s, found.words()) == (20.0, "2 runs of cnn-oracle here")
-    assert default_epochs({"properties": {"epochs": {"default": said}}}) == 0
-    assert default_epochs({"properties": ["epochs"]}) == 0
-    unknown = History([ran(10.0, epochs=said)]).estimate("cnn", "oracle", "pi", 100)
-    assert (unknown.span.median_s, unknown.words()) == (10.0, "1 run of cnn-oracle here")
-
-
 def test_every_trainer_that_is_built_in_has_a_number_of_epochs() -> None:
     """Or a job that sets none could not be scaled."""
     found = {model: default_epochs(schema) for model, schema in builtin_trainers().items()}

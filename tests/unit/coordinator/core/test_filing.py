@@ -12,8 +12,7 @@ import pytest
 from broker.protocol import messages as m
 from coordinator.admin import __main__ as maintenance
 from coordinator.core.effects import BundleRefused
-from coordinator.core.filing import AT_ONCE, HANGS_S, LET_GO_S, RETRY_S
-from coordinator.core.reactor import COLLECT_FIRST_S
+from coordinator.core.filing import AT_ONCE, HANGS_S, RETRY_S
 from coordinator.jobs.records import BundleKept
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from tests.harness.shell import DATA, ID, Coordinator, finished, ledgers_closed, reports
@@ -145,23 +144,6 @@ def test_that_it_was_lost_is_not_believed_once_it_has_come_again(tmp_path: Path)
     coordinator.passes(2)
     coordinator.tells(m.AskFetch(id="f", job="job", chunk_bytes=1024))
     assert coordinator.fetched() == DATA
-
-
-def test_what_was_filed_and_comes_again_is_kept_until_it_is_filed_again(tmp_path: Path) -> None:
-    """Nobody wanted it for a moment, in which the ledger was about to let go of it."""
-    coordinator = Coordinator(tmp_path)
-    coordinator.passes(COLLECT_FIRST_S - LET_GO_S / 2)
-    pi = coordinator.host().joins()
-    reports(pi, pi.runs())
-    coordinator.files()
-    coordinator.tells(m.AskRequeue(id="r", job="job"))
-    coordinator.passes(LET_GO_S * 0.6)  # what nobody wants is collected
-    assert reports(pi, pi.runs()) == ["stored"]
-    coordinator.passes(LET_GO_S)
-    assert coordinator.ledger.bundle(ID) is not None
-    coordinator.files()
-    coordinator.passes(2 * LET_GO_S)
-    assert coordinator.ledger.bundle_sizes() == {}
 
 
 def test_however_many_wait_a_restart_takes_some_at_a_time(tmp_path: Path) -> None:

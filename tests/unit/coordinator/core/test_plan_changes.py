@@ -66,14 +66,6 @@ def test_asked_for_again_it_is_there_already() -> None:
     assert fleet.actions[-1].what == "mine is there already, pending"
 
 
-def test_what_was_not_asked_for_is_not_said_to_differ() -> None:
-    """A priority or a need of the job that is there is no concern of who asks without one."""
-    fleet = _fleet()
-    _run(fleet, **JOB, name="mine", priority=7, min_ram_gib=1.0)
-    again: Any = _run(fleet, **JOB, min_ram_gib=2.0).data
-    assert again["differs"] == ["min_ram_gib"]
-
-
 def test_a_reload_leaves_it_in_the_plan() -> None:
     """Also when the manifest has had it for a while."""
     fleet = _fleet(spec("other"))
@@ -154,31 +146,6 @@ def test_the_checks_are_those_of_the_manifest(job: dict[str, Any], errors: list[
     assert sorted(key for key, _ in _errors(answer)) == errors
     assert all(message for _, message in _errors(answer))
     assert [one.spec.name for one in fleet.ledger.values()] == ["taken"]
-
-
-def test_an_observer_may_not() -> None:
-    """Neither add a job, nor cancel, pause, or snooze."""
-    fleet = _fleet(spec())
-    for number, ask in enumerate((
-        m.AskRun(id="1", job=JOB),
-        m.AskEach(id="2", action="cancel", jobs=("job",)), m.AskPause(id="3"),
-        m.AskSnooze(id="4", host="pi", for_s=9.0),
-    )):  # fmt: skip
-        answer = fleet.asks(ask, "observer:bob/cli")
-        assert (answer.ok, answer.code) == (False, "refused")
-        assert len(fleet.actions) == number + 2, "after the reload"
-    assert [job.state for job in fleet.ledger.values()] == [JobState.PENDING]
-
-
-def test_a_repeated_request_is_carried_out_once() -> None:
-    """It is answered alike, after a restart too."""
-    fleet = _fleet()
-    ask = m.AskRun(id="r9", job=JOB)
-    first = fleet.asks(ask)
-    fleet.start()
-    assert fleet.asks(ask) == first
-    assert first.data["added"]
-    assert len(fleet.ledger) == 1
 
 
 def test_of_several_jobs_each_is_told_of_by_itself() -> None:

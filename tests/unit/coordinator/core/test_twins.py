@@ -1,0 +1,143 @@
+"""Two agents of one name, and two coordinators at one broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.protocol import messages as m
+from broker.protocol.events import Connected, Disconnected, Incoming
+from coordinator.core.effects import Warn
+from tests.harness.coordinator import Fleet, spec
+
+
+def _why(fleet: Fleet, name: str = "job") -> list[str]:
+    answer = fleet.asks(m.AskWhy(id=fleet.new_id(), job=name))
+    assert answer is not None
+    data: Any = answer.data
+    return [reason for host in data["hosts"] for reason in host["reasons"]]
+
+
+def _worker(fleet: Fleet, name: str = "pi") -> dict[str, Any]:
+    answer = fleet.asks(m.AskWorkers(id=fleet.new_id()))
+    assert answer is not None
+    data: Any = answer.data
+    return next(row for row in data["workers"] if row["host"] == name)
+
+
+def test_two_agents_of_one_name_are_seen_and_get_no_jobs() -> None:
+    """They take turns: processes that were replaced keep coming back."""
+    fleet = Fleet(spec())
+    pi = fleet.host()
+    for number in range(8):
+        pi.session, pi.instance = f"s{number}", f"i{number % 2}"
+        pi.status("online", "birth")
+    pi.joins()
+    assert _worker(fleet)["presence"] == "twins"
+    assert any("two agents use its name" in reason for reason in _why(fleet))
+    told = [effect.text for effect in fleet.effects if isinstance(effect, Warn)]
+    assert sum("two agents use the name 'pi'" in text for text in told) == 1, "once, in the log"
+    assert fleet.job().state == "pending"
+    assert _worker(fleet)["alone_in_s"] == 180
+    fleet.passes(141)
+    pi.beats()
+    assert _worker(fleet)["alone_in_s"] == 39
+    fleet.passes(40)
+    pi.beats()
+    assert fleet.job().state == "claimed"
+
+
+def test_twins_do_not_lose_each_others_jobs() -> None:
+    """After the first turn the fleet knows better than to believe what one of them lacks."""
+    fleet = Fleet(spec(), max_attempts=3)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    for number in range(12):
+        pi.session, pi.instance = f"s{number}", ("i-b", "i-pi")[number % 2]
+        pi.joins(*([(job.job_id, 1, "running")] if pi.instance == "i-pi" else []))
+    assert fleet.job().losses <= 1
+    assert fleet.job().state != "failed"
+
+
+@pytest.mark.parametrize("will", [True, False])
+def test_a_twin_that_comes_costs_a_running_job_nothing(*, will: bool) -> None:
+    """Not even at its first turn: it is there at once, and the other one comes back in seconds."""
+    fleet = Fleet(spec(), max_attempts=1)
+    pi = fleet.host().joins()
+    job = pi.runs()
+    fleet.passes(60)
+    for number in range(4):
+        if will:
+            pi.status("offline", "lost")
+        pi.session, pi.instance = f"s{number}", ("i-twin", "i-pi")[number % 2]
+        pi.joins(*([(job.job_id, 1, "running")] if pi.instance == "i-pi" else []))
+        fleet.passes(2)
+    assert (fleet.job().state, fleet.job().losses) == ("running", 0)
+
+
+def test_a_twin_that_is_ended_in_order_speaks_for_itself_alone() -> None:
+    """What the other one trains goes on; it is back in a moment."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    pi.session, pi.instance = "s-2", "i-twin"
+    pi.joins()
+    pi.status("offline", "goodbye")
+    pi.session, pi.instance = "s-3", "i-pi"
+    pi.joins((job.job_id, 1, "running"))
+    assert fleet.job().state == "running"
+    assert not pi.heard(m.Cancel)
+    pi.status("offline", "goodbye")
+    assert fleet.job().state == "pending"
+
+
+def test_a_second_coordinator_is_told_of() -> None:
+    """Once; its own messages, and retained ones of an earlier process, are not meant."""
+    fleet = Fleet()
+    topic = fleet.topics.coordinator_status()
+    for instance, retained in (("c1", False), ("old", True), ("c2", False), ("c2", False)):
+        status = m.Status(state="online", session=f"s-{instance}", instance=instance, boot_id="b")
+        fleet.handle(Incoming(topic, m.encode(status), retained))
+    (warning,) = fleet.took(Warn)
+    assert "another coordinator" in warning.text
+
+
+def test_a_second_coordinator_is_known_of_when_the_ledger_takes_changes_again() -> None:
+    """It is told of once, and what it may have had hosts stop is no loss all the same."""
+    fleet = Fleet(spec())
+    pi = fleet.host().joins()
+    job = pi.runs()
+    status = m.Status(state="online", session="s-c2", instance="c2", boot_id="b")
+    said = Incoming(fleet.topics.coordinator_status(), m.encode(status))
+    fleet.handle(said)
+    core = fleet.core
+    fleet.start()  # as the shell does when the disk refuses a commit
+    fleet.core.inherit(core)
+    fleet.handle(said)
+    assert len(fleet.took(Warn)) == 1
+    pi.beats((job.job_id, 1, "running"))
+    pi.beats()
+    assert fleet.history.count(("job", "released")) == 1
+    assert fleet.job().losses == 0
+
+
+@pytest.mark.parametrize("state", ["online", "offline"])
+def test_a_second_coordinator_is_told_of_that_throws_this_one_off_the_broker(state: Any) -> None:
+    """It is never heard live: at each return its birth or its will lies there."""
+    fleet = Fleet()
+    topic = fleet.topics.coordinator_status()
+
+    def says(state: Any, session: str, instance: str, *, retained: bool = True) -> None:
+        status = m.Status(state=state, session=session, instance=instance, boot_id="b")
+        fleet.handle(Incoming(topic, m.encode(status), retained))
+
+    says("offline", "s-earlier", "earlier")
+    for number in range(3):
+        fleet.handle(Disconnected("connection lost"))
+        if number:
+            says(state, f"s{number}", "another")
+        says("offline", "s-earlier", "earlier")
+        fleet.handle(Connected(f"session-again-{number}"))
+    (warning,) = fleet.took(Warn)
+    assert "another coordinator (instance another)" in warning.text
