@@ -59,6 +59,7 @@ class Mirror:
     garbage: int = 0
     ends_s: dict[str, float] = field(default_factory=dict)  # when jobs end by this progress
     heard: set[str] = field(default_factory=set)
+    is_listed: bool = False  # the list of jobs is whole: newer than what a broker has retained
     trainers: TrainerSets = field(default_factory=TrainerSets)
 
     def snapshot(self) -> Snapshot:
@@ -95,9 +96,11 @@ class Mirror:
     def expect_jobs(self) -> None:
         """Begin to take a list of all jobs: what is heard until it is whole is newer than it."""
         self.heard.clear()
+        self.is_listed = False
 
     def load_jobs(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Take the coordinator's list of all jobs; what is not in it is gone."""
+        self.is_listed = True
         newer = {key: self.jobs[key] for key in self.heard if key in self.jobs}
         listed = {}  # in the order of the list, which is that of claims
         for row in _rows(rows):
@@ -182,7 +185,7 @@ class Mirror:
             case Kind.PROGRESS:
                 return self._on_progress(topic, payload, now)
             case Kind.JOB:
-                return self._on_job(topic.job_id, payload)
+                return self._on_job(topic.job_id, payload, retained=retained)
             case Kind.SUMMARY:
                 self.summary = decode(SUMMARY, payload) if payload else None
             case Kind.COORDINATOR_STATUS:
@@ -216,10 +219,11 @@ class Mirror:
         self.hosts[topic.host] = host
         return True
 
-    def _on_job(self, job_id: str, payload: bytes) -> bool:
-        if len(self.heard) < MAX_JOBS:
-            self.heard.add(job_id)
+    def _on_job(self, job_id: str, payload: bytes, *, retained: bool) -> bool:
+        if retained and self.is_listed:
+            return False  # after a restore, the broker has rows that no ledger has
         if not payload:
+            self._hear(job_id)
             self._drop(job_id)
             return self.jobs.pop(job_id, None) is not None
         row = decode(JOB_ROW, payload)
@@ -228,6 +232,8 @@ class Mirror:
             return False
         if known_row is not None and known_row.attempt > row.attempt:
             return False  # overtaken
+        if not retained:
+            self._hear(job_id)
         if row.state != "running":
             self._drop(job_id)
         if row.state == "pending" and known_row is not None:
@@ -237,6 +243,10 @@ class Mirror:
         self.jobs[job_id] = row
         self._forget_others(job_id)
         return row != known_row
+
+    def _hear(self, job_id: str) -> None:
+        if len(self.heard) < MAX_JOBS:
+            self.heard.add(job_id)
 
     def _forget_others(self, job_id: str) -> None:
         """Forget the progress of another attempt than the job's: an earlier or made-up one."""

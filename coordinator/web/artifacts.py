@@ -12,10 +12,10 @@ import contextlib
 import json
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from broker.errors import BadMessage, FleetError, LocalError
 from broker.sentences import is_figure
@@ -108,6 +108,9 @@ AT_ONCE: Final = 2
 Fetch = Callable[[str, int | None, Path, int | None, Callable[[int, int], None]], str]
 
 
+T = TypeVar("T")
+
+
 class TooLarge(LocalError):  # noqa: N818 - a state of the world, not a mistake
     """An artifact is larger than what is fetched unasked."""
 
@@ -129,8 +132,7 @@ class Artifacts:
         self._fetch = fetch
         self._kept: OrderedDict[str, Path] = OrderedDict()
         self._reports: OrderedDict[str, Report] = OrderedDict()
-        self._coming: dict[str, asyncio.Future[Path]] = {}
-        self._reading: dict[str, asyncio.Future[Report]] = {}
+        self._under_way: dict[object, asyncio.Task[Any]] = {}
         self._limit = asyncio.Semaphore(AT_ONCE)
         self.progress: dict[str, Progress] = {}
 
@@ -141,36 +143,30 @@ class Artifacts:
         """Return an artifact's file, fetched if need be. Raises `FleetError`, and OSError.
 
         It is what the job has, or what an `attempt` has brought.
-        Whoever asks for what is coming already waits with the others.
         """
         path = self._kept.get(artifact_id)
         if path is not None and path.exists():
             self._kept.move_to_end(artifact_id)
             return path
-        coming = self._coming.get(artifact_id)
-        if coming is not None:
-            try:
-                return await asyncio.shield(coming)
-            except TooLarge:
-                if most_bytes is not None:
-                    raise
-            # It was asked for up to a limit, and is here without one.
-            return await self.get(job_id, artifact_id, most_bytes, attempt)
-        task = asyncio.ensure_future(self._bring(job_id, artifact_id, most_bytes, attempt))
-        self._coming[artifact_id] = task
-        task.add_done_callback(lambda _: self._coming.pop(artifact_id, None))
-        return await asyncio.shield(task)
+        return await self._once(
+            (artifact_id, most_bytes), lambda: self._bring(job_id, artifact_id, most_bytes, attempt)
+        )
 
     async def report(self, job_id: str, artifact_id: str, *, asked: bool) -> Report:
         """Return the report in an artifact. Raises `FleetError`, and OSError."""
         if (known := self._reports.get(artifact_id)) is not None:
             return known
         bundle = await self.get(job_id, artifact_id, None if asked else AUTO_BYTES)
-        if artifact_id not in self._reading:  # in one place, so by one at a time
-            task = asyncio.ensure_future(self._read(artifact_id, bundle))
-            self._reading[artifact_id] = task
-            task.add_done_callback(lambda _: self._reading.pop(artifact_id, None))
-        return await asyncio.shield(self._reading[artifact_id])
+        return await self._once(artifact_id, lambda: self._read(artifact_id, bundle))
+
+    async def _once(self, key: object, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Wait for what is under way already, or begin it."""
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.ensure_future(make())
+            task.add_done_callback(lambda _: self._under_way.pop(key, None))
+        found: T = await asyncio.shield(task)
+        return found
 
     def known_report(self, artifact_id: str) -> Report | None:
         """Return a report that was read before."""
@@ -186,7 +182,8 @@ class Artifacts:
     async def _bring(
         self, job_id: str, artifact_id: str, most_bytes: int | None, attempt: int | None
     ) -> Path:
-        target = self._folder / f"{artifact_id}.part"
+        # With a limit and without one, it may come twice at a time.
+        target = self._folder / f"{artifact_id}.{most_bytes or 'whole'}.part"
         progress = self.progress[artifact_id] = Progress()
 
         def tell(done: int, total: int) -> None:

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from broker.errors import FleetError, RemoteError
+from broker.errors import FleetError
 from broker.protocol.messages import AskAttempts, OperatorRequest
 from broker.system.machine import new_id
-from coordinator.web.hub import Hub, News
-from coordinator.web.rows import HELD, Row
+from coordinator.web.hub import Hub, Listeners, News, Repeat
+from coordinator.web.rows import HELD, Row, epoch_ms
 
 MOST: Final = 3_000  # attempts that are kept, and drawn: a browser takes 0.1 s for so many
 GAP_S: Final = 1.0  # between two questions, however many attempts end
 AGAIN_S: Final = 10.0  # after one that nobody has answered
 
+Ask = Callable[[OperatorRequest], Awaitable[Any]]  # raises `FleetError`
+Mark = tuple[str, int]  # the state of a job, and its newest attempt
+NEW: Final[Mark] = ("pending", 0)
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+
+class Attempt(NamedTuple):
     """One attempt that has ended; times in ms since the epoch, `end` as the coordinator says it."""
 
     job_id: str
@@ -40,55 +40,6 @@ class Attempt:
     end: str
 
 
-class _Told(BaseModel):
-    """An attempt as the coordinator tells it."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    job_id: str
-    name: str
-    attempt: int
-    host: str | None
-    at: datetime
-    end: str
-    began: datetime | None
-    s: float | None
-
-
-class _Page(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    attempts: list[_Told]
-    next: int | None
-    newest: int
-
-
-@dataclass(slots=True)
-class Kept:
-    """The newest attempts, oldest first, at most `most` of them.
-
-    `newest` is a place in the coordinator's table of events; `left_out_ms`: some that ended before
-    that are left out.
-    """
-
-    most: int = MOST
-    rows: deque[Attempt] = field(default_factory=deque)
-    newest: int = 0
-    left_out_ms: int | None = None
-
-    def take(self, found: Iterable[Attempt], newest: int) -> list[Attempt]:
-        """Add what is new, newest first; return as much of it as is kept, oldest first."""
-        new = list(found)[::-1]
-        self.rows.extend(new)
-        self.newest = newest
-        is_cut = self.left_out_ms is not None or len(self.rows) > self.most
-        while len(self.rows) > self.most:
-            self.rows.popleft()
-        if is_cut:
-            self.left_out_ms = self.rows[0].ended_ms
-        return new[-self.most :]
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a page is told: attempts, oldest first; `afresh`: in the place of all it knew."""
@@ -97,66 +48,45 @@ class Told:
     afresh: bool
 
 
-Listener = Callable[[Told], object]
-
-
-Ask = Callable[[OperatorRequest], Awaitable[Any]]  # raises `FleetError`
-
-
 class Attempts:
-    """Keeps the newest attempts while somebody looks, and tells each page of them.
+    """Keeps the newest attempts, oldest first, while somebody looks, and tells each page of them.
 
     `fault` says why they could not be asked for, empty when they could; `known`: they were, once.
+    Attempts that ended before `left_out_ms` are left out; none: all are there.
     """
 
     def __init__(
-        self,
-        hub: Hub,
-        ask: Ask,
-        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        self, hub: Hub, ask: Ask, wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
         most: int = MOST,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Prepare; nothing is asked until somebody follows."""
         self.fault = ""
         self.known = False
-        self._hub, self._put = hub, ask
-        self._wait = wait
-        self._most = most
-        self._kept = Kept(most)
-        self._listeners: dict[int, Listener] = {}
-        self._next = 0
+        self.rows: deque[Attempt] = deque()
+        self.left_out_ms: int | None = None
+        self._hub, self._ask_for, self._most = hub, ask, most
+        self._newest = 0  # a place in the coordinator's table of events
         self._of = ""
+        self._listeners = Listeners[Told]()
         self._marks: dict[str, Mark] = {}
-        self._due = False
-        self._task: asyncio.Task[None] | None = None
+        self._look = Repeat(self._try, wait)
         self._end: Callable[[], None] | None = None
 
-    @property
-    def rows(self) -> list[Attempt]:
-        """What is known, oldest first."""
-        return list(self._kept.rows)
-
-    @property
-    def left_out_ms(self) -> int | None:
-        """Attempts that ended before this may be left out; none: all are there."""
-        return self._kept.left_out_ms
-
-    def follow(self, listener: Listener) -> Callable[[], None]:
+    def follow(self, listener: Callable[[Told], object]) -> Callable[[], None]:
         """Tell `listener` what is new from now on, and what fails; return what ends that."""
-        key = self._next
-        self._next += 1
-        self._listeners[key] = listener
+        end = self._listeners.add(listener)
         if self._end is None:
             self._end = self._hub.follow(self._on_news)
             self._marks = {key: mark(row) for key, row in self._hub.tables.jobs.rows.items()}
-            self._look()
-        return lambda: self._leave(key)
+            self._look.ask()
 
-    def _leave(self, key: int) -> None:
-        self._listeners.pop(key, None)
-        if not self._listeners and self._end is not None:
-            self._end()
-            self._end = None
+        def leave() -> None:
+            end()
+            if not self._listeners and self._end is not None:
+                self._end()
+                self._end = None
+
+        return leave
 
     def _on_news(self, news: News) -> None:
         ends = self._of != self._coordinator()
@@ -167,66 +97,57 @@ class Attempts:
         for key in news.jobs.remove:
             self._marks.pop(key, None)
         if ends:
-            self._look()
+            self._look.ask()
 
-    def _look(self) -> None:
-        self._due = True
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def _run(self) -> None:
-        while self._due and self._listeners:
-            self._due = False
-            try:
-                await self._ask()
-            except FleetError as error:
-                self._due = True
-                self.fault = str(error)
-                self._tell(Told([], afresh=False))
-                await self._wait(AGAIN_S)
-            else:
-                await self._wait(GAP_S)
+    async def _try(self) -> float:
+        if not self._listeners:
+            return 0.0
+        try:
+            await self._ask()
+        except FleetError as error:
+            self._look.ask()
+            self.fault = str(error)
+            self._listeners.tell(Told([], afresh=False))
+            return AGAIN_S
+        return GAP_S
 
     async def _ask(self) -> None:
         of = self._coordinator()
         # Another process may have been given another ledger, such as a backup.
-        kept = self._kept if of == self._of else Kept(self._most)
+        is_other = of != self._of
+        after = 0 if is_other else self._newest
         found: list[Attempt] = []
         newest: int | None = None
         before: int | None = None
         while newest is None or (before is not None and len(found) <= self._most):
-            page = await self._page(kept.newest, before)
-            found += [one for told in page.attempts if (one := _attempt(told)) is not None]
-            newest = page.newest if newest is None else newest
-            before = page.next
-        new = kept.take(found, newest)
-        afresh = kept is not self._kept or before is not None
-        self._kept, self._of = kept, of
+            page = await self._ask_for(AskAttempts(id=new_id(), after=after, before=before))
+            found += [one for told in page["attempts"] if (one := attempt_of(told)) is not None]
+            newest = page["newest"] if newest is None else newest
+            before = page["next"]
+        if is_other:
+            self.rows.clear()
+            self.left_out_ms = None
+        self._of, self._newest = of, newest
+        new = found[::-1]
+        self._keep(new)
+        afresh = is_other or before is not None
         is_news = bool(new) or afresh or bool(self.fault) or not self.known
         self.fault, self.known = "", True
         if is_news:
-            self._tell(Told(new, afresh))
+            self._listeners.tell(Told(new[-self._most :], afresh))
 
-    async def _page(self, after: int, before: int | None) -> _Page:
-        answer = await self._put(AskAttempts(id=new_id(), after=after, before=before))
-        try:
-            return _Page.model_validate(answer)
-        except ValidationError:
-            what = "the answer makes no sense; is the coordinator of this version?"
-            raise RemoteError(what) from None
+    def _keep(self, new: list[Attempt]) -> None:
+        self.rows.extend(new)
+        is_cut = self.left_out_ms is not None or len(self.rows) > self._most
+        while len(self.rows) > self._most:
+            self.rows.popleft()
+        if is_cut:
+            self.left_out_ms = self.rows[0].ended_ms
 
     def _coordinator(self) -> str:
         """Return which process the coordinator is, as far as it is known."""
         status = self._hub.seen.coordinator
         return status.instance if status is not None else ""
-
-    def _tell(self, told: Told) -> None:
-        for listener in list(self._listeners.values()):
-            listener(told)
-
-
-Mark = tuple[str, int]  # the state of a job, and its newest attempt
-NEW: Final[Mark] = ("pending", 0)
 
 
 def mark(row: Row) -> Mark:
@@ -242,18 +163,18 @@ def may_end(before: Mark, after: Mark) -> bool:
     return not is_held or after[1] > before[1] + (not was_held)
 
 
-def _attempt(told: _Told) -> Attempt | None:
-    """Return an attempt; none for one that never ran, or ran no more when it ended.
+def attempt_of(told: Mapping[str, Any]) -> Attempt | None:
+    """Return an attempt as the coordinator tells it; none for one that never ran.
 
     It ended with its trainer, not when the coordinator knew.
     """
-    if told.s is None or not told.host:
+    ended_ms, began_ms = epoch_ms(told["at"]), epoch_ms(told["began"])
+    if told["s"] is None or not told["host"] or ended_ms is None:
         return None
-    ran_ms = round(told.s * 1000)
-    ended_ms = round(told.at.timestamp() * 1000)
-    if told.began is not None:
-        ended_ms = min(ended_ms, round(told.began.timestamp() * 1000) + ran_ms)
-    began_ms = ended_ms - ran_ms
+    ran_ms = round(told["s"] * 1000)
+    if began_ms is not None:
+        ended_ms = min(ended_ms, began_ms + ran_ms)
     return Attempt(
-        told.job_id, told.name, told.attempt, told.host, began_ms, ended_ms, told.end
+        told["job_id"], told["name"], told["attempt"], told["host"], ended_ms - ran_ms, ended_ms,
+        told["end"],
     )  # fmt: skip

@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from nicegui import Client, ui
@@ -18,14 +18,14 @@ from broker.protocol.messages import OperatorRequest
 from coordinator.web.artifacts import Artifacts
 from coordinator.web.bands import outage_words, show_low_disk, show_outage, show_pause
 from coordinator.web.hub import Hub, News
-from coordinator.web.parts import Tag, button, link, notify
-from coordinator.web.question import Answers, Question
-from coordinator.web.security import Door, session_word
+from coordinator.web.parts import Answers, Tag, ask, button, link, notify
+from coordinator.web.security import Sessions, session_token
 from coordinator.web.settings import WebSettings
 
 PAGES: Final = (
     ("/", "Overview"), ("/jobs", "Jobs"), ("/curves", "Curves"), ("/timeline", "Timeline"),
 )  # fmt: skip
+_LINKS: Final = {"broker": "no broker", "coordinator": "no coordinator", "answer": "no answer"}
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Site:
     """The whole web page."""
 
     hub: Hub
-    door: Door
+    sessions: Sessions
     settings: WebSettings
     artifacts: Artifacts
     clock: Clock
@@ -42,7 +42,7 @@ class Site:
         """Return who has opened the page that is being made, of the fleet as it is now."""
         self.hub.catch_up()
         client = ui.context.client
-        visit = Visit(self, client, session_word(client.request.headers.get("cookie", "")))
+        visit = Visit(self, client, session_token(client.request.headers.get("cookie", "")))
         if self.settings.private:
             visit.follow(visit.end_when_over)
         return visit
@@ -50,24 +50,22 @@ class Site:
 
 @dataclass(slots=True)
 class Visit:
-    """One open page, and whose browser it is in."""
+    """One open page, and whose browser it is in. `dialogs` is where questions are asked."""
 
     site: Site
     client: Client
-    word: str | None
-    _question: Question | None = None
+    token: str | None
+    dialogs: Tag = field(init=False)
     _ends: list[Callable[[], None]] = field(default_factory=list)
     _ending: asyncio.Task[None] | None = None
     _acts: list[Tag] = field(default_factory=list)
-    _is_able: bool = True
 
     def may_act(self) -> bool:
         """Whether this browser may give commands now; asked again at each of them."""
-        site = self.site
-        return site.hub.is_operator() and self._is_known()
+        return self.site.hub.is_operator() and self._is_logged_in()
 
-    def _is_known(self) -> bool:
-        return self.site.door.is_open(self.word, self.site.clock().mono_s)
+    def _is_logged_in(self) -> bool:
+        return self.site.sessions.is_open(self.token, self.site.clock().mono_s)
 
     def follow(self, listener: Callable[[News], object]) -> None:
         """Tell the page what changes, until it is closed."""
@@ -75,9 +73,14 @@ class Visit:
         self._ends.append(end)
         self.client.on_delete(end)
 
+    def keep_current(self, tell: Callable[[], object]) -> None:
+        """Call `tell` now, and whenever something has changed."""
+        tell()
+        self.follow(lambda _: tell())
+
     def end_when_over(self, _: News) -> None:
         """Show no more of a private page once its session has ended, by a logout or by its time."""
-        if not self._is_known():
+        if not self._is_logged_in():
             for end in self._ends:
                 end()
             self._ending = asyncio.get_running_loop().create_task(self._end())
@@ -97,61 +100,55 @@ class Visit:
     def act_button(
         self, text: str, act: Callable[[], Awaitable[None] | None], classes: str = "button"
     ) -> Tag:
-        """Return a button for a command: it is disabled while nobody would carry that out."""
+        """Return a button for a command, which is disabled during an outage."""
         made = button(text, act, classes)
-        self._is_able = self.site.hub.outage is None
-        self._acts = [*(one for one in self._acts if not one.is_deleted), made]
-        _enable(made, on=self._is_able)
+        self._acts.append(made)
+        self.enable_acts()
         return made
 
-    def tell_acts(self, _: News) -> None:
+    def enable_acts(self) -> None:
         """Enable the buttons for commands, or disable them, as the fleet is."""
-        is_able = self.site.hub.outage is None
-        if is_able is not self._is_able:
-            self._is_able = is_able
-            for one in self._acts:
-                if not one.is_deleted:
-                    _enable(one, on=is_able)
+        self._acts = [one for one in self._acts if not one.is_deleted]
+        for one in self._acts:
+            one.props.set_bool("disabled", self.site.hub.outage is not None)
 
     def confirm(
         self, title: str, text: str, verb: str, request: Callable[[Answers], OperatorRequest],
         fields: Callable[[], None] | None = None, *, danger: bool = True,
     ) -> None:  # fmt: skip
-        """Ask whether it is meant, and have it done; `request` is made of what `fields` say."""
-        if self._question is None:
-            with self.client.content:
-                self._question = Question()
+        """Ask whether to give a command; `request` is made of what `fields` say."""
 
         async def act(answers: Answers) -> None:
-            await self.command(request(answers), f"{title.rstrip('?')}: done")
+            await self._command(request(answers), f"{title.rstrip('?')}: done")
 
-        self._question.ask(title, text, verb, act, fields, danger=danger)
+        ask(self.dialogs, title, text, verb, act, fields, danger=danger)
 
-    async def command(self, request: OperatorRequest, done: str) -> None:
+    async def _command(self, request: OperatorRequest, done: str) -> None:
         """Give a command in this process's name, and say what came of it."""
+        hub = self.site.hub
+        error = ""
         if not self.may_act():
-            notify(self.client, "log in first; this session is over", bad=True)
-            return
-        if (outage := self.site.hub.outage) is not None:
-            notify(self.client, f"nothing was done: {outage_words(outage)}", bad=True)
-            return
-        try:
-            await self.site.hub.ask(request)
-        except FleetError as error:
-            notify(self.client, str(error), bad=True)
-            return
-        self.site.hub.watcher.refresh()
-        notify(self.client, done)
+            error = "log in first; this session is over"
+        elif hub.outage is not None:
+            error = f"nothing was done: {outage_words(hub.outage)}"
+        else:
+            try:
+                await hub.ask(request)
+                hub.watcher.refresh()
+            except FleetError as refused:
+                error = str(refused)
+        notify(self.client, error or done, bad=bool(error))
 
 
 @contextmanager
-def frame(visit: Visit, title: str, active: str = "") -> Iterator[Tag]:
+def frame(visit: Visit, title: str, active: str = "") -> Iterator[None]:
     """Put the bar and the page's main part around what is made within."""
     ui.page_title(f"{title} · training fleet")
     ui.add_body_html(_bar_before(active))
     # Quasar's page is a <main> around everything, the bar too.
     if (around := visit.client.content.parent_slot) is not None:
         around.parent.props["role"] = "none"
+    visit.dialogs = Tag("div")
     Tag("a", "Skip to the page", "skip", href="#main")
     with Tag("header", classes="top", role="banner"):
         link("training fleet", "/", "brand")
@@ -161,21 +158,25 @@ def frame(visit: Visit, title: str, active: str = "") -> Iterator[Tag]:
                 Tag("a", name, href=path, aria_current="page" if path == active else None)
         with Tag("div", classes="who"):
             _who(visit)
-    visit.follow(visit.tell_acts)
-    outage = show_outage(visit)
+    visit.keep_current(visit.enable_acts)
+    show_outage(visit)
     show_pause(visit)
     show_low_disk(visit)
-    with Tag("div", id="main", classes="page", role="main", tabindex="-1") as main:
-        outage.mark(main)
-        yield main
+    with Tag("div", id="main", classes="page", role="main", tabindex="-1"):
+        yield
     Tag("div", classes="notice", id="notice", role="status", aria_live="polite")
 
 
-def _bar_before(active: str) -> str:
-    """Return the bar as it is painted at once, until the scripts are there and make the real one.
+def not_found(visit: Visit, title: str, text: str, back: str, path: str) -> None:
+    """Say that there is nothing here, and lead back; a program sees a 404."""
+    visit.client.status_code = 404
+    Tag("h1", title)
+    Tag("p", text, "note")
+    link(back, path, "button")
 
-    All of its words are ours.
-    """
+
+def _bar_before(active: str) -> str:
+    """Return the bar as it is painted at once, until NiceGUI makes the real one."""
     names = "".join(
         f"<a{' aria-current=page' if path == active else ''}>{name}</a>" for path, name in PAGES
     )
@@ -190,32 +191,28 @@ def _plan_name(visit: Visit) -> None:
     """Show what the manifest calls the plan; nothing where it has no name."""
     shown = Tag("span", "", "plan-name")
 
-    def tell(_: Any = None) -> None:
+    def tell() -> None:
         summary = visit.site.hub.seen.summary
         name = summary.plan if summary else ""
         if shown.text != name:
             shown.set_text(name)
             shown.props["title"] = name
-            shown.update()
         shown.set_visibility(bool(name))
 
-    tell()
-    visit.follow(tell)
+    visit.keep_current(tell)
 
 
 def _who(visit: Visit) -> None:
     hub = visit.site.hub
-    connected = Tag("span", classes="link-state", role="status", aria_live="polite")
+    connected = Tag("span", role="status", aria_live="polite")
 
-    def tell(_: Any = None) -> None:
-        text = _connection(hub)
-        if connected.text != text:
-            connected.set_text(text)
-            connected.classes(**({"remove": "off"} if text == "live" else {"add": "off"}))
+    def tell() -> None:
+        outage = hub.outage
+        connected.set_text("live" if outage is None else _LINKS.get(outage.what, "asking …"))
+        connected.classes(replace="link-state" if outage is None else "link-state off")
 
-    tell()
-    visit.follow(tell)
-    if not hub.is_operator() or visit.site.door.password is None:
+    visit.keep_current(tell)
+    if not hub.is_operator() or visit.site.sessions.password is None:
         Tag("span", f"{hub.user} · read only", "name")
     elif visit.may_act():
         Tag("span", hub.user, "name")
@@ -224,20 +221,3 @@ def _who(visit: Visit) -> None:
     else:
         link("Log in", visit.login_path(), "plain-button")
     Tag("button", "◐", "plain-button", type="button", id="theme", aria_label="colours")
-
-
-def _connection(hub: Hub) -> str:
-    """Say in a few words whether what is shown is current."""
-    if hub.outage is None:
-        return "live"
-    return {"broker": "no broker", "coordinator": "no coordinator", "answer": "no answer"}.get(
-        hub.outage.what, "asking …"
-    )
-
-
-def _enable(made: Tag, *, on: bool) -> None:
-    if on:
-        made.props.pop("disabled", None)
-    else:
-        made.props["disabled"] = True
-    made.update()

@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from broker.clock import Clock
 from broker.errors import ConfigError
@@ -30,6 +30,66 @@ log = logging.getLogger("fleet.web")
 GAP_S: Final = 0.1
 BEATS: Final = 240  # heartbeats of each host that its page can draw
 MAX_HOSTS: Final = 2_000
+
+T = TypeVar("T")
+
+
+class Listeners(Generic[T]):
+    """Who is told something, until they end that."""
+
+    def __init__(self) -> None:
+        """Begin with nobody."""
+        self._all: dict[object, Callable[[T], object]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, listener: Callable[[T], object]) -> Callable[[], None]:
+        """Tell `listener` from now on; return what ends that."""
+        key = object()
+        self._all[key] = listener
+
+        def end() -> None:
+            self._all.pop(key, None)
+
+        return end
+
+    def tell(self, news: T) -> None:
+        """Tell everybody; one that fails keeps nobody else from the news."""
+        for key in list(self._all):
+            if (listener := self._all.get(key)) is not None:  # one may end another
+                try:
+                    listener(news)
+                except Exception:
+                    log.exception("an open page could not be told what has changed")
+
+
+class Repeat:
+    """Runs `act`; what is asked for while it runs makes it run once more.
+
+    `act` returns for how many seconds to wait after it.
+    """
+
+    def __init__(
+        self,
+        act: Callable[[], Awaitable[float]],
+        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """Prepare."""
+        self._act, self._wait = act, wait
+        self._due = False
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self) -> None:
+        """Have it run soon."""
+        self._due = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._due:
+            self._due = False
+            await self._wait(await self._act())
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +112,19 @@ class Beat:
 class Hub:
     """The fleet, for pages. Everything but `wake` belongs to the event loop's thread."""
 
-    def __init__(self, watcher: Watcher, clock: Clock) -> None:
-        """Prepare; `start` begins."""
-        self.watcher = watcher
+    def __init__(self, watcher: Callable[[Callable[[], None]], Watcher], clock: Clock) -> None:
+        """Prepare; `start` begins. `watcher(wake)` makes the connection to the fleet."""
         self.clock = clock
         self.tables = Tables()
-        self.seen = watcher.snapshot()
-        self.tables.update(self.seen, clock())
-        self.outage: Outage | None = watcher.outage
         self.beats: dict[str, deque[Beat]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due = False
         self._last_s = 0.0
-        self._listeners: dict[int, Callable[[News], object]] = {}
-        self._next = 0
+        self._listeners = Listeners[News]()
+        self.watcher = watcher(self.wake)
+        self.seen = self.watcher.snapshot()
+        self.tables.update(self.seen, clock())
+        self.outage: Outage | None = self.watcher.outage
 
     @property
     def user(self) -> str:
@@ -107,10 +166,7 @@ class Hub:
         It does not look anew: what has changed since the page was made would be told to all others
         and never to this one.
         """
-        key = self._next
-        self._next += 1
-        self._listeners[key] = listener
-        return lambda: (self._listeners.pop(key, None), None)[1]
+        return self._listeners.add(listener)
 
     def catch_up(self) -> None:
         """Look now, if anything has changed since; a page that is being made begins with it."""
@@ -125,10 +181,7 @@ class Hub:
         self.outage = self.watcher.outage
         self._keep_beats(before)
         jobs, hosts = self.tables.update(self.seen, now)
-        news = News(self.seen, jobs, hosts)
-        for key in list(self._listeners):
-            if (listener := self._listeners.get(key)) is not None:  # one may end another
-                self._tell(listener, news)
+        self._listeners.tell(News(self.seen, jobs, hosts))
 
     async def ask(self, request: OperatorRequest) -> Any:
         """Ask the coordinator. Raises as `Session.send` does.
@@ -138,12 +191,6 @@ class Hub:
         clocks that differ; whoever gave it is told so.
         """
         return await asyncio.wrap_future(self.watcher.ask(request))
-
-    def _tell(self, listener: Callable[[News], object], news: News) -> None:
-        try:
-            listener(news)
-        except Exception:  # a page that fails keeps no other page from its news
-            log.exception("an open page could not be told what has changed")
 
     def _wake(self) -> None:
         if self._due or self._loop is None:

@@ -1,4 +1,4 @@
-"""Small parts that pages are put together of.
+"""Parts that the pages are made of.
 
 Text goes in as text: a `Tag` shows what it is given, whatever is in it. Attributes are set one by
 one, never parsed out of a string with somebody else's words in it.
@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nicegui import Client
+from nicegui import Client, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from broker import sentences
+
+# What was chosen in a dialog's fields, by name: sent by a browser, not yet checked.
+Answers = Mapping[str, Any]
 
 
 class Tag(TextElement):
@@ -44,6 +47,104 @@ def button(
     return made
 
 
+def card(title: str, classes: str = "card") -> Tag:
+    """Return a section that begins with its title."""
+    section = Tag("section", classes=classes, aria_label=title)
+    with section:
+        Tag("h2", title)
+    return section
+
+
+def heading(text: str, small_id: str | None = None) -> Tag:
+    """Make a heading; return the place for what is said beside it."""
+    with Tag("h2", text):
+        return Tag("small", "", id=small_id)
+
+
+def table_card(title: str, small_id: str | None = None) -> tuple[Tag, Tag]:
+    """Return a section for a table, and the place beside its title."""
+    section = Tag("section", classes="card flush", aria_label=title)
+    with section:
+        return section, heading(title, small_id)
+
+
+def fill(place: Tag, title: str) -> Tag:
+    """Empty a card, but for its title; return it to be filled."""
+    place.clear()
+    with place:
+        Tag("h2", title)
+    return place
+
+
+def search(placeholder: str, oninput: str, **attributes: Any) -> None:
+    """Make a field for a text to look for. `oninput` is JavaScript: what is typed goes nowhere."""
+    with Tag("label", classes="field wide"):
+        Tag("span", "Search")
+        Tag("input", type="search", placeholder=placeholder, oninput=oninput, **attributes)
+
+
+def choice(
+    label: str, options: Mapping[str, str], onchange: str, value: str = "", id_: str | None = None
+) -> None:
+    """Make a list of which one is chosen, `value` at first. `onchange` is JavaScript."""
+    with Tag("label", classes="field"):
+        Tag("span", label)
+        with Tag("select", id=id_, onchange=onchange):
+            for name, words in options.items():
+                Tag("option", words, value=name, selected="" if name == value else None)
+
+
+def choices(legend: str, name: str, options: Mapping[str, str]) -> None:
+    """Make buttons of which one is chosen, the first one at first."""
+    with Tag("fieldset", classes="choices"):
+        Tag("legend", legend)
+        for index, (value, text) in enumerate(options.items()):
+            with Tag("label"):
+                checked = "" if index == 0 else None
+                Tag("input", type="radio", name=name, value=value, checked=checked)
+                Tag("span", text)
+
+
+def tick(text: str, name: str) -> None:
+    """Make a box to tick."""
+    with Tag("label", classes="tick"):
+        Tag("input", type="checkbox", name=name)
+        Tag("span", text)
+
+
+def ask(
+    place: Tag, title: str, text: str, verb: str, act: Callable[[Answers], Awaitable[None]],
+    fields: Callable[[], None] | None = None, *, danger: bool = True,
+) -> None:  # fmt: skip
+    """Ask in a dialog; `act` follows if the answer is `verb`. `fields` makes what is to be chosen.
+
+    The safe answer has the focus; Escape is the safe one, too.
+    """
+    # A new dialog for each question: a late message that the last one is closed closes none.
+    place.clear()
+    with place, ui.dialog() as dialog, Tag("div", classes="dialog"):
+        dialog.props.update({
+            "role": "alertdialog", "aria-labelledby": "question-title",
+            "aria-describedby": "question-text", "transition-duration": "0",
+        })  # fmt: skip
+        Tag("h2", title, id="question-title")
+        Tag("p", text, id="question-text")
+        if fields is not None:
+            fields()
+        with Tag("div", classes="actions"):
+            button("No, leave it", dialog.close, autofocus="")
+            colour = "danger solid" if danger else "primary"
+            yes = Tag("button", verb, f"button {colour}", type="button", id="confirm")
+
+    async def do(event: Any) -> None:
+        if dialog.value:  # not on a second click
+            dialog.close()
+            await act(event.args if isinstance(event.args, dict) else {})
+
+    yes.on("click", do, js_handler="() => emit(fleet.answers())")
+    dialog.open()
+
+
 def css_word(word: str) -> str:
     """Return a word that may be a class; `unknown` for any other."""
     return word if word.isascii() and word.replace("-", "").isalpha() else "unknown"
@@ -60,35 +161,41 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text to be copied rather than read, such as an id: every character as wide as the next."""
+    """Text to be copied rather than read, such as an id, in a monospaced font."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time (ms since the epoch), which the browser tells relative to now.
-
-    What is `ahead` is never said to be past: it was a guess. What is `exact` is told by the clock.
-    """
+    """A time (ms since the epoch), which the browser tells in one of `page.js`'s ways."""
 
     at_ms: int | None
-    ahead: bool = False
-    exact: bool = False
+    way: str = "ago"
 
 
 Value = str | int | float | Code | Link | Moment | None
 
 
+def show(value: Value) -> Tag:
+    """Show one value."""
+    if isinstance(value, Link):
+        return Tag("a", value.text, href=value.path, download="" if value.download else None)
+    if isinstance(value, Code):
+        return Tag("span", value.text, "mono")
+    if isinstance(value, Moment):
+        return Tag("time", "", data_ms=value.at_ms, data_way=value.way)
+    return Tag("span", "" if value is None else str(value))
+
+
 class Facts:
     """Names and what they are. What has no value is hidden; what changes is changed in place."""
 
-    def __init__(self, pairs: Mapping[str, Value]) -> None:
-        """Make it, with its first values."""
+    def __init__(self) -> None:
+        """Make it, empty."""
         self._cells: dict[str, tuple[Tag, Tag]] = {}
         self._known: dict[str, Value] = {}
         self._list = Tag("dl", classes="facts")
-        self.tell(pairs)
 
     def tell(self, pairs: Mapping[str, Value]) -> None:
         """Show these."""
@@ -98,17 +205,15 @@ class Facts:
                     self._cells[name] = (Tag("dt", name), Tag("dd"))
             elif self._known.get(name) == value:
                 continue
+            self._known[name] = value
+            is_there = (value.at_ms if isinstance(value, Moment) else value) not in (None, "")
             term, cell = self._cells[name]
-            there = value not in (None, "") and not (
-                isinstance(value, Moment) and value.at_ms is None
-            )
-            term.set_visibility(there)
-            cell.set_visibility(there)
+            term.set_visibility(is_there)
+            cell.set_visibility(is_there)
             cell.clear()
-            if there:
+            if is_there:
                 with cell:
                     show(value)
-            self._known[name] = value
 
 
 def plain_table(
@@ -120,30 +225,16 @@ def plain_table(
     """
     with Tag("table", classes="plain stacks" if stacks else "plain"):
         Tag("caption", caption, "hidden-text")
+        classes = ["number" if name.startswith(">") else "" for name in columns]
         with Tag("thead"), Tag("tr"):
-            for name in columns:
-                right = name.startswith(">")
-                Tag("th", name.lstrip(">"), "number" if right else "", scope="col")
+            for name, kind in zip(columns, classes):
+                Tag("th", name.lstrip(">"), kind, scope="col")
         with Tag("tbody"):
             for row in rows:
                 with Tag("tr"):
-                    for name, value in zip(columns, row):
-                        with Tag("td", classes="number" if name.startswith(">") else ""):
+                    for kind, value in zip(classes, row):
+                        with Tag("td", classes=kind):
                             show(value)
-
-
-def show(value: Value) -> Tag:
-    """Show one value."""
-    if isinstance(value, Link):
-        if value.download:
-            return Tag("a", value.text, href=value.path, download="")
-        return link(value.text, value.path)
-    if isinstance(value, Code):
-        return Tag("span", value.text, "mono")
-    if isinstance(value, Moment):
-        ahead, exact = ("1" if yes else None for yes in (value.ahead, value.exact))
-        return Tag("time", "", data_ms=value.at_ms, data_ahead=ahead, data_exact=exact)
-    return Tag("span", "" if value is None else str(value))
 
 
 def call(client: Client, function: str, *values: Any) -> None:
@@ -159,3 +250,13 @@ def notify(client: Client, text: str, *, bad: bool = False) -> None:
 def size(count_bytes: float | None) -> str:
     """Return a number of bytes in binary units, nothing for none."""
     return "" if count_bytes is None else sentences.size(count_bytes)
+
+
+def listed(value: Any) -> str:
+    """Return a value of a manifest in words; nothing for one that is not set."""
+    if isinstance(value, list | tuple):
+        return ", ".join(str(one) for one in value)
+    if isinstance(value, dict):
+        said = (f"{key} {one}" for key, one in value.items() if one not in (None, False))
+        return ", ".join(text.replace(" True", "") for text in said)
+    return "" if value is None else str(value)

@@ -23,7 +23,7 @@ from broker.errors import FleetError, plain
 from broker.protocol.messages import AskShow, JobRow
 from broker.system.machine import new_id
 from coordinator.web.frame import Site
-from coordinator.web.security import COOKIE, SESSION_S, local_path, session_word
+from coordinator.web.security import COOKIE, SESSION_S, local_path, session_token
 
 STATIC: Final = Path(__file__).parent / "static"
 MAX_FORM_BYTES: Final = 4_096
@@ -32,20 +32,14 @@ REPORT_POLICY: Final = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
     "frame-ancestors 'self'"
 )
-_HEX: Final = re.compile(r"[0-9a-f]{64}")
-_ATTEMPT: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LOGIN: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Log in · training fleet</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="/fleet/icon.svg"><link rel="stylesheet" href="/fleet/fleet.css">
-<script>
-const said = localStorage.getItem("fleet-theme");
-const system = matchMedia("(prefers-color-scheme: dark)").matches;
-const dark = said === "dark" || (said !== "light" && system);
-addEventListener("DOMContentLoaded", () => document.body.classList.toggle("body--dark", dark));
-</script></head>
-<body><main class="login"><section class="card"><form method="post" action="/login">
+<script src="/fleet/page.js"></script></head>
+<body><script>fleet.early()</script>
+<main class="login"><section class="card"><form method="post" action="/login">
 <p class="brand">training fleet</p>
 <h1>Log in</h1>
 <p class="note" id="hint">{hint}</p>
@@ -81,24 +75,24 @@ def routes(site: Site) -> list[BaseRoute]:
         form = await _form(request)
         path = local_path(form.get("next"))
         now_s = site.clock().mono_s
-        wait_s = site.door.wait_s(now_s)
+        wait_s = site.sessions.wait_s(now_s)
         if wait_s > 0.0:
             text = f"Too many wrong passwords. Try again in {wait_s:.0f} s."
             return _page(site, path, text, 429)
         may = site.hub.is_operator()
-        word = site.door.enter(form.get("password", ""), now_s) if may else None
-        if word is None:
+        token = site.sessions.start(form.get("password", ""), now_s) if may else None
+        if token is None:
             return _page(site, path, "That is not the password.", 403)
         answer = RedirectResponse(path, 303)
         answer.set_cookie(
-            COOKIE, word, max_age=round(SESSION_S), httponly=True, samesite="strict",
+            COOKIE, token, max_age=round(SESSION_S), httponly=True, samesite="strict",
             # The guard has checked what the browser calls us: behind a proxy, its address.
             secure=request.headers.get("origin", "").startswith("https:"),
         )  # fmt: skip
         return answer
 
     async def logout(request: Request) -> Response:
-        site.door.leave(session_word(request.headers.get("cookie", "")))
+        site.sessions.end(session_token(request.headers.get("cookie", "")))
         site.hub.refresh()  # the other windows of this session learn that it is over
         answer = RedirectResponse("/", 303)
         answer.delete_cookie(COOKIE)
@@ -108,8 +102,7 @@ def routes(site: Site) -> list[BaseRoute]:
         return await _artifact(site, request)
 
     async def report(request: Request) -> Response:
-        artifact_id = request.path_params["artifact_id"]
-        found = site.artifacts.known_report(artifact_id) if _HEX.fullmatch(artifact_id) else None
+        found = site.artifacts.known_report(request.path_params["artifact_id"])
         if found is None or found.page is None:
             return PlainTextResponse("there is no such report\n", 404)
         headers = {"content-security-policy": REPORT_POLICY}
@@ -132,34 +125,37 @@ def routes(site: Site) -> list[BaseRoute]:
 async def _artifact(site: Site, request: Request) -> Response:
     """Hand out what a job has, or what an attempt of it has brought."""
     row = site.hub.seen.jobs.get(request.path_params["job_id"])
-    said = request.path_params.get("attempt")
-    attempt = int(said) if said and _ATTEMPT.fullmatch(said) else None
-    if row is None or (said is not None and attempt is None):
-        return PlainTextResponse(f"there is no such {'job' if row is None else 'artifact'}\n", 404)
+    attempt: str | None = request.path_params.get("attempt")
+    if row is None:
+        return PlainTextResponse("there is no such job\n", 404)
     try:
-        brought = row.artifact_id if attempt is None else await _brought(site, row, attempt)
-        if brought is None:
+        number, artifact_id = None, row.artifact_id
+        if attempt is not None:
+            number, artifact_id = await _brought(site, row, attempt)
+        if artifact_id is None:
             return PlainTextResponse("there is no such artifact\n", 404)
-        path = await site.artifacts.get(row.job_id, brought, attempt=attempt)
+        path = await site.artifacts.get(row.job_id, artifact_id, attempt=number)
     except (FleetError, OSError) as error:
         return PlainTextResponse(f"the artifact did not come: {plain(error)}\n", 502)
     name = _PLAIN.sub("_", row.name)[:80].lstrip("._") or row.job_id[:12]
     name += "" if attempt is None else f"-attempt-{attempt}"
     return FileResponse(
         path, media_type="application/zstd", filename=f"{name}.tar.zst",
-        headers={"x-artifact-sha256": brought},
+        headers={"x-artifact-sha256": artifact_id},
     )  # fmt: skip
 
 
-async def _brought(site: Site, row: JobRow, attempt: int) -> str | None:
-    """Return the artifact that an attempt has brought, if it is there. Raises `FleetError`."""
+async def _brought(site: Site, row: JobRow, attempt: str) -> tuple[int | None, str | None]:
+    """Return an attempt's number and artifact, if that is there. Raises `FleetError`."""
     shown = await site.hub.ask(AskShow(id=new_id(), job=row.job_id))
-    there = (one for one in shown["results"] if one["is_there"] and one["attempt"] == attempt)
-    return next((str(one["artifact_id"]) for one in there), None)
+    for one in shown["results"]:
+        if one["is_there"] and str(one["attempt"]) == attempt:
+            return one["attempt"], one["artifact_id"]
+    return None, None
 
 
 def _page(site: Site, path: str, problem: str = "", code: int = 200) -> HTMLResponse:
-    may = site.hub.is_operator() and site.door.password is not None
+    may = site.hub.is_operator() and site.sessions.password is not None
     said = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
     hint = HINT if may else NOBODY.format(user=escape(site.hub.user))
     fields = _FIELDS.replace("{path}", escape(path)) if may else ""

@@ -121,6 +121,7 @@ def job_row(job: JobRow, going: Going) -> Row:
     """Return one job's row."""
     metric, value, interval = main_metric(job.metrics)
     progress, held, ends_s, _ = going
+    waits_for = job.waits_for.model_dump() if job.waits_for else None
     phase = progress.phase if progress else ""
     return {
         "id": job.job_id,
@@ -148,12 +149,8 @@ def job_row(job: JobRow, going: Going) -> Row:
         "planned": job.in_plan,
         "chance": set_aside.chance_words(job.metrics or {}) if job.below_chance else "",
         "unplaceable": job.unplaceable,
-        "awaits": ""
-        if job.waits_for is None
-        else explanation_layout.awaits(job.waits_for.model_dump()),
-        "waits": ""
-        if job.waits_for is None
-        else explanation_layout.waits(job.waits_for.model_dump()),
+        "awaits": explanation_layout.awaits(waits_for) if waits_for else "",
+        "waits": explanation_layout.waits(waits_for) if waits_for else "",
         "artifact": job.artifact_id is not None,
     }
 
@@ -213,7 +210,6 @@ def host_row(host: HostSeen, job: Row | None, held: int, *, ending: bool, now: N
         "ram_used": max(0, total - free) if total is not None and free is not None else None,
         "ram_total": total,
         "gpu": _most([gpu.use_percent for gpu in gpus]),
-        "gpus": len(made.gpus) if made else 0,
         "vram_used": _sum([_used(gpu, known) for gpu in gpus]),
         "vram_total": _sum(list(known.values())),
         "power": _sum([gpu.power_w for gpu in gpus]),
@@ -223,9 +219,7 @@ def host_row(host: HostSeen, job: Row | None, held: int, *, ending: bool, now: N
         "job": job["name"] if job else "",
         "job_id": job["id"] if job else "",
         "share": job["share"] if job else None,
-        "ends": job["ends"] if job else None,
         "seen": seen_ms(host, now),
-        "what": made.description if made else "",
     }
 
 
@@ -277,7 +271,7 @@ def meant(jobs: Iterable[Row], text: str) -> list[Row]:
 
 
 def counts(jobs: Iterable[Row]) -> dict[str, int]:
-    """Return how many jobs are in each state; of those that left the plan, only what is done."""
+    """Return how many jobs are in each state."""
     found = dict.fromkeys(STATES, 0)
     for row in jobs:
         found[row["state"]] += 1

@@ -1,7 +1,10 @@
-"""What stands before the pages: whose browser it is, and from which site it was sent.
+"""Sessions, and what a request and a connection must be to reach the pages.
+
+- A password starts a session. Its token is random, and all else is kept here: a logout, and the end
+  of the process, ends it for good.
 
 - A name in `Host` that is not ours is refused: another site's name may be made to point at this
-  machine (DNS rebinding), and its scripts would then read along.
+  machine (DNS rebinding), and its scripts would then read the pages.
 - What changes something, and every websocket, has to come from our own pages (`Origin`): NiceGUI's
   websocket takes any origin by itself.
 - Headers that proxies set are dropped, since nobody here vouches for them; by what address browsers
@@ -28,12 +31,6 @@ from broker.clock import Clock
 from broker.system.address import machine_of
 from coordinator.web.settings import WebSettings
 
-# Who may do what in the web page: a password makes a browser an operator's.
-#
-# Values and the time in, values out. What a browser is given is a random word that says nothing;
-# all that it stands for is kept here, so that a logout, and the end of the process, ends it for
-# good.
-
 SESSION_S: Final = 12 * 3600.0
 MAX_SESSIONS: Final = 1_000
 TRIES: Final = 5  # wrong passwords
@@ -41,11 +38,11 @@ TRIES_IN_S: Final = 60.0
 
 
 @dataclass(slots=True)
-class Door:
-    """Who has shown the password. `password` none: nobody can, the page is to look at only."""
+class Sessions:
+    """The browsers that have logged in. `password` none: nobody can, the page is read only."""
 
     password: str | None
-    new_word: Callable[[], str]
+    new_token: Callable[[], str]
     _ends_s: OrderedDict[bytes, float] = field(default_factory=OrderedDict)
     _wrong_s: deque[float] = field(default_factory=lambda: deque(maxlen=TRIES))
 
@@ -58,8 +55,8 @@ class Door:
             return 0.0
         return max(0.0, self._wrong_s[0] + TRIES_IN_S - now_s)
 
-    def enter(self, password: str, now_s: float) -> str | None:
-        """Return the word of a new session, or none for a wrong password, or one too many."""
+    def start(self, password: str, now_s: float) -> str | None:
+        """Return the token of a new session; none for a wrong password, or one too many."""
         if self.password is None or self.wait_s(now_s) > 0.0:
             return None
         # Digests: of equal length whatever was typed, so that no time tells the password's.
@@ -67,27 +64,27 @@ class Door:
         if not hmac.compare_digest(given, wanted):
             self._wrong_s.append(now_s)
             return None
-        word = self.new_word()
-        self._ends_s[_of(word)] = now_s + SESSION_S
+        token = self.new_token()
+        self._ends_s[_of(token)] = now_s + SESSION_S
         while len(self._ends_s) > MAX_SESSIONS:
             self._ends_s.popitem(last=False)
-        return word
+        return token
 
-    def is_open(self, word: str | None, now_s: float) -> bool:
-        """Whether a browser's word stands for somebody who has shown the password."""
-        if not word or len(word) > 200:
+    def is_open(self, token: str | None, now_s: float) -> bool:
+        """Whether a browser's token is of a session that has not ended."""
+        if not token or len(token) > 200:
             return False
-        return self._ends_s.get(_of(word), 0.0) > now_s
+        return self._ends_s.get(_of(token), 0.0) > now_s
 
-    def leave(self, word: str | None) -> None:
-        """End a session; what it does not know, it lets go."""
-        if word:
-            self._ends_s.pop(_of(word[:200]), None)
+    def end(self, token: str | None) -> None:
+        """End a session, if it is one."""
+        if token:
+            self._ends_s.pop(_of(token[:200]), None)
 
 
-def _of(word: str) -> bytes:
-    """What stands for a word in the table: how long a look-up takes then tells nothing of it."""
-    return sha256(word.encode("utf-8", "replace")).digest()
+def _of(token: str) -> bytes:
+    """Return the digest that is kept of a token: the time of a look-up tells nothing of that."""
+    return sha256(token.encode("utf-8", "replace")).digest()
 
 
 def local_path(text: str | None) -> str:
@@ -131,13 +128,13 @@ class Guard:
     """The outermost part of the application."""
 
     def __init__(
-        self, app: App, settings: WebSettings, door: Door, machine: str, clock: Clock
+        self, app: App, settings: WebSettings, sessions: Sessions, machine: str, clock: Clock
     ) -> None:
         """Take the application; `machine` is this machine's own name."""
         self._app = app
         self._clock = clock
         self._settings = settings
-        self._door = door
+        self._sessions = sessions
         own = machine.casefold().rstrip(".")
         self._public_name = urlsplit(settings.public_url).hostname or ""
         names = {"localhost", settings.host.casefold(), own, own.partition(".")[0]}
@@ -156,9 +153,10 @@ class Guard:
             await _refuse(scope, receive, send, refused)
             return
         if self._settings.private and not self._may_look(scope["path"], headers):
-            answer = RedirectResponse("/login", 303) if scope["type"] == "http" else None
-            await (_refuse(scope, receive, send, "log in") if answer is None
-                   else answer(scope, receive, send))  # fmt: skip
+            if scope["type"] == "http":
+                await RedirectResponse("/login", 303)(scope, receive, send)
+            else:
+                await _refuse(scope, receive, send, "log in")
             return
         scope["headers"] = [
             (name, value) for name, value in scope["headers"]
@@ -207,11 +205,13 @@ class Guard:
     def _may_look(self, path: str, headers: dict[bytes, str]) -> bool:
         if path in _OPEN or path.startswith(_FILES):
             return True
-        return self._door.is_open(session_word(headers.get(b"cookie", "")), self._clock().mono_s)
+        return self._sessions.is_open(
+            session_token(headers.get(b"cookie", "")), self._clock().mono_s
+        )
 
 
-def session_word(cookies: str) -> str | None:
-    """Return the session's word in a Cookie header, if there is one."""
+def session_token(cookies: str) -> str | None:
+    """Return the session's token in a Cookie header, if there is one."""
     try:
         found = SimpleCookie(cookies[:4096]).get(COOKIE)
     except CookieError:
@@ -248,16 +248,15 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, why: str) -> None:
     await PlainTextResponse(why + "\n", 403)(scope, receive, send)
 
 
-# Who may stay connected: a connection that says nothing makes room, and ends after some seconds.
-#
-# Uvicorn alone would wait for ever for a first request, and answer everybody that it is busy.
+# A silent connection makes room for others, and ends after some seconds. Uvicorn alone would wait
+# for ever for a first request, and answer everybody that it is busy.
 
 MAX_CONNECTIONS: Final = 500
 MAX_OF_ONE: Final = 100  # address; an open page has some six of them
 REQUEST_S: Final = 10.0  # for a request, its body too, from the connection or the last one on
 
 
-class Guest(HttpToolsProtocol):
+class Connection(HttpToolsProtocol):
     """A browser's connection, until it becomes a websocket, whose silence ends by its own pings."""
 
     def __init__(self, *, most_of_one: int, **of_uvicorn: Any) -> None:
@@ -290,7 +289,7 @@ class Guest(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def _make_room(self, crowd: Any) -> None:
-        silent = [one for one in crowd if isinstance(one, Guest) and one.is_silent()]
+        silent = [one for one in crowd if isinstance(one, Connection) and one.is_silent()]
         others = [one for one in silent if one is not self]
         leaves = min(others, key=lambda one: one._begun_s, default=self)  # noqa: SLF001
         self.connections.discard(leaves)  # now: its end is told later

@@ -32,12 +32,20 @@ from coordinator.client.watcher import Watcher
 from coordinator.web.artifacts import Artifacts, Fetch
 from coordinator.web.frame import Site
 from coordinator.web.hub import Hub
-from coordinator.web.pages import register
+from coordinator.web.pages import (
+    curves_page,
+    host_page,
+    job_page,
+    jobs_page,
+    overview_page,
+    timeline_page,
+)
 from coordinator.web.pages.overview_page import missing
 from coordinator.web.routes import STATIC, routes
-from coordinator.web.security import MAX_CONNECTIONS, MAX_OF_ONE, Door, Guard, Guest
+from coordinator.web.security import MAX_CONNECTIONS, MAX_OF_ONE, Connection, Guard, Sessions
 from coordinator.web.settings import WebSettings
 
+SCRIPTS: Final = ("page", "tables", "charts")  # in this order
 STOP_S: Final = 2
 HANDSHAKE_S: Final = 10.0
 MAX_WEBSOCKET_BYTES: Final = 1024 * 1024
@@ -46,7 +54,7 @@ MAX_WEBSOCKET_BYTES: Final = 1024 * 1024
 class _Server(uvicorn.Server):
     """Uvicorn, whose signals are ours: it would raise them again when it has ended.
 
-    Its connections are ours as well, see `Guest`.
+    Its connections are ours as well, see `Connection`.
     """
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None], most_of_one: int) -> None:
@@ -58,15 +66,15 @@ class _Server(uvicorn.Server):
         await super().startup([])
         for sock in sockets or ():
             server = await asyncio.get_running_loop().create_server(
-                self._guest, sock=sock, ssl=self.config.ssl, backlog=self.config.backlog,
+                self._connection, sock=sock, ssl=self.config.ssl, backlog=self.config.backlog,
                 ssl_handshake_timeout=HANDSHAKE_S if self.config.ssl else None,
             )  # fmt: skip
             self.servers.append(server)
         if self.started:
             self._ready()
 
-    def _guest(self) -> Guest:
-        return Guest(
+    def _connection(self) -> Connection:
+        return Connection(
             most_of_one=self._most_of_one, config=self.config, server_state=self.server_state,
             app_state=self.lifespan.state,
         )  # fmt: skip
@@ -104,12 +112,9 @@ async def _serve(
     ready: Callable[[int, Hub], None],
 ) -> None:
     sock = _bind(settings)
-    hubs: list[Hub] = []
-    watcher = make_watcher(lambda: hubs[0].wake() if hubs else None)
-    hub = Hub(watcher, clock)
-    hubs.append(hub)
-    door = Door(password if hub.is_operator() else None, lambda: secrets.token_urlsafe(32))
-    site = Site(hub, door, settings, artifacts, clock)
+    hub = Hub(make_watcher, clock)
+    sessions = Sessions(password if hub.is_operator() else None, lambda: secrets.token_urlsafe(32))
+    site = Site(hub, sessions, settings, artifacts, clock)
     server = _Server(
         _config(application(site), settings),
         lambda: ready(sock.getsockname()[1], hub),
@@ -121,7 +126,7 @@ async def _serve(
     try:
         await server.serve(sockets=[sock])
     finally:
-        await asyncio.to_thread(watcher.stop)
+        await asyncio.to_thread(hub.watcher.stop)
 
 
 def application(site: Site) -> Guard:
@@ -130,10 +135,11 @@ def application(site: Site) -> Guard:
     version = int(max(path.stat().st_mtime for path in STATIC.iterdir()))
     ui.add_head_html(
         f'<link rel="stylesheet" href="/fleet/fleet.css?{version}">'
-        f'<script src="/fleet/fleet.js?{version}"></script>',
+        + "".join(f'<script src="/fleet/{name}.js?{version}"></script>' for name in SCRIPTS),
         shared=True,
     )
-    register(site)
+    for page in (overview_page, jobs_page, job_page, host_page, curves_page, timeline_page):
+        page.register(site)
     ui.run_with(
         inner, root=missing(site), title="training fleet", favicon=STATIC / "icon.svg", dark=None,
         tailwind=False, language="en-US", show_welcome_message=False, binding_refresh_interval=None,
@@ -141,7 +147,7 @@ def application(site: Site) -> Guard:
         gzip_middleware_factory=None if site.settings.is_loopback() else _compressed,
     )  # fmt: skip
     pages_app.config.socket_io_js_transports = ["websocket"]
-    return Guard(inner, site.settings, site.door, socket.gethostname(), site.clock)
+    return Guard(inner, site.settings, site.sessions, socket.gethostname(), site.clock)
 
 
 def _compressed(app: ASGIApp) -> GZipMiddleware:

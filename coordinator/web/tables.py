@@ -10,14 +10,17 @@ from typing import Any
 
 from nicegui import ui
 
+from coordinator.web.parts import Tag
 from coordinator.web.rows import Delta, Row
 
 
 def _column(
     name: str, field: str, cell: str = "", *, from_px: int = 0, wide: int = 0, width: int = 0,
-    right: bool = False, time: bool = False, live: bool = False, sort: str | None = None,
+    right: bool = False, live: bool = False, sort: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return one column. `live`: its cell shows more fields than the one it is sorted by."""
+    # Of jobs, what is at work is what one looks for.
+    comparator = {"state": "byActivity", "took": "byTook"}.get(cell, "nullsLast")
     made: dict[str, Any] = {
         "headerName": name,
         "field": field,
@@ -25,22 +28,17 @@ def _column(
         "sortable": True,
         "resizable": True,
         "minWidth": width or 90,
-        ":comparator": "fleet.nullsLast",
-        "context": {"from": from_px, "time": time},
+        ":comparator": f"fleet.{comparator}",
+        "context": {"from": from_px},
+        "sort": "asc" if cell == "state" else sort,
     }
     made |= {"flex": wide} if wide else {"width": width or 100}
     if cell:
         made[":cellRenderer"] = f"fleet.cells.{cell}"
-    if cell == "state":  # of jobs: what is at work is what one looks for
-        made |= {":comparator": "fleet.byActivity", "sort": "asc"}
-    if live or time:  # times in a row are told of one moment
+    if live:
         made[":equals"] = "() => false"
-    if cell == "took":
-        made[":comparator"] = "fleet.byTook"
     if right:
         made["type"] = "rightAligned"
-    if sort:
-        made["sort"] = sort
     return made
 
 
@@ -55,9 +53,9 @@ def job_columns() -> list[dict[str, Any]]:
         _column("Mode", "mode", width=90, from_px=960),
         _column("Loss", "loss", "loss", width=90, right=True, from_px=1310),
         _column("Metric", "value", "metric", wide=2, width=164, live=True, from_px=750),
-        _column("Began", "started", "ago", width=104, time=True, from_px=640),
-        _column("Took", "finished", "took", width=80, time=True, live=True, from_px=1040),
-        _column("Ends", "ends", "until", width=96, time=True, from_px=1140),
+        _column("Began", "started", "ago", width=104, from_px=640),
+        _column("Took", "finished", "took", width=80, live=True, from_px=1040),
+        _column("Ends", "ends", "ahead", width=96, from_px=1140),
         _column("Priority", "priority", width=84, right=True, from_px=1400),
     ]
 
@@ -67,11 +65,11 @@ def running_columns() -> list[dict[str, Any]]:
     return [
         _column("Job", "name", "job", wide=3, width=120),
         _column("Progress", "share", "share", wide=2, width=108, live=True),
-        _column("Ends", "ends", "until", width=96, time=True, sort="asc"),
+        _column("Ends", "ends", "ahead", width=96, sort="asc"),
         _column("Host", "host", "host", wide=2, width=110, from_px=520),
         _column("Epoch", "epoch", wide=1, width=112, from_px=760),
         _column("Loss", "loss", "loss", width=90, right=True, from_px=640),
-        _column("Began", "started", "ago", width=104, time=True, from_px=860),
+        _column("Began", "started", "ago", width=104, from_px=860),
     ]
 
 
@@ -87,7 +85,7 @@ def host_columns() -> list[dict[str, Any]]:
         _column("GPU", "gpu", "percent", wide=1, width=100, from_px=960),
         _column("VRAM, GiB", "vram_used", "vram", wide=1, width=124, live=True, from_px=1060),
         _column("Power", "power", "power", width=78, right=True, from_px=1160),
-        _column("Heard", "seen", "ago", width=104, time=True, from_px=700),
+        _column("Heard", "seen", "ago", width=104, from_px=700),
     ]
 
 
@@ -98,8 +96,8 @@ def attempt_columns() -> list[dict[str, Any]]:
         _column("Attempt", "attempt", width=84, right=True, from_px=640),
         _column("Host", "host", "host", wide=2, width=104),
         _column("State", "state", "fate", wide=1, width=104),
-        _column("Began", "started", "ago", width=104, time=True, sort="desc", from_px=450),
-        _column("Took", "finished", "took", width=80, time=True, live=True, from_px=540),
+        _column("Began", "started", "ago", width=104, sort="desc", from_px=450),
+        _column("Took", "finished", "took", width=80, live=True, from_px=540),
     ]
 
 
@@ -123,12 +121,11 @@ class Grid(ui.aggrid):
 
 def grid(
     label: str, columns: list[dict[str, Any]], rows: list[Row], *, height: str, empty: str,
-    keeps: str = "", row_id: str = "(p) => p.data.id", asking: str = "",
+    is_filtered: bool = False, row_id: str = "(p) => p.data.id",
 ) -> Grid:  # fmt: skip
-    """Return a table. `label` is its name for screen readers, `keeps` a filter of `fleet`'s.
+    """Return a table. `label` is its name for screen readers, `empty` what is said of no rows.
 
-    `empty` is what is said where there are no rows; `row_id` is JavaScript that tells rows apart.
-    `asking` is what is said until the browser is told that all rows are there, if it has to wait.
+    `is_filtered`: it shows what passes `fleet.filter`. `row_id` is JavaScript.
     """
     options: dict[str, Any] = {
         "columnDefs": columns,
@@ -145,20 +142,16 @@ def grid(
         "enableCellTextSelection": True,
         "suppressDragLeaveHidesColumns": True,
         "suppressMovableColumns": True,
-        "overlayNoRowsTemplate": "",
-        "localeText": {"noRowsToShow": empty},
-        "context": {"label": label},
+        "suppressNoRowsOverlay": True,
     }
-    if asking:
-        options["loading"] = True
-        options["localeText"]["loadingOoo"] = asking
-    if keeps == "filter":
+    if is_filtered:
         options[":isExternalFilterPresent"] = "fleet.isFiltered"
         options[":doesExternalFilterPass"] = "fleet.passes"
-    made = Grid(options, theme="balham", auto_size_columns=False)
-    options["context"]["element"] = made.html_id
-    made.options["context"]["element"] = made.html_id
-    made.style(f"--rows: {len(rows)}; height: {height}")
+    with Tag("div", classes="rows"):
+        made = Grid(options, theme="balham", auto_size_columns=False)
+        made.options["context"] = {"label": label, "element": made.html_id}
+        made.style(f"--rows: {len(rows)}; height: {height}")
+        Tag("p", empty, "empty", role="status")
     return made
 
 

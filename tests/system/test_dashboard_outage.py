@@ -28,18 +28,21 @@ DRAWN = """window.getElement(Number(document.querySelector(".nicegui-echart").id
 JOB = 'model = "mlp"\nmode = "realistic"\nname = "waits"\nrequire_cuda = true'
 
 
+FILTER = "getComputedStyle(document.querySelector('#main')).filter"
+
+
 def _until_band(page: Page, text: str) -> None:
     """Wait until a band says so, with the time, and the page is marked as old, its button dead."""
     page.until_text(text, ".band")
     page.until("document.querySelector('.band time').textContent.includes(':')", "since when")
-    page.until("document.querySelector('#main').classList.contains('old')", "marked as old")
+    page.until(f"{FILTER} === 'grayscale(1)'", "no colours")
     page.until("document.querySelector('.button.danger').disabled", "no command to give")
 
 
 def _until_live(page: Page) -> None:
     page.until_text("live", "header")
     page.until("![...document.querySelectorAll('.band')].some(one => one.checkVisibility())")
-    page.until("!document.querySelector('#main').classList.contains('old')")
+    page.until(f"{FILTER} === 'none'")
     page.until("!document.querySelector('.button.danger').disabled")
 
 
@@ -163,12 +166,12 @@ def test_the_timeline_asks_until_the_coordinator_has_answered(
     try:
         page = shown.page("/timeline")
         page.until("document.querySelector('[data-bars]')", "the chart")
-        page.until_text("asking the coordinator …", ".ag-overlay")
+        page.until_text("asking the coordinator …", ".empty")
         page.until_text("Asking the coordinator for the attempts", "[role=status]")
         assert "no job has begun" not in page.text()
     finally:
         coordinator.process.send_signal(signal.SIGCONT)
-    page.until_text("no job has begun in this time", ".ag-overlay")
+    page.until_text("no job has begun in this time", ".empty")
     page.until("!document.body.innerText.includes('sking the coordinator')", "the end of asking")
 
 

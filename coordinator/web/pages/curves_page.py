@@ -10,8 +10,7 @@ from broker.sentences import counted
 from coordinator.client.seen import Snapshot
 from coordinator.jobs.curve import Curve, of
 from coordinator.web.frame import Site, frame
-from coordinator.web.hub import News
-from coordinator.web.parts import Tag, call
+from coordinator.web.parts import Tag, call, choice, search
 from coordinator.web.rows import HELD
 
 LABEL = "Losses of the running jobs by epoch"
@@ -24,33 +23,27 @@ def register(site: Site) -> None:
     def curves() -> None:
         visit = site.visit()
         with frame(visit, "Learning curves", "/curves"):
-            seen = site.hub.seen
             with Tag("div", classes="head"):
                 Tag("h1", "Learning curves")
                 count = Tag("span", "", "dim", role="status", aria_live="polite")
-            section = Tag("section", classes="card")
-            with section:
+            with Tag("section", classes="card"):
+                form = Tag("form", classes="filters head", onsubmit="return false")
                 chart = ui.echart({}, renderer="svg").classes("chart")
                 chart.style("height: max(340px, calc(100dvh - 220px))")
-            _controls(seen, chart.id, section)
+            with form:
+                _controls({job.model for job in site.hub.seen.jobs.values()}, chart.id)
             told = _Told()
+            call(visit.client, "feedCurves", chart.id, {"label": LABEL})
 
-            def tell(seen: Snapshot, *, first: bool = False) -> None:
+            def tell() -> None:
+                seen = site.hub.seen
                 jobs, gone = told.news(seen)
-                if jobs or gone or first:
-                    news = {"jobs": jobs, "gone": gone, "label": LABEL}
-                    call(visit.client, "feedCurves", chart.id, news)
+                if jobs or gone:
+                    call(visit.client, "feedCurves", chart.id, {"jobs": jobs, "gone": gone})
                 running = sum(job.state in HELD for job in seen.jobs.values())
-                text = heading(len(told.known), running)
-                if count.text != text:
-                    count.set_text(text)
+                count.set_text(heading(len(told.known), running))
 
-            tell(seen, first=True)
-
-            def on_news(news: News) -> None:
-                tell(news.seen)
-
-            visit.follow(on_news)
+            visit.keep_current(tell)
 
 
 def heading(curves: int, running: int) -> str:
@@ -62,47 +55,21 @@ def heading(curves: int, running: int) -> str:
     return f"of {counted(running, 'running job')}"
 
 
-def _controls(seen: Snapshot, chart_id: int, section: Tag) -> None:
-    models = sorted({job.model for job in seen.jobs.values()})
-    with Tag("form", classes="filters head", onsubmit="return false") as form:
-        with Tag("label", classes="field wide"):
-            Tag("span", "Search")
-            Tag("input", type="search", id="curve-text", placeholder="name of a job",
-                oninput=_match(chart_id))  # fmt: skip
-        with Tag("label", classes="field"):
-            Tag("span", "Model")
-            with Tag("select", id="curve-model", onchange=_match(chart_id)):
-                for model in ("", *models):
-                    Tag("option", model or "all", value=model)
-        with Tag("label", classes="field"):
-            Tag("span", "Loss")
-            feed = f"fleet.feedCurves({chart_id}, {{parts: [this.value]}})"
-            with Tag("select", onchange=feed):
-                Tag("option", "validation", value="val")
-                Tag("option", "training", value="train")
-        with Tag("label", classes="field"):
-            Tag("span", "Across")
-            feed = f"fleet.feedCurves({chart_id}, {{across: this.value}})"
-            with Tag("select", id="curve-across", onchange=feed):
-                Tag("option", "what fits", value="")
-                Tag("option", "epochs", value="epoch")
-                Tag("option", "share of the epochs", value="share")
-        with Tag("label", classes="field"):
-            Tag("span", "Scale")
-            with Tag(
-                "select", onchange=f"fleet.feedCurves({chart_id}, {{log: this.value === 'log'}})"
-            ):
-                Tag("option", "linear", value="linear")
-                Tag("option", "logarithmic", value="log")
-    form.move(section, 0)
+def _controls(models: set[str], chart_id: int) -> None:
+    def feed(what: str) -> str:
+        return f"fleet.feedCurves({chart_id}, {{{what}}})"
 
-
-def _match(chart_id: int) -> str:
-    return (
-        f"fleet.feedCurves({chart_id}, {{match: "
-        "{model: document.getElementById('curve-model').value, "
-        "text: document.getElementById('curve-text').value.slice(0, 100)}})"
+    match = feed(
+        "match: {model: document.getElementById('curve-model').value, "
+        "text: document.getElementById('curve-text').value.slice(0, 100)}"
     )
+    search("name of a job", match, id="curve-text")
+    named = {model: model for model in sorted(models)}
+    choice("Model", {"": "all"} | named, match, id_="curve-model")
+    choice("Loss", {"val": "validation", "train": "training"}, feed("parts: [this.value]"))
+    across = {"": "what fits", "epoch": "epochs", "share": "share of the epochs"}
+    choice("Across", across, feed("across: this.value"), id_="curve-across")
+    choice("Scale", {"": "linear", "log": "logarithmic"}, feed("log: this.value === 'log'"))
 
 
 class _Told:
@@ -114,13 +81,13 @@ class _Told:
     def news(self, seen: Snapshot) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the points that are new, by job, and the jobs that run no more."""
         jobs = []
-        current = {}
+        current = set()
         for key in seen.curves:
             job = seen.jobs.get(key)
             curve = of(job, seen.curves) if job and job.state in HELD else None
             if job is None or curve is None:
                 continue
-            current[key] = curve
+            current.add(key)
             before = self.known.get(key)
             if before is not curve:
                 self.known[key] = curve

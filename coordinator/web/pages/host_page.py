@@ -11,19 +11,23 @@ from broker.protocol.topics import is_host
 from broker.system.machine import new_id
 from coordinator.client.seen import HostSeen
 from coordinator.jobs.set_aside import begins_again
-from coordinator.web.frame import Site, Visit, frame
+from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import Beat, News
 from coordinator.web.parts import (
+    Answers,
     Facts,
     Link,
     Moment,
     Tag,
     Value,
     call,
-    link,
+    card,
+    choices,
+    listed,
     size,
+    table_card,
+    tick,
 )  # fmt: skip
-from coordinator.web.question import Answers, choices, tick
 from coordinator.web.rows import Row
 from coordinator.web.tables import Part, as_rows, feed, grid, job_columns
 
@@ -47,12 +51,10 @@ def register(site: Site) -> None:
         row = site.hub.tables.hosts.rows.get(name) if is_host(name) else None
         with frame(visit, name if row else "No such host", "/"):
             if row is None:
-                Tag("h1", "No such host")
-                Tag("p", "No host of this name has been heard of.", "note")
-                link("All hosts", "/", "button")
-                visit.client.status_code = 404
-                return
-            _Page(site, visit, row).build()
+                text = "No host of this name has been heard of."
+                not_found(visit, "No such host", text, "All hosts", "/")
+            else:
+                _Page(site, visit, row).build()
 
 
 class _Page:
@@ -61,94 +63,76 @@ class _Page:
     def __init__(self, site: Site, visit: Visit, row: Row) -> None:
         self.site, self.visit, self.row = site, visit, row
         self.name: str = row["id"]
-        self._policy_told: Any = None
         self._bars_told: tuple[bool, bool] | None = None
+        self._beat_told: Beat | None = None
         self._seen: HostSeen | None = None
-        self._told: Row | None = None
 
     def build(self) -> None:
         """Make the page, and have it told what changes."""
         with Tag("div", classes="head"):
             Tag("h1", self.name)
             self._state = Tag("span", "", "state big", role="status", aria_live="polite")
-            self._heard = Tag("span", "", "dim")
             Tag("span", "", "grow")
             self._buttons = Tag("div", classes="filters")
         self._note = Tag("p", "", "warn")
         with Tag("div", classes="columns"):
             with Tag("div"):
-                with Tag("section", classes="card", aria_label="Now"):
-                    Tag("h2", "Now")
-                    self._now = Facts({})
-                self._what = Tag("section", classes="card", aria_label="What it is")
+                with card("Now"):
+                    self._now = Facts()
+                with card("What it is"):
+                    self._what = Facts()
+                    self._no_word = Tag("p", "It has not said yet.", "note")
             with Tag("div"):
-                with Tag("section", classes="card", aria_label="Use"):
-                    Tag("h2", "Use")
+                with card("Use"):
                     chart = ui.echart({}, renderer="svg").classes("chart").style("height: 220px")
-                self._policy = Tag("section", classes="card", aria_label="What it may do")
-        part = Part(
-            lambda row: row["host"] == self.name, list(self.site.hub.tables.jobs.rows.values())
-        )
-        with Tag("section", classes="card flush", aria_labelledby="jobs-title"):
-            Tag("h2", "Its jobs", id="jobs-title")
-            columns = [one for one in job_columns() if one["field"] != "host"]
+                with card("What it may do"):
+                    self._policy = Facts()
+                    self._no_policy = Tag("p", "", "note")
+        self._jobs()
+        self._chart_id = chart.id
+        call(self.visit.client, "feedBeats", chart.id, [])
+        self.visit.keep_current(self._tell)
+
+    def _jobs(self) -> None:
+        rows = list(self.site.hub.tables.jobs.rows.values())
+        part = Part(lambda row: row["host"] == self.name, rows)
+        columns = [one for one in job_columns() if one["field"] != "host"]
+        section, _ = table_card("Its jobs")
+        with section:
             table = grid(f"Jobs of {self.name}", columns, list(part.rows.values()),
                          height=as_rows(15), empty="it has had no job yet")  # fmt: skip
-        beats = self.site.hub.beats.get(self.name) or ()
-        call(self.visit.client, "feedBeats", chart.id, [self._point(beat) for beat in beats])
-        self._beats_told = beats[-1] if beats else None
-        self._tell(self.site.hub.seen.hosts.get(self.name))
 
         def on_news(news: News) -> None:
             feed(table, part.take(news.jobs))
-            self.row = self.site.hub.tables.hosts.rows.get(self.name, self.row)
-            self._tell(news.seen.hosts.get(self.name))
-            self._tell_beats(chart.id)
 
         self.visit.follow(on_news)
 
-    def _tell_beats(self, chart_id: int) -> None:
-        beats = self.site.hub.beats.get(self.name)
-        if beats and beats[-1] is not self._beats_told:
-            self._beats_told = beats[-1]
-            call(self.visit.client, "feedBeats", chart_id, [self._point(beats[-1])])
-
-    def _point(self, beat: Beat) -> list[float | int | None]:
-        """Return a moment and the use of CPU, RAM, GPU and VRAM, in percent."""
-        heard, made = beat.heartbeat, self.site.hub.seen.hosts[self.name].capability
-        ram = made.ram_total_bytes if made else None
-        total = sum(gpu.vram_total_bytes or 0 for gpu in heard.gpus)
-        free = sum(gpu.vram_free_bytes or 0 for gpu in heard.gpus)
-        uses = [gpu.use_percent for gpu in heard.gpus if gpu.use_percent is not None]
-        return [
-            beat.at_ms,
-            None if heard.cpu_percent is None else min(100.0, heard.cpu_percent),
-            100.0 * (1 - heard.ram_available_bytes / ram) if ram else None,
-            max(uses, default=None),
-            100.0 * (1 - free / total) if total else None,
-        ]
-
-    def _tell(self, host: HostSeen | None) -> None:
-        row = self.row
-        if host is None or (host is self._seen and row is self._told):
+    def _tell(self) -> None:
+        host = self.site.hub.seen.hosts.get(self.name)
+        row = self.site.hub.tables.hosts.rows.get(self.name)
+        if host is None or row is None or (host is self._seen and row is self.row):
             return
-        known, self._seen, self._told = self._seen, host, row
+        self._seen, self.row = host, row
         self._state.set_text(row["state"])
         self._state.classes(replace=f"state big tone-{row['tone']}")
-        self._note.set_text(f"It is given no new jobs: {row['barred']}" if row["barred"] else "")
+        self._note.set_text(f"It is given no new jobs: {row['barred']}")
         self._note.set_visibility(bool(row["barred"]))
         self._tell_now(row)
-        policy = host.row.get("policy")
-        changed = known is None or self._policy_told != policy
-        if known is None or changed or known.capability is not host.capability:
-            self._tell_what(host.capability, described(policy))
-        if changed:
-            self._policy_told = policy
-            self._tell_policy(policy)
+        self._tell_what(host.capability, host.row.get("policy"))
+        self._tell_beats(host.capability)
         bars = (bool(host.row.get("drained")), bool(host.row.get("snoozed")))
         if self._bars_told != bars:
             self._bars_told = bars
             self._tell_buttons(drained=bars[0], snoozed=bars[1])
+
+    def _tell_beats(self, made: Capability | None) -> None:
+        """Feed the chart: with all heartbeats at first, with the newest one since."""
+        beats = list(self.site.hub.beats.get(self.name) or ())
+        new = beats if self._beat_told is None else beats[-1:]
+        if new and new[-1] is not self._beat_told:
+            self._beat_told = new[-1]
+            points = [point_of(beat, made) for beat in new]
+            call(self.visit.client, "feedBeats", self._chart_id, points)
 
     def _tell_now(self, row: Row) -> None:
         idle = ("ending" if row["ending"] else "idle") if row["online"] else ""
@@ -163,42 +147,13 @@ class _Page:
             "Power": "" if row["power"] is None else f"{row['power']:.0f} W",
         })  # fmt: skip
 
-    def _tell_what(self, made: Capability | None, manifest: str) -> None:
-        self._what.clear()
-        with self._what:
-            Tag("h2", "What it is")
-            if manifest:
-                Facts({"In the manifest": manifest})
-            if made is None:
-                Tag("p", "It has not said yet.", "note")
-                return
-            gpus = {f"GPU {gpu.index}": f"{gpu.name}, {size(gpu.vram_total_bytes)}"
-                    for gpu in made.gpus}  # fmt: skip
-            Facts({
-                "Description": made.description,
-                "System": f"{made.os}, {made.arch}, Python {made.python}",
-                "CPU": f"{made.cpu or made.arch}, {made.physical_cores} cores",
-                "RAM": size(made.ram_total_bytes),
-                **gpus,
-                "GPU problem": made.gpu_problem,
-                "Trainers": ", ".join(sorted(made.trainers)),
-                "torch": made.torch,
-                "xgboost": made.xgboost,
-                "Slots": made.slots,
-                "Battery": "yes" if made.battery else "",
-                "Data": made.data_id or "no prepared data",
-                "Agent": made.agent_version,
-                "Certificate ends": (made.certificate_expires_at or "")[:10],
-            })  # fmt: skip
-
-    def _tell_policy(self, policy: Any) -> None:
-        self._policy.clear()
-        with self._policy:
-            Tag("h2", "What it may do")
-            if said := allowed(policy):
-                Facts(said)
-            else:
-                Tag("p", unsaid(policy), "note")
+    def _tell_what(self, made: Capability | None, policy: Any) -> None:
+        self._what.tell({"In the manifest": described(policy)} | (what_it_is(made) if made else {}))
+        self._no_word.set_visibility(made is None)
+        said = allowed(policy)
+        self._policy.tell(dict.fromkeys((name.replace("_", " ") for name in _ALLOWED), "") | said)
+        self._no_policy.set_text(unsaid(policy))
+        self._no_policy.set_visibility(not said)
 
     def _tell_buttons(self, *, drained: bool, snoozed: bool) -> None:
         self._buttons.clear()
@@ -220,7 +175,11 @@ class _Page:
             f"Snooze {self.name}?",
             f"{self.name} is given no new jobs for a while, and jobs again by itself."
             f"{self._becomes()}",
-            "Snooze the host", self._asked_snooze, fields, danger=False,
+            "Snooze the host",
+            lambda said: AskSnooze(
+                id=new_id(), host=self.name, for_s=snooze_s(said), now=_is_now(said)
+            ),
+            fields, danger=False,
         )  # fmt: skip
 
     def _becomes(self) -> str:
@@ -231,9 +190,6 @@ class _Page:
         jobs = self._seen.row.get("jobs", ()) if self._seen else ()
         costs = "".join(f" {text}." for text in begins_again(jobs))
         return f" What it holds ({held}) is finished there.{costs}"
-
-    def _asked_snooze(self, answers: Answers) -> AskSnooze:
-        return AskSnooze(id=new_id(), host=self.name, for_s=snooze_s(answers), now=_is_now(answers))
 
     def _drain(self) -> None:
         self.visit.confirm(
@@ -250,15 +206,52 @@ class _Page:
         )  # fmt: skip
 
 
+def point_of(beat: Beat, made: Capability | None) -> list[float | int | None]:
+    """Return a moment and the use of CPU, RAM, GPU and VRAM, in percent."""
+    heard = beat.heartbeat
+    ram = made.ram_total_bytes if made else None
+    total = sum(gpu.vram_total_bytes or 0 for gpu in heard.gpus)
+    free = sum(gpu.vram_free_bytes or 0 for gpu in heard.gpus)
+    uses = [gpu.use_percent for gpu in heard.gpus if gpu.use_percent is not None]
+    return [
+        beat.at_ms,
+        None if heard.cpu_percent is None else min(100.0, heard.cpu_percent),
+        100.0 * (1 - heard.ram_available_bytes / ram) if ram else None,
+        max(uses, default=None),
+        100.0 * (1 - free / total) if total else None,
+    ]
+
+
+def what_it_is(made: Capability) -> dict[str, Value]:
+    """Return what a host has told of itself."""
+    gpus = {f"GPU {gpu.index}": f"{gpu.name}, {size(gpu.vram_total_bytes)}" for gpu in made.gpus}
+    return {
+        "Description": made.description,
+        "System": f"{made.os}, {made.arch}, Python {made.python}",
+        "CPU": f"{made.cpu or made.arch}, {made.physical_cores} cores",
+        "RAM": size(made.ram_total_bytes),
+        **gpus,
+        "GPU problem": made.gpu_problem,
+        "Trainers": ", ".join(sorted(made.trainers)),
+        "torch": made.torch,
+        "xgboost": made.xgboost,
+        "Slots": made.slots,
+        "Battery": "yes" if made.battery else "",
+        "Data": made.data_id or "no prepared data",
+        "Agent": made.agent_version,
+        "Certificate ends": (made.certificate_expires_at or "")[:10],
+    }
+
+
 def described(policy: Any) -> str:
     """Return a host's description in the manifest; nothing for none."""
-    return _words(policy.get("description")) if isinstance(policy, dict) else ""
+    return str(policy.get("description") or "") if isinstance(policy, dict) else ""
 
 
 def allowed(policy: Any) -> dict[str, Value]:
     """Return what the manifest says that a host may do, by name, in words."""
     found = policy if isinstance(policy, dict) else {}
-    told = {name.replace("_", " "): _words(found.get(name)) for name in _ALLOWED}
+    told = {name.replace("_", " "): listed(found.get(name) or "") for name in _ALLOWED}
     return {name: words for name, words in told.items() if words}
 
 
@@ -295,9 +288,3 @@ def _of(used: int | None, total: int | None) -> str:
     if total is None:
         return ""
     return size(total) if used is None else f"{size(used)} of {size(total)}"
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(str(one) for one in value)
-    return "" if value in (None, "", 0) else str(value)

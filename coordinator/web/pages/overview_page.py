@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from nicegui import ui
 
 from broker.sentences import counted
 from coordinator.web.bands import ask_pause
-from coordinator.web.frame import Site, frame
+from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import Hub, News
-from coordinator.web.parts import Tag, link
+from coordinator.web.parts import Tag, heading, table_card
 from coordinator.web.rows import HELD, STATES, UNPLACEABLE, Row, counts
 from coordinator.web.tables import Part, as_rows, feed, grid, host_columns, running_columns
 
-# What is shown at an address that is none of ours.
+RUNNING_ROWS: Final = 10
+# As high as its rows, but no higher than the window, except on a phone or a very low one.
+HOSTS_HEIGHT: Final = f"min(var(--hosts-most), {as_rows(400)})"
 
 
 def missing(site: Site) -> Callable[[], None]:
-    """Return what makes the page."""
+    """Return what makes the page at an address that is none of ours."""
 
     def page() -> None:
         visit = site.visit()
-        visit.client.status_code = 404
+        text = "There is nothing at this address; it may be mistyped."
         with frame(visit, "No such page"):
-            Tag("h1", "No such page")
-            Tag("p", "There is nothing at this address; it may be mistyped.", "note")
-            link("The overview", "/", "button")
+            not_found(visit, "No such page", text, "The overview", "/")
 
     return page
-
-
-RUNNING_ROWS = 10
-# As high as its rows, but no higher than the window, except on a phone or a very low one.
-HOSTS_HEIGHT = f"min(var(--hosts-most), {as_rows(400)})"
 
 
 def register(site: Site) -> None:
@@ -41,61 +37,57 @@ def register(site: Site) -> None:
 
     @ui.page("/")
     def overview() -> None:
-        visit = site.visit()
+        visit, hub = site.visit(), site.hub
         with frame(visit, "Overview", "/"):
             Tag("h1", "Overview", "hidden-text")
-            hub = site.hub
-            tell_counts = _tiles(hub)
-            tell_hopeless = _hopeless(hub)
-            jobs, hosts = hub.tables.jobs.rows, hub.tables.hosts.rows
-            part = Part(_is_held, list(jobs.values()))
-            with Tag("section", classes="card flush", aria_labelledby="running-title"):
-                with Tag("div", classes="head"):
-                    with Tag("h2", "Running now", id="running-title"):
-                        running = Tag("small", "")
-                    if visit.may_act():
-                        Tag("span", "", "grow")
-                        pause = visit.act_button("Pause the fleet", lambda: ask_pause(visit))
-                        visit.follow(lambda _: pause.set_visibility(not hub.paused))
-                        pause.set_visibility(not hub.paused)
-                now = grid(
-                    "Jobs that run now", running_columns(), list(part.rows.values()),
-                    height=as_rows(RUNNING_ROWS), empty="nothing runs now",
-                )  # fmt: skip
-            with Tag("section", classes="card flush", aria_labelledby="hosts-title"):
-                with Tag("h2", "Hosts", id="hosts-title"):
-                    online = Tag("small", "")
-                all_hosts = grid(
-                    "Hosts", host_columns(), list(hosts.values()),
-                    height=HOSTS_HEIGHT,
-                    empty="no host is known yet; start an agent with: fleet agent",
-                )  # fmt: skip
+            visit.keep_current(_tiles(hub))
+            visit.keep_current(_hopeless(hub))
+            _running(visit)
+            _hosts(visit)
 
-            def tell() -> None:
-                tell_counts()
-                tell_hopeless()
-                _say(running, f" {len(part.rows)}" if part.rows else " nothing")
-                alive = sum(row["online"] for row in hosts.values())
-                _say(online, f" {alive} of {len(hosts)} online")
 
-            def on_news(news: News) -> None:
-                if news.jobs:
-                    feed(now, part.take(news.jobs))
-                feed(all_hosts, news.hosts)
-                if news.jobs or news.hosts:
-                    tell()
+def _running(visit: Visit) -> None:
+    """Make the table of what runs."""
+    hub = visit.site.hub
+    part = Part(_is_held, list(hub.tables.jobs.rows.values()))
+    with Tag("section", classes="card flush", aria_label="Running now"):
+        with Tag("div", classes="head"):
+            count = heading("Running now")
+            if visit.may_act():
+                Tag("span", "", "grow")
+                pause = visit.act_button("Pause the fleet", lambda: ask_pause(visit))
+                visit.keep_current(lambda: pause.set_visibility(not hub.paused))
+        table = grid(
+            "Jobs that run now", running_columns(), list(part.rows.values()),
+            height=as_rows(RUNNING_ROWS), empty="nothing runs now",
+        )  # fmt: skip
 
-            tell()
-            visit.follow(on_news)
+    def on_news(news: News) -> None:
+        feed(table, part.take(news.jobs))
+
+    visit.follow(on_news)
+    visit.keep_current(lambda: count.set_text(f" {len(part.rows) or 'nothing'}"))
 
 
 def _is_held(row: Row) -> bool:
     return row["state"] in HELD
 
 
-def _say(tag: Tag, text: str) -> None:
-    if tag.text != text:
-        tag.set_text(text)
+def _hosts(visit: Visit) -> None:
+    """Make the table of the hosts."""
+    rows = visit.site.hub.tables.hosts.rows
+    section, count = table_card("Hosts")
+    with section:
+        table = grid(
+            "Hosts", host_columns(), list(rows.values()), height=HOSTS_HEIGHT,
+            empty="no host is known yet; start an agent with: fleet agent",
+        )  # fmt: skip
+
+    def tell() -> None:
+        count.set_text(f" {sum(row['online'] for row in rows.values())} of {len(rows)} online")
+
+    visit.follow(lambda news: feed(table, news.hosts))
+    visit.keep_current(tell)
 
 
 def _hopeless(hub: Hub) -> Callable[[], None]:
@@ -106,7 +98,7 @@ def _hopeless(hub: Hub) -> Callable[[], None]:
     def tell() -> None:
         count = sum(row["unplaceable"] for row in hub.tables.jobs.rows.values())
         note.set_visibility(count > 0)
-        _say(link, f"{counted(count, 'job')} that no host can run")
+        link.set_text(f"{counted(count, 'job')} that no host can run")
 
     return tell
 
@@ -128,17 +120,15 @@ def _tiles(hub: Hub) -> Callable[[], None]:
         found = counts(hub.tables.jobs.rows.values())
         total = sum(found.values()) - found["cancelled"]
         for state, tag in numbers.items():
-            _say(tag, str(found[state]))
-            tag.classes(**({"remove": "zero"} if found[state] else {"add": "zero"}))
-        running = found["running"] + found["claimed"]
-        parts = {"completed": found["completed"], "running": running, "failed": found["failed"]}
+            tag.set_text(str(found[state]))
+            tag.classes(replace="number" if found[state] else "number zero")
+        parts = {name: found[name] for name in ("completed", "running", "failed")}
+        parts["running"] += found["claimed"]
         parts["rest"] = max(0, total - sum(parts.values())) or (0 if total else 1)
         for name, count in parts.items():
             shares[name].style(f"flex: {count} 1 0")
         label = f"{found['completed']} of {total} jobs are completed, {found['failed']} failed"
-        if stack.props.get("aria-label") != label:
-            stack.props["aria-label"] = label
-            stack.props["title"] = label
-            stack.update()
+        if stack.props["aria-label"] != label:
+            stack.props.update({"aria-label": label, "title": label})
 
     return tell

@@ -10,9 +10,9 @@ from nicegui import ui
 from coordinator.web.attempt_rows import MOST, Attempt, Attempts, Told
 from coordinator.web.frame import Site, Visit, frame
 from coordinator.web.hub import News
-from coordinator.web.parts import Tag, call
+from coordinator.web.parts import Tag, call, choice, table_card
 from coordinator.web.rows import Delta, Row
-from coordinator.web.tables import Grid, as_rows, attempt_columns, grid
+from coordinator.web.tables import as_rows, attempt_columns, grid
 
 HINT: Final = (
     "Every attempt, on the host that had it, by how it ended; the table below has them, too. "
@@ -26,17 +26,12 @@ UNTOLD: Final = (
 OLD: Final = "Attempts that ended since it was last asked may be missing ({}). It is asked again."
 LEFT_OUT: Final = f"The newest {MOST:,} attempts are drawn; the oldest of them ended "
 HISTORY: Final = ". The history on a job's page has the earlier ones, too."
-EMPTY: Final = "no job has begun in this time"
 WAIT: Final = "asking the coordinator …"
 ENDS: Final = ("running", "completed", "failed", "lost", "released", "cancelled")
 FIELDS: Final = ("id", "name", "state", "host", "attempt", "started", "finished", "ran", "error")
-SPANS: Final = (
-    (0, "all of it"),
-    (1, "last hour"),
-    (6, "last 6 hours"),
-    (24, "last day"),
-    (168, "last week"),
-)
+SPANS: Final = {
+    "0": "all of it", "1": "last hour", "6": "last 6 hours", "24": "last day", "168": "last week",
+}  # fmt: skip
 
 
 def register(site: Site) -> None:
@@ -57,61 +52,58 @@ def register(site: Site) -> None:
                     for end in ENDS:
                         Tag("span", end, f"state {end}")
                 chart = ui.echart({}, renderer="svg").classes("chart")
-                note = Tag("p", classes="note", role="status", aria_live="polite")
-            table = _table()
-            _spans(form, chart.id)
+                note = _Note(attempts)
+            section, _ = table_card("Attempts", "shown-attempts")
+            with section:  # the browser fills it when it draws, and says then if there are none
+                table = grid("Attempts", attempt_columns(), [], height=as_rows(15), empty=WAIT,
+                             row_id="fleet.attemptId")  # fmt: skip
+            with form:
+                feed = f"fleet.feedTimeline({chart.id}, {{hours: Number(this.value)}})"
+                choice("Time", SPANS, feed)
             _follow_jobs(site, visit, chart.id, table.id)
             _follow_attempts(visit, chart.id, attempts, note)
-
-
-def _table() -> Grid:
-    """Make the table of what is drawn; the browser fills it when it draws."""
-    with Tag("section", classes="card flush", aria_labelledby="attempts-title"):
-        with Tag("h2", "Attempts", id="attempts-title"):
-            Tag("small", "", id="shown-attempts")
-        return grid(
-            "Attempts", attempt_columns(), [], height=as_rows(15), empty=EMPTY,
-            row_id="fleet.attemptId", asking=WAIT,
-        )  # fmt: skip
 
 
 def _follow_jobs(site: Site, visit: Visit, chart_id: int, table_id: int) -> None:
     """Feed the chart with the hosts, and with each job's newest attempt."""
     rows = site.hub.tables.jobs.rows.values()
-    begun = [_bar(row) for row in rows if row["started"]]
-    call(visit.client, "feedTimeline", chart_id, {
-        "jobs": begun, "hosts": _hosts(site), "table": table_id,
-    })  # fmt: skip
+
+    def feed(jobs: list[dict[str, Any]], **more: Any) -> None:
+        hosts = [(row["id"], row["slots"]) for row in site.hub.tables.hosts.rows.values()]
+        call(visit.client, "feedTimeline", chart_id, {"jobs": jobs, "hosts": hosts, **more})
+
+    feed([bar_of(row) for row in rows if row["started"]], table=table_id)
     bars = Bars(rows)
 
     def on_news(news: News) -> None:
         changed = bars.take(news.jobs)
         if changed or news.jobs.remove or news.hosts.add or news.hosts.remove:
-            call(visit.client, "feedTimeline", chart_id, {
-                "jobs": changed, "gone": news.jobs.remove,
-                "hosts": _hosts(site),
-            })  # fmt: skip
+            feed(changed, gone=news.jobs.remove)
 
     visit.follow(on_news)
 
 
-def _follow_attempts(visit: Visit, chart_id: int, attempts: Attempts, note: Tag) -> None:
+def _follow_attempts(visit: Visit, chart_id: int, attempts: Attempts, note: _Note) -> None:
     """Feed the chart with the attempts that have ended, and say which are not there."""
-    say = _Note(note, attempts)
 
     def feed(found: Iterable[Attempt], *, afresh: bool) -> None:
-        past = {"runs": runs_of(found), "afresh": afresh, "most": MOST}
+        past = {"runs": list(found), "afresh": afresh, "most": MOST}
         call(visit.client, "feedTimeline", chart_id, {"past": past, "told": True})
 
     def on_told(told: Told) -> None:
         if attempts.known:
             feed(told.attempts, afresh=told.afresh)
-        say.tell()
+        note.tell()
 
     if attempts.known:
         feed(attempts.rows, afresh=True)
     visit.client.on_delete(attempts.follow(on_told))
-    say.tell()
+    note.tell()
+
+
+def bar_of(row: Row) -> dict[str, Any]:
+    """Return what is drawn of a job's newest attempt."""
+    return {name: row[name] for name in FIELDS}
 
 
 class Bars:
@@ -119,52 +111,35 @@ class Bars:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         """Take the jobs with which the page begins."""
-        self._told = {row["id"]: _bar(row) for row in rows}
+        self._told = {row["id"]: bar_of(row) for row in rows}
 
     def take(self, news: Delta) -> list[dict[str, Any]]:
         """Return the bars that are other than the page was told; one that is gone is unknown."""
         for key in news.remove:
             self._told.pop(key, None)
-        made = {row["id"]: _bar(row) for row in (*news.add, *news.update)}
+        made = {row["id"]: bar_of(row) for row in (*news.add, *news.update)}
         changed = [bar for key, bar in made.items() if self._told.get(key) != bar]
         self._told.update(made)
         return changed
 
 
-def runs_of(attempts: Iterable[Attempt]) -> list[list[Any]]:
-    """Return attempts as a browser takes them: of each job its id, its name and its attempts.
-
-    Of an attempt its number, its host, when it began and ended (ms), and how.
-    """
-    jobs: dict[str, list[Any]] = {}
-    for one in attempts:
-        job = jobs.setdefault(one.job_id, [one.job_id, one.name, []])
-        job[2].append([one.attempt, one.host, one.began_ms, one.ended_ms, one.end])
-    return list(jobs.values())
-
-
 class _Note:
     """Says which attempts are not drawn; a screen reader says it when it becomes another."""
 
-    def __init__(self, note: Tag, attempts: Attempts) -> None:
-        self._note, self._attempts = note, attempts
-        self._said: str | None = None
-        self._oldest: Tag | None = None
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+        with Tag("p", classes="note", role="status", aria_live="polite"):
+            self._words = Tag("span")
+            self._oldest = Tag("time")
+            self._rest = Tag("span")
 
     def tell(self) -> None:
-        attempts = self._attempts
-        words = _missing(attempts)
-        if words != self._said:
-            self._said = words
-            self._note.clear()
-            with self._note:
-                Tag("span", words)
-                if words == LEFT_OUT:
-                    self._oldest = Tag("time", "")
-                    Tag("span", HISTORY)
-        if words == LEFT_OUT and self._oldest is not None:
-            self._oldest.props["data-ms"] = attempts.left_out_ms
-            self._oldest.update()
+        words = _missing(self._attempts)
+        is_cut = words == LEFT_OUT
+        self._words.set_text(words)
+        self._oldest.set_visibility(is_cut)
+        self._oldest.props["data-ms"] = self._attempts.left_out_ms or 0
+        self._rest.set_text(HISTORY if is_cut else "")
 
 
 def _missing(attempts: Attempts) -> str:
@@ -173,22 +148,3 @@ def _missing(attempts: Attempts) -> str:
     if not attempts.known:
         return ASKING
     return LEFT_OUT if attempts.left_out_ms is not None else ""
-
-
-def _hosts(site: Site) -> list[tuple[str, int]]:
-    """Return each host and how many slots it has."""
-    return [(row["id"], row["slots"]) for row in site.hub.tables.hosts.rows.values()]
-
-
-def _bar(row: Row) -> dict[str, Any]:
-    return {name: row[name] for name in FIELDS}
-
-
-def _spans(form: Tag, chart_id: int) -> None:
-    with form, Tag("label", classes="field"):
-        Tag("span", "Time")
-        with Tag(
-            "select", onchange=f"fleet.feedTimeline({chart_id}, {{hours: Number(this.value)}})"
-        ):
-            for hours, name in SPANS:
-                Tag("option", name, value=str(hours))

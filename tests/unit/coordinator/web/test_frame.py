@@ -17,7 +17,7 @@ from coordinator.client.watcher import Watcher
 from coordinator.web.artifacts import Artifacts
 from coordinator.web.frame import Site
 from coordinator.web.hub import Hub, News
-from coordinator.web.security import COOKIE, SESSION_S, Door
+from coordinator.web.security import COOKIE, SESSION_S, Sessions
 from coordinator.web.settings import WebSettings
 
 PASSWORD = "a long enough password"  # noqa: S105 - opens nothing
@@ -28,10 +28,10 @@ class _Web:
 
     def __init__(self, *, private: bool) -> None:
         self.now_s = 0.0
-        hub = Hub(Watcher(BrokerSettings(), clock=self._now), self._now)
-        door = Door(PASSWORD, lambda: "word")
+        hub = Hub(lambda wake: Watcher(BrokerSettings(), wake, clock=self._now), self._now)
+        sessions = Sessions(PASSWORD, lambda: "token")
         artifacts = Artifacts(Path(), lambda *_: "")
-        self.site = Site(hub, door, WebSettings(private=private), artifacts, self._now)
+        self.site = Site(hub, sessions, WebSettings(private=private), artifacts, self._now)
         self.told: list[News] = []
 
     def _now(self) -> Now:
@@ -39,9 +39,9 @@ class _Web:
 
     def opens(self) -> Client:
         """Somebody who has logged in opens a page, which follows the fleet."""
-        word = self.site.door.enter(PASSWORD, self.now_s)
+        token = self.site.sessions.start(PASSWORD, self.now_s)
         scope = {"type": "http", "method": "GET", "path": "/jobs", "query_string": b"",
-                 "headers": [(b"cookie", f"{COOKIE}={word}".encode())]}  # fmt: skip
+                 "headers": [(b"cookie", f"{COOKIE}={token}".encode())]}  # fmt: skip
         with Client(ui.page("/jobs"), request=Request(scope)) as client:
             visit = self.site.visit()
         visit.follow(self.told.append)
@@ -75,7 +75,7 @@ def test_a_private_page_that_connects_after_its_session_ended_goes_to_the_login(
         web = _Web(private=True)
         client = web.opens()
         monkeypatch.setattr(core, "loop", asyncio.get_running_loop())
-        web.site.door.leave("word")
+        web.site.sessions.end("token")
         web.site.hub.refresh()
         await asyncio.sleep(0)  # its end waits for the browser
         await client.handle_handshake("socket", "tab", None, "document", None)

@@ -1,20 +1,90 @@
-"""What stands before the web page: whose name it is called by, and from where one comes."""
+"""Who may reach the web page, by what name, from where, and who may change something."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 
 from broker.clock import Now
-from coordinator.web.security import Door
 from coordinator.web.settings import WebSettings
 
 pytest.importorskip("starlette", reason="the extra of the web page is not installed")
-from coordinator.web.security import COOKIE, Guard, session_word
+from coordinator.web.security import (
+    COOKIE,
+    MAX_SESSIONS,
+    SESSION_S,
+    TRIES,
+    TRIES_IN_S,
+    Guard,
+    Sessions,
+    local_path,
+    session_token,
+)
 
 OURS = "127.0.0.1:8086"
+PASSWORD = "a long enough password"  # noqa: S105 - opens nothing
+
+
+def _sessions(password: str | None = PASSWORD) -> Sessions:
+    numbers = itertools.count()
+    return Sessions(password, lambda: f"token-{next(numbers)}")
+
+
+def test_the_password_starts_a_session_and_nothing_else_does() -> None:
+    """A token that was made up is none."""
+    sessions = _sessions()
+    token = sessions.start(PASSWORD, 0.0)
+    assert token is not None
+    assert sessions.is_open(token, 1.0)
+    for other in (None, "", "token-7", token + " ", "x" * 300, "\ud800"):
+        assert not sessions.is_open(other, 1.0)
+    for wrong in (PASSWORD + " ", ""):
+        assert sessions.start(wrong, 1.0) is None
+        assert _sessions(None).start(wrong, 0.0) is None, "nobody gets in without a password"
+
+
+def test_a_session_ends_by_itself_and_by_a_logout() -> None:
+    """And stays ended; of too many the oldest ends."""
+    sessions = _sessions()
+    first, second = sessions.start(PASSWORD, 0.0), sessions.start(PASSWORD, 0.0)
+    sessions.end(first)
+    sessions.end("never heard of")
+    assert not sessions.is_open(first, 1.0)
+    assert sessions.is_open(second, SESSION_S - 1.0)
+    assert not sessions.is_open(second, SESSION_S)
+    tokens = [sessions.start(PASSWORD, 0.0) for _ in range(MAX_SESSIONS)]
+    assert not sessions.is_open(second, 1.0)
+    assert sessions.is_open(tokens[0], 1.0)
+
+
+def test_guessing_is_slow_whoever_guesses() -> None:
+    """After a few wrong passwords not even the right one is looked at, for a while."""
+    sessions = _sessions()
+    for second in range(TRIES):
+        assert sessions.wait_s(float(second)) == 0.0
+        assert sessions.start("guess", float(second)) is None
+    assert sessions.wait_s(10.0) == pytest.approx(TRIES_IN_S - 10.0)
+    assert sessions.start(PASSWORD, 10.0) is None
+    assert sessions.start(PASSWORD, TRIES_IN_S) is not None
+
+
+@pytest.mark.parametrize("path", ["/", "/jobs?state=failed", "/job/" + "a" * 64])
+def test_a_login_leads_back_to_a_page_of_ours(path: str) -> None:
+    """To the one that it was asked from."""
+    assert local_path(path) == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [None, "", "jobs", "//evil.example", "/\\evil.example", "https://evil.example", "/\n/x",
+     "\\\\evil", "/" + "x" * 600],
+)  # fmt: skip
+def test_a_login_leads_to_nobody_else(path: str | None) -> None:
+    """A link that somebody has prepared does not send a browser on."""
+    assert local_path(path) == "/"
 
 
 class _Served:
@@ -22,10 +92,10 @@ class _Served:
 
     def __init__(self, **settings: Any) -> None:
         self.through: list[dict[str, Any]] = []
-        self.door = Door("a long enough password", lambda: "word")
+        self.sessions = _sessions()
         self.now = Now(0.0, 0.0)
         self.guard = Guard(
-            self._app, WebSettings(**settings), self.door, "pi.example", lambda: self.now
+            self._app, WebSettings(**settings), self.sessions, "pi.example", lambda: self.now
         )
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
@@ -125,8 +195,8 @@ def test_a_private_page_shows_nothing_without_the_password() -> None:
     assert served.through == []
     assert served.status("http", "GET", "/login", host=OURS) == 200
     assert served.status("http", "GET", "/fleet/fleet.css", host=OURS) == 200
-    word = served.door.enter("a long enough password", 0.0)
-    cookie = f"other=1; {COOKIE}={word}"
+    token = served.sessions.start(PASSWORD, 0.0)
+    cookie = f"other=1; {COOKIE}={token}"
     assert served.status("http", "GET", "/jobs", host=OURS, cookie=cookie) == 200
     served.now = Now(1e9, 1e9)
     assert served.status("http", "GET", "/jobs", host=OURS, cookie=cookie) == 303
@@ -135,7 +205,7 @@ def test_a_private_page_shows_nothing_without_the_password() -> None:
 @pytest.mark.parametrize("cookies", ["", "x", "a=b", "=;=;", "\x00" * 9000, f"{COOKIE}"])
 def test_cookies_that_are_none_of_ours(cookies: str) -> None:
     """Whatever a browser sends."""
-    assert session_word(cookies) is None
+    assert session_token(cookies) is None
 
 
 def test_behind_a_proxy_its_address_is_ours_as_well() -> None:

@@ -37,7 +37,7 @@ def watcher() -> Watcher:
 def test_a_page_that_is_opened_tells_the_others_nothing_that_is_old(watcher: Watcher) -> None:
     """With thousands of jobs each look is felt; one is enough for what has changed."""
     _hears(watcher, "a")
-    hub, told = Hub(watcher, lambda: NOW), list[News]()
+    hub, told = Hub(lambda _: watcher, lambda: NOW), list[News]()
     hub.catch_up()
     hub.follow(told.append)
     for _ in range(2):  # pages
@@ -53,7 +53,7 @@ def test_a_page_that_is_opened_tells_the_others_nothing_that_is_old(watcher: Wat
 
 def test_a_page_misses_nothing_that_changes_while_it_is_made(watcher: Watcher) -> None:
     """Its rows, and what it is told from then on, are all there is."""
-    hub, told = Hub(watcher, lambda: NOW), list[News]()
+    hub, told = Hub(lambda _: watcher, lambda: NOW), list[News]()
     _hears(watcher, "a")
     hub.catch_up()
     shown = [row["name"] for row in hub.tables.jobs.rows.values()]
@@ -68,7 +68,7 @@ def test_a_page_that_fails_keeps_no_other_from_its_news(
     watcher: Watcher, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was wrong is in the log; whoever is told last is told all the same."""
-    hub, told = Hub(watcher, lambda: NOW), list[News]()
+    hub, told = Hub(lambda _: watcher, lambda: NOW), list[News]()
 
     def fails(_: News) -> None:
         raise ValueError("a page of nothing")
@@ -83,7 +83,7 @@ def test_a_page_that_fails_keeps_no_other_from_its_news(
 
 def test_a_page_that_another_one_ends_is_told_no_more(watcher: Watcher) -> None:
     """Not even of what it was about to be told."""
-    hub, told = Hub(watcher, lambda: NOW), list[News]()
+    hub, told = Hub(lambda _: watcher, lambda: NOW), list[News]()
     ends = list[Callable[[], None]]()
     hub.follow(lambda _: ends[0]())
     ends.append(hub.follow(told.append))
@@ -94,7 +94,7 @@ def test_a_page_that_another_one_ends_is_told_no_more(watcher: Watcher) -> None:
 
 def test_a_page_that_is_opened_in_an_outage_begins_with_it(watcher: Watcher) -> None:
     """Nothing else may have changed."""
-    hub = Hub(watcher, lambda: NOW)
+    hub = Hub(lambda _: watcher, lambda: NOW)
     watcher.outage = Outage("broker", 0.5, "connection refused")
     hub.catch_up()
     assert hub.outage == watcher.outage
