@@ -1,9 +1,6 @@
 """Certificates and keys themselves (X.509, RFC 5280): read, made, compared.
 
-Who only connects does without `cryptography`, which takes 11 MiB (`broker.pki.identity`), and has a
-program make the request for its next certificate:
-
-    python -m broker.pki.certificates FOLDER NAME
+Who only connects does without `cryptography`, which takes 11 MiB (`broker.pki.identity`).
 """
 
 from __future__ import annotations
