@@ -1,14 +1,10 @@
 """Certificates and keys themselves (X.509, RFC 5280): read, made, compared.
 
-Who only connects does without `cryptography`, which takes 11 MiB (`broker.pki.identity`), and has a
-program make the request for its next certificate:
-
-    python -m broker.pki.certificates FOLDER NAME
+Who only connects does without `cryptography`, which takes 11 MiB (`broker.pki.identity`).
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from cryptography import x509
@@ -19,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from broker.errors import ConfigError
 from broker.pki import keyfiles
-from broker.pki.identity import KEY_FILE, MAX_FILE_BYTES, REMEDY, check_time
+from broker.pki.identity import MAX_FILE_BYTES, REMEDY, check_time
 
 
 def check_parts(
@@ -109,18 +105,3 @@ def validity_s(certificate: x509.Certificate) -> tuple[float, float]:
         certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),
     )
-
-
-def main(folder: str, name: str) -> int:
-    """Print a request (PKCS #10) in PEM for the key of the identity in `folder`."""
-    try:
-        key = read_key(Path(folder) / KEY_FILE)
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    sys.stdout.write(request_pem(key, name).decode("ascii"))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
