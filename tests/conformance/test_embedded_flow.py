@@ -60,25 +60,11 @@ def test_what_came_with_the_end_of_the_connection_counts(ours: InThread, client:
     until(lambda: "sender" not in ours.broker.router.connected, "it is there still")
 
 
-def test_hosts_by_tls_are_read_into_one_buffer_and_not_mixed_up(network: Any) -> None:
-    """Each of two that send at the same time is read as itself."""
-    names = ("gaming-pc", "pi-4")
-    agents = [network.client(name) for name in names]
-    alice = network.client("operator:alice")
-    alice.subscribe("fleet/+/heartbeat", 0)
-    for number in range(50):
-        for agent, name in zip(agents, names):
-            said = b"%d" % (number % 10) + name.encode() * 20_000
-            agent.paho.publish(f"fleet/{name}/heartbeat", said, 0)
-    for _ in range(100):
-        topic, said = alice.next()
-        assert said[1:] == topic.split("/")[1].encode() * 20_000
-
-
 def test_a_message_comes_at_the_lower_qos_and_once(ours: InThread, client: Make) -> None:
-    """Of the sender's and the subscriber's; two filters that match are one message."""
+    """Of the sender's and the subscriber's newest; two filters that match are one message."""
     one = client(ours.port, "one")
-    one.subscribe("a/#", 1)
+    one.subscribe("a/#", 0)
+    one.subscribe("a/#", 1)  # replaces the first (MQTT 3.1.1, 3.8.4-3)
     one.subscribe("a/+", 0)
     for qos in (0, 1):
         one.publish("a/b", b"%d" % qos, qos)

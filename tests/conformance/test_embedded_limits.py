@@ -356,17 +356,3 @@ def test_a_will_goes_nowhere_that_a_message_may_not(ours: InThread, topic: str) 
         connection.sendall(connect("x", will=(topic, b"lie")))
         assert heard(connection, 4) == CONNACK + b"\5"
     until(lambda: ours.broker.refused == {Reason.WILL: 1}, "it was not counted")
-
-
-def _qos_after_both(running: InThread, connect_client: Make) -> int:
-    one = connect_client(running.port, "one")
-    one.subscribe("own", 0)
-    one.subscribe("own", 1)
-    one.publish("own", b"x", 1)
-    qos: int = one.got.get(timeout=60).qos
-    return qos
-
-
-def test_it_takes_the_newest_qos_of_a_filter(ours: InThread, client: Make) -> None:
-    """A subscription to the same filter replaces the first (MQTT 3.1.1, 3.8.4-3)."""
-    assert _qos_after_both(ours, client) == 1
