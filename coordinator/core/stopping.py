@@ -54,7 +54,7 @@ def is_late(job: Job | None, host: str, attempt: int) -> bool:
         return False
     if job.is_at(host, attempt):
         return job.state is JobState.FAILED
-    return job.state not in FINAL and job.void_attempt < attempt < job.attempt
+    return job.state not in FINAL and job.void_attempt < attempt <= job.attempt
 
 
 def send(world: World, key: tuple[str, str, int], now: Now) -> None:

@@ -230,6 +230,19 @@ def test_a_result_of_a_lost_attempt_is_taken_while_a_later_one_runs() -> None:
     assert [one.attempt for one in pc.heard(m.Cancel)] == [2]
 
 
+def test_a_result_of_an_attempt_that_a_twin_gave_back_is_taken() -> None:
+    """J6: the other agent of that name had nothing of it, and this one has finished it."""
+    fleet, pi, pc = _running()
+    job, receipt = fleet.job(), _receipt(fleet, pi)
+    fleet.asks(m.AskPause(id="p"))
+    pi.reports(m.Released, job, reason="drained")
+    assert fleet.job().state == "pending"
+    assert pi.finishes(job, 1, receipt=receipt) == "wanted"
+    pi.uploads(job, 1)
+    fleet.handle(PartStored(HEX, 2000))
+    assert fleet.job().state == "completed"
+
+
 def test_a_result_needs_the_receipt_of_its_attempt() -> None:
     """J4: else any host could finish any job that was ever lost."""
     fleet, pi, pc = _running()
