@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, Outgoing
@@ -178,10 +180,10 @@ class Home:
         self.kept = memory
 
 
-@contextlib.contextmanager
-def homes(folder: Path) -> Iterator[Callable[..., Home]]:
-    """`home(*specs, **settings)`: a coordinator with the face, until the context ends."""
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Callable[..., Home]]:
+    """`home(*specs, **settings)`: a coordinator with the face, until the test ends."""
     with contextlib.ExitStack() as made:
         yield lambda *specs, **settings: made.enter_context(
-            closing(Home(folder, *specs, **settings))
+            closing(Home(tmp_path, *specs, **settings))
         )

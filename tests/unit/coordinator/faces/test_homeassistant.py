@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,18 +13,13 @@ from broker.protocol.events import Connected, Disconnected, Incoming
 from coordinator.faces.energy import remembered
 from coordinator.faces.homeassistant import DRIFT_EVERY_S, MESSAGES_A_LOOK, farewell
 from tests.harness.coordinator import Host, spec
-from tests.harness.home import Home, homes
+from tests.harness.home import home
+
+__all__ = ["home"]
 
 GIB = 2**30
 GPU = m.Gpu(index=0, name="RTX", vram_total_bytes=8 * GIB, vram_free_bytes=2 * GIB,
             use_percent=90.0, power_w=200.0)  # fmt: skip
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Callable[..., Home]]:
-    """`home(*specs, **settings)`: a coordinator with the face."""
-    with homes(tmp_path) as make:
-        yield make
 
 
 def test_a_host_is_shown_when_it_has_said_what_it_is(home: Any) -> None:

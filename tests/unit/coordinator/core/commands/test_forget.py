@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +10,9 @@ from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from coordinator.faces.homeassistant import CLEAR_AFTER_S
 from tests.harness.coordinator import Fleet, spec
-from tests.harness.home import Home, homes
+from tests.harness.home import home
 
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Callable[..., Home]]:
-    """`home(*specs, **settings)`: a coordinator with Home Assistant's face."""
-    with homes(tmp_path) as make:
-        yield make
+__all__ = ["home"]
 
 
 def forget(host: str = "pi") -> m.AskForget:

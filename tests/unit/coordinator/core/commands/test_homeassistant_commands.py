@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,16 +14,11 @@ from coordinator.core.effects import ManifestRead
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import FleetRecord, HostRecord
 from tests.harness.coordinator import Host, spec
-from tests.harness.home import Home, homes
+from tests.harness.home import home
+
+__all__ = ["home"]
 
 ME = "homeassistant"
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Callable[..., Home]]:
-    """`home(*specs, **settings)`: a coordinator with the face."""
-    with homes(tmp_path) as make:
-        yield make
 
 
 def test_the_switch_drains_and_resumes(home: Any) -> None:
