@@ -8,8 +8,6 @@ All at once: jobs a second, from the moment the plan is handed over until all ar
 floor is fork and exec of the same program in a loop, bare and with two durable SQLite transactions
 around each. FOLDER is a virtual environment that has the peers (benchmarks/README.md tells how it
 is made); a peer that is not installed is left out, with a line that says so.
-
-`--trace` runs coordinator and agents under `benchmarks.jobtrace` and tells where a job's time goes.
 """
 
 from __future__ import annotations
@@ -38,13 +36,13 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from agent.trainer.prepare import prepare
 from agent.trainer.simulate import simulate
-from benchmarks import child, jobparts
+from benchmarks import child
 from benchmarks.common import machine, percentile, table
 from benchmarks.peers import PEERS, Peer
 from broker.protocol.messages import AskReload, AskRun
 from broker.system.machine import new_id
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
-from tests.harness.fleet import Fleet, Program
+from tests.harness.fleet import Fleet
 
 DEADLINE_S = 300.0
 PAUSE_S = 0.05
@@ -76,23 +74,6 @@ def _two(values: list[float]) -> str:
     if not values:
         return ""
     return f"{percentile(values, 50):.1f} / {percentile(values, 99):.1f}"
-
-
-class TracedFleet(Fleet):
-    """A fleet whose coordinator and agents may run under `benchmarks.jobtrace`."""
-
-    traced = False
-
-    def _program(self, module: str, arguments: list[str], name: str) -> Program:
-        if self.traced:
-            arguments = [str(self.tmp / f"{name}.trace"), module, *arguments]
-            module = "benchmarks.jobtrace"
-        return super()._program(module, arguments, name)
-
-    @staticmethod
-    def is_tracer(program: Program) -> bool:
-        """Whether a program is one of the fleet's under `benchmarks.jobtrace`."""
-        return program.module == "benchmarks.jobtrace"
 
 
 class Watcher:
@@ -149,13 +130,10 @@ def running(
     program: list[str],
     agents: int,
     slots: int,
-    *,
-    traced: bool,
-) -> Iterator[tuple[TracedFleet, Watcher]]:
+) -> Iterator[tuple[Fleet, Watcher]]:
     """Run broker, coordinator and agents, each a process, until the context ends."""
     broker.start()
-    fleet = TracedFleet(folder, broker.url, data)
-    fleet.traced = traced
+    fleet = Fleet(folder, broker.url, data)
     command = json.dumps([*program, str(folder / "times")])
     trainer = f"[trainers.nothing]\ncommand = {command}\nschema = {SCHEMA}\n"
     watcher = None
@@ -208,8 +186,7 @@ def _cpu_s(fleet: Fleet) -> tuple[float, float, float]:
     for program in fleet.programs:
         process = psutil.Process(program.process.pid)
         used = process.cpu_times()
-        module = program.arguments[1] if TracedFleet.is_tracer(program) else program.module
-        own_s[module.partition(".")[0]] += used.user + used.system
+        own_s[program.module.partition(".")[0]] += used.user + used.system
         below_s += used.children_user + used.children_system
         for one in process.children(recursive=True):
             used = one.cpu_times()
@@ -227,14 +204,10 @@ def ours(
         process = embedded() if broker == "embedded" else mosquitto(place)
         slots = arguments.slots if agents == 1 else 1
         data = folder.parent / "data"
-        with running(
-            process, place, data, arguments.program, agents, slots, traced=arguments.trace
-        ) as (fleet, watcher):
+        fleet_of = running(process, place, data, arguments.program, agents, slots)
+        with fleet_of as (fleet, watcher):
             if count:
                 how(fleet, watcher, count, figures)
-        if arguments.trace and count:
-            print(f"\n{broker}, {agents} agents, {how.__name__}:\n")
-            print(jobparts.report(place, agents))
 
 
 def floor(program: list[str], count: int, folder: Path, figures: Figures, *, ledger: bool) -> None:
@@ -341,7 +314,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, help="a virtual environment with the peers")
     names = ", ".join(one.name for one in PEERS)
     parser.add_argument("--only", type=words, help=f"of the peers: {names}")
-    parser.add_argument("--trace", action="store_true", help="tell where a job's time goes")
     parser.add_argument("--quick", action="store_true", help="a tenth of everything")
     arguments = parser.parse_args()
     if arguments.quick:
