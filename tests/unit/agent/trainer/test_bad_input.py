@@ -67,6 +67,10 @@ def _index_gone(folder: Path, _: Flags) -> None:
     (folder / "data" / "validation_v1.parquet").unlink()
 
 
+def _schema_gone(folder: Path, _: Flags) -> None:
+    (folder / "data" / "feature_schema_v1.json").unlink()
+
+
 def _out_is_a_file(folder: Path, _: Flags) -> None:
     (folder / "made").write_text("in the way")
 
@@ -97,6 +101,7 @@ _too_large = _raw(lambda columns: columns.update(cpu=[3e38] * len(columns["cpu"]
         (PREPARE, _out_is_a_file, "made: folder: File exists; choose another"),
         ("gbt", _of_one_class, "all windows to train on are of class 0"),
         ("transformer_ssl", _of_one_host, "host"),
+        ("gbt", _schema_gone, "make it: python -m agent.trainer.prepare"),
         ("mlp", _index_gone, "validation_v1.parquet: file: "),
         ("gbt", _flag("--train-hosts", "nobody"), "nobody"),
         ("gbt", _flag("--hidden", "5"), "--hidden"),
@@ -107,6 +112,7 @@ _too_large = _raw(lambda columns: columns.update(cpu=[3e38] * len(columns["cpu"]
             marks=pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's"),
         ),
         (PREDICT, _nothing, "bundle"),
+        (PREDICT, _flag("--out", "none/scores.csv"), "--out: its folder is not there"),
         (PREDICT, _flag("--out", "scores.txt"), "--out: is neither .csv nor .parquet"),
     ],
 )

@@ -155,34 +155,25 @@ def test_a_bundle_is_read_and_not_unpacked(
         read_model_files(bomb)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("model.json", b"{", "model.json: file: is not JSON"),
-        ("model.json", b"{}", "model.json: version: Field required"),
-        ("model.json", None, "model.json: is missing"),
-        ("model.safetensors", None, "model.safetensors: is missing"),
-        ("model.safetensors", b"junk", "model.safetensors: file: "),
-    ],
-)
-def test_a_bundle_that_is_none_is_told(
-    name: str, content: bytes | None, words: str, models: Path, tmp_path: Path
-) -> None:
-    """One line that names the file; exit code 2."""
-    shutil.copytree(models / "mlp", tmp_path / "model")
-    path = tmp_path / "model" / name
-    path.unlink() if content is None else path.write_bytes(content)
-    with pytest.raises(BadInputError) as found:
-        load_model(tmp_path / "model", 1)
-    assert words in str(found.value)
+def _file(name: str, content: bytes | None) -> Callable[[Path], object]:
+    """Replace a file of the model, or take it away."""
+
+    def spoil(model: Path) -> None:
+        path = model / name
+        path.unlink() if content is None else path.write_bytes(content)
+
+    return spoil
 
 
-def _one_channel_more(told: dict[str, Any]) -> None:
-    told["inputs"] += [f"more__{one}" for one in STATISTICS]
+def _told(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    """Change what the model's description says."""
 
+    def spoil(model: Path) -> None:
+        told = json.loads((model / "model.json").read_text())
+        change(told)
+        (model / "model.json").write_text(json.dumps(told))
 
-def _one_class_more(told: dict[str, Any]) -> None:
-    told["classes"] += ["2"]
+    return spoil
 
 
 def _no_patch(told: dict[str, Any]) -> None:
@@ -190,18 +181,28 @@ def _no_patch(told: dict[str, Any]) -> None:
     told |= {"model": "transformer", "size": size | {"layers": 1, "dropout": 0.0, "classes": 2}}
 
 
-@pytest.mark.parametrize("spoil", [_one_channel_more, _one_class_more, _no_patch])
-def test_a_description_that_does_not_fit_its_weights_is_told(
-    spoil: Callable[[dict[str, Any]], None], models: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (_file("model.json", b"{"), "model.json: file: is not JSON"),
+        (_file("model.json", b"{}"), "model.json: version: Field required"),
+        (_file("model.json", None), "model.json: is missing"),
+        (_file("model.safetensors", None), "model.safetensors: is missing"),
+        (_file("model.safetensors", b"junk"), "model.safetensors: file: "),
+        (_told(lambda told: told["inputs"].extend(f"x__{one}" for one in STATISTICS)), "size"),
+        (_told(lambda told: told["classes"].append("2")), "size.classes"),
+        (_told(_no_patch), "fetch it anew"),
+    ],
+)
+def test_a_model_that_is_damaged_or_does_not_fit_is_refused(
+    spoil: Callable[[Path], object], words: str, models: Path, tmp_path: Path
 ) -> None:
-    """Before the first row is scored, in one line that names the file."""
-    shutil.copytree(models / "mlp", tmp_path / "model")
-    path = tmp_path / "model" / "model.json"
-    told = json.loads(path.read_text())
-    spoil(told)
-    path.write_text(json.dumps(told))
-    with pytest.raises(BadInputError, match="fetch it anew"):
-        load_model(tmp_path / "model", 1)
+    """In one line that names the file, before the first row is scored."""
+    model = Path(shutil.copytree(models / "mlp", tmp_path / "model"))
+    spoil(model)
+    with pytest.raises(BadInputError) as found:
+        load_model(model, 1)
+    assert words in str(found.value)
 
 
 def test_the_folder_above_a_model_is_told_from_it(models: Path, tmp_path: Path) -> None:
@@ -212,22 +213,12 @@ def test_the_folder_above_a_model_is_told_from_it(models: Path, tmp_path: Path) 
 
 
 def test_the_program_says_what_it_did(models: Path, simulated: Path, tmp_path: Path) -> None:
-    """Events as of a training; a file that cannot be read is one line and exit code 2."""
-
-    def run(raw: Path) -> tuple[int, dict[str, Any]]:
-        out = f"--out={tmp_path / 'scores.csv'}"
-        done = forked.run([*PROGRAM, f"--bundle={models / 'gbt'}", f"--raw={raw}", out])
-        last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return done.returncode, last
-
-    code, event = run(raw_of(simulated))
-    assert (code, event["event"]) == (0, "result")
+    """It writes events like a training; the last one counts the windows."""
+    out, raw = f"--out={tmp_path / 'scores.csv'}", f"--raw={raw_of(simulated)}"
+    done = forked.run([*PROGRAM, f"--bundle={models / 'gbt'}", raw, out])
+    event = json.loads(done.stdout.splitlines()[-1])
+    assert (done.returncode, event["event"]) == (0, "result")
     assert event["metrics"]["windows"] == len(pq.read_table(simulated / "validation_v1.parquet"))
-    junk = tmp_path / "junk.parquet"
-    junk.write_bytes(b"PAR1 no more")
-    code, event = run(junk)
-    assert (code, event["kind"]) == (config.EXIT_BAD_INPUT, "bad_input")
-    assert event["message"].startswith("junk.parquet: file: ")
 
 
 @pytest.mark.system
@@ -258,19 +249,6 @@ def test_at_a_terminal_it_speaks_in_words(models: Path, simulated: Path, tmp_pat
     assert len(said.splitlines()) == 1
     _, said = run("--json")
     assert json.loads(said.splitlines()[-1])["event"] == "result"
-
-
-def test_scores_into_a_folder_that_is_not_there_are_refused_before_the_work(
-    tmp_path: Path,
-) -> None:
-    """In one line that names it; the model is not even looked for."""
-    out = tmp_path / "none" / "scores.csv"
-    ran = forked.run([*PROGRAM, "--bundle=none", "--raw=none.csv", f"--out={out}"])
-    assert ran.returncode == config.EXIT_BAD_INPUT
-    assert "Traceback" not in ran.stderr
-    said = json.loads(ran.stdout.splitlines()[-1])
-    assert (said["event"], said["kind"]) == ("error", "bad_input")
-    assert "--out: its folder is not there; make it first" in said["message"]
 
 
 def test_scores_never_replace_the_telemetry(models: Path, simulated: Path, tmp_path: Path) -> None:

@@ -227,22 +227,6 @@ def test_a_spoilt_file_is_refused_with_place_and_remedy(
     assert "\n" not in str(refused.value)
 
 
-def test_an_episode_shorter_than_the_window_is_named(raw: Any) -> None:
-    """The shortest episode and the longest window that would do are in the message."""
-    path = raw.write(raw.episode("a", "long", [0] * 30) + raw.episode("a", "short", [0] * 9))
-    with pytest.raises(BadInputError, match=r"episode short has 9 rows.*--window 9 or less"):
-        raw.prepare(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"PAR1 this is no parquet file"])
-def test_a_file_that_is_no_parquet_is_refused(raw: Any, content: bytes) -> None:
-    """Empty and corrupt files are the user's to mend, not crashes."""
-    path = raw.folder / "raw.parquet"
-    path.write_bytes(content)
-    with pytest.raises(BadInputError, match=r"raw\.parquet: file: "):
-        raw.prepare(path)
-
-
 def test_a_file_without_rows_is_refused(raw: Any) -> None:
     """A header alone is no telemetry."""
     path = raw.folder / "raw.csv"

@@ -147,14 +147,6 @@ def test_a_fleet_of_hosts_still_fits() -> None:
     assert f">{best}</text>" not in drawn.svg
 
 
-def test_a_hosts_name_is_no_formula() -> None:
-    """A name with dollars in it is drawn as it is."""
-    drawn = plots.per_host(an_evaluation("$x^2$", "<b>"), "auroc", "AUROC")
-    assert drawn is not None
-    assert ">$x^2$</text>" in drawn.svg
-    assert ">&lt;b&gt;</text>" in drawn.svg
-
-
 def test_a_users_own_settings_change_nothing() -> None:
     """The same figures give the same bytes, whatever matplotlib was told."""
     evaluation = an_evaluation("a", "b", "c")
