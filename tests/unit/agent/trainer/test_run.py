@@ -23,11 +23,6 @@ from agent.trainer.evaluation.metrics import MULTICLASS_METRICS
 
 QUICK = ("--epochs", "2", "--n-resamples", "100")
 SEVEN = tuple(config.TRAINERS)
-# One of trees, one of features, one of windows; the other four take their time.
-QUICK_ONES = ("gbt", "mlp", "transformer_ssl")
-ALL_IN_TURN = [
-    pytest.param(model, marks=() if model in QUICK_ONES else pytest.mark.slow) for model in SEVEN
-]
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -43,7 +38,7 @@ def _spawn(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("model", ALL_IN_TURN)
+@pytest.mark.parametrize("model", ["gbt", "mlp", "transformer_ssl"])
 def test_the_same_job_gives_the_same_bytes(
     model: str, simulated: Path, tmp_path: Path, run_job: Any
 ) -> None:

@@ -16,6 +16,8 @@ import torch
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.dataset import (
     UNLABELLED,
+    Series,
+    WindowIndex,
     load_features,
     load_index,
     load_schema,
@@ -41,6 +43,13 @@ def rehashed(data: Path) -> FeatureSchema:
     return schema.model_copy(update={"files": files})
 
 
+def opened(data: Path) -> tuple[WindowIndex, Series]:
+    """Return the index and the series that oracle sees."""
+    schema = load_schema(data / "feature_schema_v1.json")
+    index = load_index(data / "validation_v1.parquet", schema)
+    return index, open_series(data / "tensor_window_v1", schema, "oracle")
+
+
 def test_a_realistic_run_never_reads_a_privileged_column(simulated: Path, data: Path) -> None:
     """Take every privileged series and feature away: the realistic view is what it was."""
     whole = load_schema(simulated / "feature_schema_v1.json")
@@ -64,9 +73,7 @@ def test_a_realistic_run_never_reads_a_privileged_column(simulated: Path, data: 
 
 def test_a_gathered_window_is_the_rows_that_the_index_names(simulated: Path) -> None:
     """Batches hold each window's rows, channels side by side, without a copy of the series."""
-    schema = load_schema(simulated / "feature_schema_v1.json")
-    index = load_index(simulated / "validation_v1.parquet", schema)
-    series = open_series(simulated / "tensor_window_v1", schema, "oracle")
+    index, series = opened(simulated)
     batches = WindowBatches(series, index, CPU)
     chosen = np.array([3, 0, len(index) - 1])
     gathered = batches.gather(torch.from_numpy(chosen)).numpy()
@@ -78,9 +85,7 @@ def test_a_gathered_window_is_the_rows_that_the_index_names(simulated: Path) -> 
 
 def test_statistics_count_each_row_of_the_chosen_windows_once(simulated: Path) -> None:
     """Overlap does not weigh; rows of other windows do not count."""
-    schema = load_schema(simulated / "feature_schema_v1.json")
-    index = load_index(simulated / "validation_v1.parquet", schema)
-    series = open_series(simulated / "tensor_window_v1", schema, "oracle")
+    index, series = opened(simulated)
     mean, deviation = WindowBatches(series, index, CPU).statistics(np.array([0, 1, 5]))
     rows = np.concatenate([*(part[0:40] for part in series.parts)], axis=1)
     later = np.concatenate([*(part[50:80] for part in series.parts)], axis=1)

@@ -47,7 +47,9 @@ def train(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Run the real program; its exit code and its events."""
     module = config.TRAINERS[model].module
-    program = ["-m", module] if at_step is None else ["-c", AT_STEP, module, str(at_step)]
+    program = (
+        ["-m", module] if at_step is None else ["-c", AT_STEP, module, str(at_step), "SIGTERM"]
+    )
     done = subprocess.run(
         [sys.executable, *program, f"--model={model}", f"--data={data}", f"--out-dir={out}",
          *FLAGS, *SMALL[model], *flags],
