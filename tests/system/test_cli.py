@@ -129,18 +129,6 @@ def test_get_brings_the_model_home(fleet: Any, cli: Any, short: str, tmp_path: P
     assert "has no artifact" in refused.stderr
 
 
-def test_logs_follow_a_job_to_its_end(fleet: Any, cli: Any, short: str) -> None:
-    """What was said before, then what is said now; it ends with the job."""
-    fleet.plan(short)
-    fleet.coordinator()
-    fleet.agent()
-    fleet.until("gbt-oracle", "running")
-    done = cli("logs", "gbt-oracle", "--follow")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "done"
-    assert cli("logs", "gbt-oracle", "-n", "1").stdout == "done\n"
-
-
 def test_logs_are_followed_in_json(fleet: Any, long: str) -> None:
     """An object a line, also of what is said later; it ends with the job."""
     fleet.plan(long)
@@ -334,16 +322,3 @@ def test_starting_up_is_cheap() -> None:
             env={key: value for key, value in os.environ.items() if key[:5] != "FLEET"} | home,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-
-
-def test_the_coordinator_needs_no_machine_learning() -> None:
-    """Its program and the command line load neither numpy nor torch."""
-    code = (
-        "import sys, coordinator.service, coordinator.cli.up, coordinator.ui.up_live;"
-        "heavy = {'torch', 'xgboost', 'numpy', 'sklearn', 'pyarrow'} & set(sys.modules);"
-        "sys.exit(f'loaded {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, timeout=60, cwd=ROOT, check=False
-    )
-    assert done.returncode == 0, done.stderr

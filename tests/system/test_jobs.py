@@ -307,17 +307,6 @@ def test_a_second_agent_or_coordinator_on_one_folder_is_refused(
     assert len(_trainers(fleet)) == 1
 
 
-def test_a_job_that_no_host_can_run_says_why(fleet: Any, wait_for: Any) -> None:
-    """In so many words."""
-    fleet.plan('model = "gru"\nmode = "oracle"\nrequire_cuda = true')
-    fleet.coordinator()
-    fleet.agent()
-    fleet.until("gru-oracle", "pending")
-    expected = {"host": "pi", "eligible": False, "reasons": ["needs CUDA; this host has none"]}
-    wait_for(lambda: fleet.why("gru-oracle")["hosts"] == [expected], "the reason")
-    assert fleet.status()["runnable"] == 0
-
-
 def test_nothing_of_the_fleet_is_in_a_trainers_environment(
     fleet: Any, long: str, wait_for: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
