@@ -89,6 +89,10 @@ def _model(ctx: click.Context, _option: click.Parameter, value: str | None) -> s
 @click.option("--train-host", multiple=True, metavar="NAME", help="Telemetry hosts to train on.")
 @click.option("--n-resamples", type=int, metavar="N", help="Bootstrap resamples.")
 @click.option("--timeout-s", type=float, metavar="SECONDS", help="Most time for the trainer.")
+@click.option("--stall-timeout-s", type=float, metavar="SECONDS",
+              help="Most time without output of the trainer.")  # fmt: skip
+@click.option("--on-lost", type=click.Choice(["keep", "stop"]),
+              help="What the agent does with the trainer when its lease ends.")  # fmt: skip
 @click.option("--retries", type=int, metavar="N", help="Tries after a failure that may pass.")
 @click.option("--wait", is_flag=True,
               help="Wait, and say what came of it; exit code 0 if it completes.")  # fmt: skip
@@ -154,7 +158,7 @@ def _table(options: dict[str, Any]) -> dict[str, Any]:
     table = {
         _KEYS.get(name, name): list(value) if isinstance(value, tuple) else value
         for name, value in options.items()
-        if value not in (None, (), False) and name not in _NO_KEYS
+        if value not in (None, ()) and value is not False and name not in _NO_KEYS
     }
     return table | ({"hyper": options["hyper"]} if options["hyper"] else {})
 

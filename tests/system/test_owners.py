@@ -139,6 +139,11 @@ def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
     failed = cli(*job, "--name", "bad", "--seed", "7", "--train-host", "nobody", "--wait")
     assert failed.returncode == 1
     assert "nobody" in failed.stderr
+    none = ("--retries", "0", "--n-resamples", "0", "--stall-timeout-s", "900", "--on-lost", "keep")
+    _done(cli("run", "--model", "gru", "--mode", "oracle", "--name", "once", *none))
+    spec = json.loads(_done(cli("show", "once", "--json")))["spec"]
+    said_so = [spec[key] for key in ("retries", "n_resamples", "stall_timeout_s", "on_lost")]
+    assert said_so == [0, 0, 900.0, "keep"]
     agent.stop()
     assert "the agent of pi has ended" in agent.said()
 
