@@ -91,7 +91,9 @@ class GivenBack:
         if verdict == "superseded":
             return
         held = self._held.get(report.id)
-        if held is not None and row.losses > held.losses and not report.interrupted:
+        # A later process of the agent may have said before, in this turn, that it has it no more.
+        mine = held is not None and held.instance == report.instance and not report.interrupted
+        if mine and held is not None and row.losses > held.losses:
             raise Violation(RULE, f"{about} was given back, and counts as a loss", row.job_id)
         if row.state in FINAL or self._anew.get(row.job_id, 0) >= report.attempt:
             return

@@ -39,7 +39,7 @@ from .network import Broker, Link, Weather
 from .nodes import TOPICS, Machine, Node
 from .scenario import FAULTS_S, Fault, JobPlan, Scenario, extra_jobs
 
-_UNTOLD: Final = frozenset({"job/log", "artifact/chunk", "capability", "jobs", "job/progress"})
+_UNTOLD: Final = frozenset({"job/log", "capability", "jobs", "job/progress"})
 _TOLD: Final = (
     "type", "job_id", "attempt", "state", "verdict", "reason", "why", "reasons", "error",
     "final", "missing", "held", "job", "message", "instance", "session",
@@ -290,7 +290,8 @@ class Run:
             topic = TOPICS.parse(message.topic)
         except BadTopic:
             return
-        if topic.kind.value in _UNTOLD or not message.payload:
+        raw = topic.kind.value.endswith("/chunk")
+        if raw or topic.kind.value in _UNTOLD or not message.payload:
             return
         said = json.loads(message.payload)
         if "job_id" in said:
