@@ -130,6 +130,8 @@ def spec_from_json(text: str) -> JobSpec:
 
 def spec_from_dict(found: Any) -> JobSpec:
     """Return the spec in JSON values. Raises ValueError when it is not one."""
+    if isinstance(found, dict):
+        found = {"train_hosts": (), **found}  # a page of the plan leaves out what is empty
     return _spec().validate_python(found)
 
 
