@@ -1,7 +1,7 @@
 """Who gets which job, and what becomes of a claim: answered, refused, unanswered, lost.
 
-The decision and its explanation are the same code: `settle` and `hostviews.explain` both ask the
-same rules of matchmaking over the same views.
+The decision and its explanation ask the same rules over the same views: `settle` by the queue,
+`fleet why` by `host_views.explain`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the coordinator's core holds in memory, and the few ways in which its handlers act on it.
 
-The handlers (`presence`, `assignment`, `handover`, `downloads`, `planning`, `operators`) are free
-functions over a `World`. They move jobs by `World.move` and speak by `World.publish`, nothing else.
+The handlers in the other modules are functions over a `World`. They move jobs by `World.move` and
+send messages by `World.publish`, nothing else.
 """
 
 from __future__ import annotations

@@ -8,12 +8,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from broker.protocol.messages import Needs
 
@@ -68,7 +67,14 @@ class HostPolicy:
     on_busy: Literal["release", "finish"] = "release"
 
 
-_POLICY_FIELDS: Final = tuple(one.name for one in fields(HostPolicy))
+@functools.cache  # built when first used: a command that needs none starts sooner
+def _spec() -> TypeAdapter[JobSpec]:
+    return TypeAdapter(JobSpec)
+
+
+@functools.cache
+def _policy() -> TypeAdapter[HostPolicy]:
+    return TypeAdapter(HostPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +115,7 @@ def job_id(
 
 def spec_to_dict(spec: JobSpec) -> dict[str, Any]:
     """Return a job's spec as JSON values, for people and for the ledger."""
-    found = {name: getattr(spec, name) for name in JobSpec.__slots__}
-    found["hyper"] = dict(spec.hyper)
-    found["needs"] = spec.needs.model_dump(mode="json")
-    for name in ("train_hosts", "allowed_hosts", "denied_hosts"):
-        found[name] = list(found[name])
-    return found
+    return dict(_spec().dump_python(spec, mode="json"))
 
 
 def spec_to_json(spec: JobSpec) -> str:
@@ -123,56 +124,25 @@ def spec_to_json(spec: JobSpec) -> str:
 
 
 def spec_from_json(text: str) -> JobSpec:
-    """Return the spec in a JSON text. Raises ValueError or KeyError when it is not one."""
-    return spec_from_dict(json.loads(text))
+    """Return the spec in a JSON text. Raises ValueError when it is not one."""
+    return _spec().validate_json(text)
 
 
 def spec_from_dict(found: Any) -> JobSpec:
-    """Return the spec in JSON values. Raises ValueError or KeyError when it is not one."""
-    if not isinstance(found, dict):
-        raise ValueError("a spec is a JSON object")  # noqa: TRY004 - the text is at fault
-    fields = dict(found)
-    for name in ("train_hosts", "allowed_hosts", "denied_hosts"):
-        fields[name] = tuple(fields.get(name, ()))
-    fields["needs"] = _needs(json.dumps(fields["needs"]))
-    if isinstance(fields.get("hyper"), dict):
-        fields["hyper"] = {sys.intern(key): value for key, value in fields["hyper"].items()}
-    for name in ("model", "mode", "split_recipe", "on_lost"):
-        if isinstance(fields.get(name), str):
-            fields[name] = sys.intern(fields[name])  # a large plan has few of them, many times
-    known = {name: fields[name] for name in JobSpec.__slots__ if name in fields}
-    try:
-        return JobSpec(**known)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    """Return the spec in JSON values. Raises ValueError when it is not one."""
+    if isinstance(found, dict):
+        found = {"train_hosts": (), **found}  # a page of the plan leaves out what is empty
+    return _spec().validate_python(found)
 
 
 def policy_from_dict(found: Any) -> HostPolicy:
     """Return the policy in JSON values. Raises ValueError when it is not one."""
-    if not isinstance(found, dict):
-        raise ValueError("a policy is a JSON object")  # noqa: TRY004 - likewise
-    known = {name: found[name] for name in HostPolicy.__slots__ if name in found}
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
-    }
-    try:
-        return HostPolicy(**fields)
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    return _policy().validate_python(found)
 
 
 def policy_to_dict(policy: HostPolicy) -> dict[str, Any]:
     """Return a host's policy as JSON values."""
-    # A page of hosts holds hundreds: `asdict` takes ten times as long.
-    return {
-        name: [*value] if isinstance(value := getattr(policy, name), tuple) else value
-        for name in _POLICY_FIELDS
-    }
-
-
-@functools.lru_cache(maxsize=1024)
-def _needs(text: str) -> Needs:
-    return Needs.model_validate_json(text)
+    return dict(_policy().dump_python(policy, mode="json"))
 
 
 def _canonical(value: JsonValue) -> JsonValue:

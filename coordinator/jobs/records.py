@@ -164,7 +164,7 @@ class StoryFilter:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFilter:
-    """Which ended attempts are wanted, newest first; see `attempts.page`.
+    """Which ended attempts are wanted, newest first; see `ledger.attempts`.
 
     `since` is RFC 3339; `before` is a place in the table of events, none for its end, as is
     `after`, from 0; `ends` are the ways to end, all when there is none.

@@ -1,7 +1,6 @@
 """What a reload does to the plan, as values: which jobs it adds, changes, leaves, and in words.
 
-`planning.take_plan` carries it out, `fleet plan` shows it before: by one function, so that both say
-the same.
+`plan_changes.take_plan` carries it out, `fleet plan` shows it before.
 """
 
 from __future__ import annotations

@@ -78,11 +78,7 @@ def parse_manifest(
 
 
 def read_job(table: dict[str, Any], trainers: Mapping[str, Mapping[str, JsonValue]]) -> JobSpec:
-    """Return the job in a table such as one of [[jobs]]; the defaults of no manifest apply.
-
-    Without a name it is called after its model, its mode and its id. Raises `ManifestError` with
-    every problem; their `file` and `job` are empty.
-    """
+    """Return the job in a table such as one of [[jobs]]. Raises `ManifestError`."""
     reader = Reader("", trainers, Lines(""))
     spec = reader.read_one(table)
     if spec is None or reader.problems:

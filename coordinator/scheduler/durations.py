@@ -73,7 +73,7 @@ class History:
         attempts: Iterable[Mapping[str, Any]] = (),
         epochs_by_default: Mapping[tuple[str, str], float] | None = None,
     ) -> None:
-        """Take in attempts as `attempts.page` returns them, newest first.
+        """Take in ended attempts, newest first.
 
         What went on from a checkpoint says nothing of the whole, and does not count.
         `epochs_by_default`, by model and host, are those of a job that sets none; by model and "",

@@ -1,7 +1,7 @@
 """When each job will run, and where: the rest of the plan, played through by the very same rules.
 
 A discrete-event simulation. Whenever a slot comes free, the next job in claim order that may run
-there is placed by `matchmaking.choose`, as the coordinator would; how long it takes is what history
+there is placed by `rules.choose`, as the coordinator would; how long it takes is what history
 says (`durations`). The plan is played three times: all jobs quick, all at their median, all slow.
 
 Only what can be known is played. A host that is away, in quiet hours, drained or without its data

@@ -168,7 +168,7 @@ def on_alarm(world: World, host: str, now: Now) -> None:
 
 
 def condition(world: World, host: Host, now: Now) -> str:
-    """Return in one word how a host is: see `howis`."""
+    """Return in one word how a host is: see `host_condition`."""
     return host_condition.condition(world.presence(host, now), restraint(world, host))
 
 
