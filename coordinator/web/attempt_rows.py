@@ -1,8 +1,7 @@
 """The attempts that have ended, for the timeline: asked for once, whoever looks at it.
 
-The coordinator is asked when the first page is opened, and as long as one is open again for what is
-newer, when a job has moved in a way that ends an attempt. So many browsers cost one question, and
-an attempt is told once. Everything here belongs to the event loop's thread.
+While a page is open, the coordinator is asked every few seconds for what is newer. So many browsers
+cost one question, and an attempt is told once. Everything here belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -16,16 +15,13 @@ from typing import Any, Final, NamedTuple
 from broker.errors import FleetError
 from broker.protocol.messages import AskAttempts, OperatorRequest
 from broker.system.machine import new_id
-from coordinator.web.hub import Hub, Listeners, News, Repeat
-from coordinator.web.rows import HELD, Row, epoch_ms
+from coordinator.web.hub import Hub, Listeners
+from coordinator.web.rows import epoch_ms
 
 MOST: Final = 3_000  # attempts that are kept, and drawn: a browser takes 0.1 s for so many
-GAP_S: Final = 1.0  # between two questions, however many attempts end
-AGAIN_S: Final = 10.0  # after one that nobody has answered
+EVERY_S: Final = 2.0  # between two questions
 
 Ask = Callable[[OperatorRequest], Awaitable[Any]]  # raises `FleetError`
-Mark = tuple[str, int]  # the state of a job, and its newest attempt
-NEW: Final[Mark] = ("pending", 0)
 
 
 class Attempt(NamedTuple):
@@ -64,55 +60,30 @@ class Attempts:
         self.known = False
         self.rows: deque[Attempt] = deque()
         self.left_out_ms: int | None = None
-        self._hub, self._ask_for, self._most = hub, ask, most
+        self._hub, self._ask_for, self._wait, self._most = hub, ask, wait, most
         self._newest = 0  # a place in the coordinator's table of events
         self._of = ""
         self._listeners = Listeners[Told]()
-        self._marks: dict[str, Mark] = {}
-        self._look = Repeat(self._try, wait)
-        self._end: Callable[[], None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def follow(self, listener: Callable[[Told], object]) -> Callable[[], None]:
         """Tell `listener` what is new from now on, and what fails; return what ends that."""
-        end = self._listeners.add(listener)
-        if self._end is None:
-            self._end = self._hub.follow(self._on_news)
-            self._marks = {key: mark(row) for key, row in self._hub.tables.jobs.rows.items()}
-            self._look.ask()
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return self._listeners.add(listener)
 
-        def leave() -> None:
-            end()
-            if not self._listeners and self._end is not None:
-                self._end()
-                self._end = None
-
-        return leave
-
-    def _on_news(self, news: News) -> None:
-        ends = self._of != self._coordinator()
-        for row in (*news.jobs.add, *news.jobs.update):
-            now = mark(row)
-            ends |= may_end(self._marks.get(row["id"], NEW), now)
-            self._marks[row["id"]] = now
-        for key in news.jobs.remove:
-            self._marks.pop(key, None)
-        if ends:
-            self._look.ask()
-
-    async def _try(self) -> float:
-        if not self._listeners:
-            return 0.0
-        try:
-            await self._ask()
-        except FleetError as error:
-            self._look.ask()
-            self.fault = str(error)
-            self._listeners.tell(Told([], afresh=False))
-            return AGAIN_S
-        return GAP_S
+    async def _run(self) -> None:
+        while self._listeners:
+            try:
+                await self._ask()
+            except FleetError as error:
+                self.fault = str(error)
+                self._listeners.tell(Told([], afresh=False))
+            await self._wait(EVERY_S)
 
     async def _ask(self) -> None:
-        of = self._coordinator()
+        status = self._hub.seen.coordinator
+        of = status.instance if status is not None else ""
         # Another process may have been given another ledger, such as a backup.
         is_other = of != self._of
         after = 0 if is_other else self._newest
@@ -143,24 +114,6 @@ class Attempts:
             self.rows.popleft()
         if is_cut:
             self.left_out_ms = self.rows[0].ended_ms
-
-    def _coordinator(self) -> str:
-        """Return which process the coordinator is, as far as it is known."""
-        status = self._hub.seen.coordinator
-        return status.instance if status is not None else ""
-
-
-def mark(row: Row) -> Mark:
-    """Return of a job what tells whether an attempt of it has ended."""
-    return row["state"], row["attempt"]
-
-
-def may_end(before: Mark, after: Mark) -> bool:
-    """Whether an attempt may have ended between two looks at a job."""
-    if before == after:
-        return False
-    is_held, was_held = after[0] in HELD, before[0] in HELD
-    return not is_held or after[1] > before[1] + (not was_held)
 
 
 def attempt_of(told: Mapping[str, Any]) -> Attempt | None:

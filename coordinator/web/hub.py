@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -62,34 +62,6 @@ class Listeners(Generic[T]):
                     listener(news)
                 except Exception:
                     log.exception("an open page could not be told what has changed")
-
-
-class Repeat:
-    """Runs `act`; what is asked for while it runs makes it run once more.
-
-    `act` returns for how many seconds to wait after it.
-    """
-
-    def __init__(
-        self,
-        act: Callable[[], Awaitable[float]],
-        wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
-    ) -> None:
-        """Prepare."""
-        self._act, self._wait = act, wait
-        self._due = False
-        self._task: asyncio.Task[None] | None = None
-
-    def ask(self) -> None:
-        """Have it run soon."""
-        self._due = True
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def _run(self) -> None:
-        while self._due:
-            self._due = False
-            await self._wait(await self._act())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
+from broker.protocol import messages as m
+from broker.protocol.topics import Topics
 from tests.harness.browser import Browser, Page, find_chromium
 from tests.harness.fleet import Fleet, Program
 from tests.harness.swarm import Swarm
@@ -38,6 +40,13 @@ GROWN: Final = """(() => {
   const moving = asked.getAnimations({ subtree: true }).length;
   return !moving && asked.querySelector("#confirm").getBoundingClientRect().width > 0;
 })()"""
+
+
+class Somebody(NamedTuple):
+    """A client that may publish anything."""
+
+    client: Any
+    topics: Topics
 
 
 class Shown:
@@ -105,6 +114,24 @@ class Shown:
                     return asked
 
         return heard
+
+    @contextmanager
+    def row(self, connect: Callable[..., Any], **more: Any) -> Iterator[Somebody]:
+        """Publish the row of a job that the ledger does not have, until the end."""
+        topics = Topics(self.fleet.root)
+        row = m.JobRow(**{  # type: ignore[arg-type]
+            "job_id": "e" * 64, "model": "gbt", "mode": "oracle", "state": "completed",
+            "priority": 0, "attempt": 1, "host": "gaming-pc-1", "error": None, "artifact_id": None,
+            "metrics": None, "created_at": "2026-05-28T20:00:00Z",
+            "started_at": "2026-05-28T20:00:00Z", "finished_at": "2026-05-28T20:01:00Z",
+        } | more)  # fmt: skip
+        port = int(self.fleet.broker_url.rpartition(":")[2])
+        client = connect(port, f"somebody-{self.fleet.root}")
+        client.publish(topics.job(row.job_id), m.encode(row), retain=True)
+        try:
+            yield Somebody(client, topics)
+        finally:
+            client.publish(topics.job(row.job_id), b"", retain=True)
 
     def job(self, state: str, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
         """A job in a state, waited for."""

@@ -84,17 +84,7 @@ def test_a_wait_for_a_report_is_neither_told_nor_drawn_as_training(
     shown: Shown, client: Callable[..., Any]
 ) -> None:
     """A host trained for a minute and was away for a day: a minute in the table, and as a bar."""
-    topics = Topics(shown.fleet.root)
-    somebody = client(int(shown.fleet.broker_url.rpartition(":")[2]), f"away-{shown.fleet.root}")
-    away_id = "e" * 64
-    row = m.JobRow(
-        job_id=away_id, name="away-one", model="gbt", mode="oracle", state="completed", priority=0,
-        attempt=1, host="gaming-pc-1", error=None, artifact_id="5a" * 32, metrics=None,
-        created_at="2026-05-28T20:00:00Z", started_at="2026-05-28T20:00:00Z",
-        finished_at="2026-05-29T20:00:00Z", ran_s=61.0,
-    )  # fmt: skip
-    somebody.publish(topics.job(away_id), m.encode(row), retain=True)
-    try:
+    with shown.row(client, name="away-one", finished_at="2026-05-29T20:00:00Z", ran_s=61.0):
         page = shown.page("/timeline")
         chart = "getElement(document.querySelector('[data-bars]').id.slice(1)).chart"
         bars = f"{chart}.getOption().series[0].data"
@@ -103,29 +93,19 @@ def test_a_wait_for_a_report_is_neither_told_nor_drawn_as_training(
         page.until(f"{bars}.some(([a, b]) => a === {began} && b === a + 61000)", "its bar")
         cell = f"{{started: {began}, finished: Date.now(), ran: 61000, state: 'completed'}}"
         assert page.run(f"fleet.cells.took({{data: {cell}}}).innerText") == "61 s"
-    finally:
-        somebody.publish(topics.job(away_id), b"", retain=True)
 
 
 def test_a_long_job_beside_short_ones_is_told_whole(
     shown: Shown, client: Callable[..., Any]
 ) -> None:
     """Its epoch fits the column; curves are over the share of the epochs, until told otherwise."""
-    topics = Topics(shown.fleet.root)
-    somebody = client(int(shown.fleet.broker_url.rpartition(":")[2]), f"long-{shown.fleet.root}")
-    long_id = "d" * 64
-    row = m.JobRow(
-        job_id=long_id, name="long-one", model="gbt", mode="oracle", state="running", priority=0,
-        attempt=1, host="gaming-pc-1", error=None, artifact_id=None, metrics=None,
-        created_at="2026-05-28T20:26:57Z", started_at="2026-05-28T20:26:57Z", finished_at=None,
-    )  # fmt: skip
-    somebody.publish(topics.job(long_id), m.encode(row), retain=True)
-    try:
+    with shown.row(client, name="long-one", state="running", finished_at=None) as somebody:
         page = shown.page()
         page.until_text("long-one", ".ag-cell")
+        topic = somebody.topics.progress("gaming-pc-1", "e" * 64)
         for epoch in (1, 12455):
             said = m.Progress(attempt=1, epoch=epoch, epochs=30_000, val_loss=1 / epoch)
-            somebody.publish(topics.progress("gaming-pc-1", long_id), m.encode(said), retain=True)
+            somebody.client.publish(topic, m.encode(said))
         cells = "[...document.querySelectorAll('[col-id=epoch]')]"
         cell = f"{cells}.find(one => one.innerText === '12455/30000')"
         page.until(cell, "the epoch")
@@ -138,9 +118,6 @@ def test_a_long_job_beside_short_ones_is_told_whole(
         page.run("const one = document.getElementById('curve-across'); one.value = 'epoch';"
                  "one.dispatchEvent(new Event('change'))")  # fmt: skip
         page.until("document.querySelector('[data-across=epoch]')", "curves over epochs")
-    finally:
-        somebody.publish(topics.job(long_id), b"", retain=True)
-        somebody.publish(topics.progress("gaming-pc-1", long_id), b"", retain=True)
 
 
 def test_the_use_of_a_host_that_was_heard_once_is_a_point_of_this_minute(

@@ -14,16 +14,8 @@ LONG_HOST = "a-workstation-with-a-long-name-on-the-attics-2nd-floor"
 HOSTS = ("pc-10", "pc-2", LONG_HOST)
 PHONE = {"width": 390, "height": 844}
 PATHS = (
-    "/",
-    "/jobs",
-    "/curves",
-    "/timeline",
-    "/login",
-    "/nowhere",
-    "/host/pc-2",
-    "running",
-    "big-one",
-)
+    "/", "/jobs", "/curves", "/timeline", "/login", "/nowhere", "/host/pc-2", "running", "big-one",
+)  # fmt: skip
 DRAWN = (
     "document.querySelector('[data-ready], [data-series], [data-bars], .log, .login, h1 + .note')"
 )

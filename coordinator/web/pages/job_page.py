@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any, Final
 from urllib.parse import quote
 
-from nicegui import ui
+from nicegui import background_tasks, ui
 from starlette.responses import RedirectResponse
 
 from broker.errors import FleetError
@@ -15,7 +16,7 @@ from broker.system.machine import new_id
 from coordinator.jobs.curve import Curve, curves_of, of
 from coordinator.jobs.set_aside import kept_words, set_aside
 from coordinator.web.frame import Site, Visit, frame, not_found
-from coordinator.web.hub import News, Repeat
+from coordinator.web.hub import News
 from coordinator.web.pages.curves_page import news_of
 from coordinator.web.pages.job_parts import (
     Tail,
@@ -31,7 +32,6 @@ from coordinator.web.rows import HELD, NO_HOST, Row, meant
 
 JOB_ID: Final = re.compile(r"[0-9a-f]{64}")
 MAX_TEXT: Final = 100
-SETTLE_S: Final = 0.3
 # What changes more than the facts.
 MOVES: Final = ("state", "attempt", "host", "unplaceable", "waits")
 WAIT: Final = "asking the coordinator …"
@@ -69,7 +69,7 @@ class _Page:
         self.job_id: str = row["id"]
         self._curve: Curve | None = None
         self._keep_s: float | None = None
-        self._load = Repeat(self._ask)
+        self._asking = asyncio.Lock()  # answers are shown in the order of the questions
 
     def build(self) -> None:
         """Make the page, and have it told what changes."""
@@ -101,7 +101,7 @@ class _Page:
             shown_later.set_visibility(False)
         self._tell_row(moved=True)
         self._tell_curve()
-        self._load.ask()
+        background_tasks.create(self._ask())
         self.visit.follow(self._on_news)
 
     def _on_news(self, news: News) -> None:
@@ -115,7 +115,7 @@ class _Page:
         self.row = row
         self._tell_row(moved=moved)
         if moved:
-            self._load.ask()
+            background_tasks.create(self._ask())
 
     def _say(self, text: str) -> None:
         self._note.set_text(text)
@@ -198,22 +198,20 @@ class _Page:
 
     # What the coordinator tells
 
-    async def _ask(self) -> float:
+    async def _ask(self) -> None:
         """Ask for the history, and for what else the job's state gives reason to."""
-        if self.visit.client.is_deleted:
-            return 0.0
         ask = self.site.hub.ask
-        try:
-            shown = await ask(AskShow(id=new_id(), job=self.job_id))
-            waits = self.row["state"] == "pending"
-            why = await ask(AskWhy(id=new_id(), job=self.job_id)) if waits else None
-            await self._ask_curve()
-        except FleetError as error:
-            self._say(f"The coordinator did not tell more: {error}")
-            return SETTLE_S
-        if not self.visit.client.is_deleted:
-            self._tell_shown(shown, why)
-        return SETTLE_S  # moves come in twos and threes
+        async with self._asking:
+            try:
+                shown = await ask(AskShow(id=new_id(), job=self.job_id))
+                waits = self.row["state"] == "pending"
+                why = await ask(AskWhy(id=new_id(), job=self.job_id)) if waits else None
+                await self._ask_curve()
+            except FleetError as error:
+                self._say(f"The coordinator did not tell more: {error}")
+                return
+            if not self.visit.client.is_deleted:
+                self._tell_shown(shown, why)
 
     def _tell_shown(self, shown: dict[str, Any], why: dict[str, Any] | None) -> None:
         self._keep_s = shown.get("keep_results_s")

@@ -6,15 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import pytest
-
 from broker.clock import Now
-from broker.protocol.messages import AskAttempts, JobRow, Status, encode
+from broker.protocol.messages import AskAttempts, Status, encode
 from broker.protocol.topics import Topics
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import NotDone
 from coordinator.client.watcher import Watcher
-from coordinator.web.attempt_rows import Attempts, Told, attempt_of, may_end
+from coordinator.web.attempt_rows import Attempts, Told, attempt_of
 from coordinator.web.hub import Hub
 
 TOPICS = Topics()
@@ -56,13 +54,12 @@ class Scene:
         self._waits.append(waits)
         await waits
 
-    async def settle(self) -> None:
-        """Let the time between two questions be over, until nothing more is asked."""
-        for _ in range(50):
-            for one in self._waits:
-                if not one.done():
-                    one.set_result(None)
-            await asyncio.sleep(0)
+    async def time_passes(self) -> None:
+        """Let the time until the next question be over."""
+        waits, self._waits = self._waits, []
+        for one in waits:
+            one.set_result(None)
+        await self.one_turn()
 
     async def one_turn(self) -> None:
         """Let what is asked be answered; no time passes."""
@@ -72,22 +69,6 @@ class Scene:
     def ends(self, name: str, **more: Any) -> None:
         """An attempt ends, and the page does not hear of it."""
         self.past.append(TOLD | {"name": name} | more)
-
-    def hears(self, name: str, state: str) -> None:
-        """The page hears of a job's first attempt."""
-        row = JobRow(
-            job_id=name.encode().hex().ljust(64, "0"), name=name, model="gbt", mode="oracle",
-            state=state, priority=0, attempt=1, host="pi", error=None, artifact_id=None,
-            metrics=None, created_at="2026-05-28T09:00:00Z", started_at=None, finished_at=None,
-        )  # fmt: skip
-        self.watcher._mirror.apply(TOPICS.parse(TOPICS.job(row.job_id)), encode(row), NOW)
-        self.hub.refresh()
-
-    def completes(self, name: str) -> None:
-        """A job runs and is completed, as the page hears."""
-        self.hears(name, "running")
-        self.ends(name)
-        self.hears(name, "completed")
 
     def hears_of_a_coordinator(self, instance: str) -> None:
         """Another process serves the fleet."""
@@ -113,39 +94,22 @@ def _run(story: Callable[[Scene], Coroutine[Any, Any, None]], most: int = 100) -
 
 
 def test_many_browsers_cost_one_question_and_an_attempt_is_told_once() -> None:
-    """Each of them draws it."""
+    """Each of them draws it; of many that end the pages are asked for one by one."""
 
     async def story(scene: Scene) -> None:
         scene.ends("old")
         first, _ = scene.looks()
         second, _ = scene.looks()
-        await scene.settle()
-        scene.hears("new", "running")
-        await scene.settle()
-        assert len(scene.asked) == 1, "nothing has ended"
-        scene.completes("new")
-        await scene.settle()
-        third, _ = scene.looks()
-        await scene.settle()
-        assert first == second == third == ["old", "new"]
-        assert [one.after > 0 for one in scene.asked] == [False, True]
-
-    _run(story)
-
-
-def test_attempts_that_end_close_together_are_asked_for_together() -> None:
-    """However many, the coordinator is asked once in a while."""
-
-    async def story(scene: Scene) -> None:
-        drawn, _ = scene.looks()
         await scene.one_turn()
-        for number in range(5):
-            scene.completes(f"j{number}")
-            await scene.one_turn()
         assert len(scene.asked) == 1
-        await scene.settle()
-        assert len(drawn) == 5
+        for number in range(5):
+            scene.ends(f"j{number}")
+        await scene.time_passes()
         assert len(scene.asked) == 1 + 3, "three pages of two"
+        third, _ = scene.looks()
+        await scene.time_passes()
+        assert first == second == third == ["old", *(f"j{number}" for number in range(5))]
+        assert len(scene.asked) == 1 + 3 + 1
 
     _run(story)
 
@@ -155,13 +119,14 @@ def test_nobody_looks_nobody_asks() -> None:
 
     async def story(scene: Scene) -> None:
         _, leave = scene.looks()
-        await scene.settle()
+        await scene.one_turn()
         leave()
-        scene.completes("job")
-        await scene.settle()
+        scene.ends("job")
+        for _ in range(3):
+            await scene.time_passes()
         assert len(scene.asked) == 1
         drawn, _ = scene.looks()
-        await scene.settle()
+        await scene.one_turn()
         assert drawn == ["job"]
 
     _run(story)
@@ -175,12 +140,11 @@ def test_of_too_many_the_newest_are_drawn_and_the_rest_is_said() -> None:
         for number in range(4):
             scene.ends(f"a{number}")
         drawn, _ = scene.looks()
-        await scene.settle()
+        await scene.one_turn()
         assert (drawn, attempts.left_out_ms) == (["a0", "a1", "a2", "a3"], None)
-        for number in range(8):
+        for number in range(9):
             scene.ends(f"b{number}")
-        scene.completes("b8")
-        await scene.settle()
+        await scene.time_passes()
         assert drawn == [one.name for one in attempts.rows] == ["b5", "b6", "b7", "b8"]
         assert attempts.left_out_ms == attempts.rows[0].ended_ms
 
@@ -197,7 +161,7 @@ def test_a_coordinator_that_does_not_tell_is_asked_again() -> None:
         await scene.one_turn()
         assert (scene.attempts.fault, scene.attempts.known) == (scene.fault, False)
         scene.fault = ""
-        await scene.settle()
+        await scene.time_passes()
         assert (scene.attempts.fault, scene.attempts.known, drawn) == ("", True, ["old"])
 
     _run(story)
@@ -211,35 +175,14 @@ def test_another_coordinator_may_have_another_past() -> None:
         scene.ends("first")
         scene.ends("second")
         drawn, _ = scene.looks()
-        await scene.settle()
+        await scene.one_turn()
         scene.past.clear()
         scene.ends("other")
         scene.hears_of_a_coordinator("two")
-        await scene.settle()
+        await scene.time_passes()
         assert drawn == ["other"]
 
     _run(story)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "ends"),
-    [
-        (("pending", 0), ("claimed", 1), False),
-        (("claimed", 1), ("running", 1), False),
-        (("running", 1), ("running", 1), False),
-        (("completed", 1), ("claimed", 2), False),
-        (("running", 1), ("completed", 1), True),
-        (("running", 1), ("pending", 1), True),
-        (("running", 1), ("claimed", 2), True),
-        (("pending", 0), ("completed", 1), True),
-        (("pending", 1), ("running", 3), True),
-    ],
-)
-def test_a_question_is_asked_when_an_attempt_may_have_ended(
-    before: tuple[str, int], after: tuple[str, int], ends: bool
-) -> None:
-    """And not whenever a job begins, or gets on."""
-    assert may_end(before, after) is ends
 
 
 def test_a_bar_ends_with_its_trainer_and_not_with_the_word_of_it() -> None:
