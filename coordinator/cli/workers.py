@@ -133,7 +133,9 @@ def _status(row: dict[str, Any]) -> Text:
 def _doing(row: dict[str, Any]) -> str:
     """Return what a host is at, or when it was last heard of."""
     if row["status"] != "online":
-        return f"last seen {terminal.ago(row['last_seen'])}" if row["last_seen"] else "not seen since the coordinator's start"
+        if row["last_seen"] is None:
+            return "not seen since the coordinator's start"
+        return f"last seen {terminal.ago(row['last_seen'])}"
     idle = "takes no jobs" if row["barred"] else "idle"
     return ", ".join(_held(held) for held in row["jobs"]) or idle
 
