@@ -47,7 +47,7 @@ demo: $(DEMO)/data/feature_schema_v1.json ## train every job of the example plan
 		--state $(DEMO)/state --port 0 --prefer-cuda-grace 5 --until-idle
 	@echo
 	@$(SAY) 'Next: `$(BIN)/fleet up --manifest PLAN.toml --data $(DEMO)/data` with a plan of your own' \
-		'(docs/manifest.md), or your machines: README.md, "A fleet of several machines".'
+		'(docs/reference/manifest.md), or your machines: README.md, "A fleet of several machines".'
 
 demo-real: $(STAMP) ## the same on real telemetry: make demo-real DATA=FOLDER [SET=servers]
 	@test -f "$(DATA)/$(SET).parquet" -a -f "$(DATA)/$(SET).schema.json" || { $(SAY) \
@@ -113,10 +113,10 @@ imports: $(STAMP) ## who may import whom
 check: lint types imports ## everything but the tests
 
 generate: $(STAMP) ## files that are made from the code
-	$(BIN)/python -m broker.protocol.asyncapi > docs/asyncapi.yaml
+	$(BIN)/python -m broker.protocol.asyncapi > docs/reference/asyncapi.yaml
 	$(BIN)/python -m agent.trainer.common.config > coordinator/manifest/trainers.json
-	$(BIN)/python -m coordinator.cli.reference > docs/cli.md
-	$(BIN)/python -m agent.trainer.evaluation.report_schema > docs/report.schema.json
+	$(BIN)/python -m coordinator.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m agent.trainer.evaluation.report_schema > docs/reference/report.schema.json
 	for broker in mosquitto rabbitmq nats; do XDG_CONFIG_HOME=/nowhere $(BIN)/python -m coordinator.cli broker config \
 		$$broker --root fleet --at /etc/$$broker -o etc/$$broker || exit 1; done
 

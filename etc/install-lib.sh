@@ -120,7 +120,7 @@ set_places() {
         root=$(absolute "$root")
     else
         [ "$(id -u)" = 0 ] || [ -n "$dry_run" ] || die 'this needs rights: run it by sudo, or try --dry-run'
-        command -v systemctl >/dev/null 2>&1 || die 'no systemd is here; docs/install.md says what to do'
+        command -v systemctl >/dev/null 2>&1 || die 'no systemd is here; docs/how-to/install.md says what to do'
     fi
     opt=$root/opt/fleet
     etc=$root/etc/fleet

@@ -3,7 +3,7 @@
 A lease counts from the moment at which the agent sent what the coordinator answers. The coordinator
 counts from the moment at which that came, so the agent's lease ends first. A trainer that may be
 stopped is stopped so early that it has ended when the coordinator may give the job to another host.
-The end of a connection changes no lease. See docs/protocol.md, "Leases".
+The end of a connection changes no lease. See docs/reference/protocol.md, "Leases".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a trainer's output line means: progress, result, error, or plain text for the log.
 
-The format is the one of docs/trainers.md: one JSON object a line. Anything else is text.
+The format is the one of docs/reference/trainers.md: one JSON object a line. Anything else is text.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from broker.protocol.topics import MAX_TOPIC_CHARS, Topics, is_host, is_user
 from broker.system.files import RealDisk, write_atomically
 
 MADE_BY: Final = "Made by `fleet broker config`"
-HEAD: Final = f"{MADE_BY}, which would overwrite changes; docs/brokers.md tells how."
+HEAD: Final = f"{MADE_BY}, which would overwrite changes; docs/reference/brokers.md tells how."
 # The largest packet: a chunk, its topic (UTF-8 of the tree is ASCII) and the headers of MQTT.
 MAX_PACKET_BYTES: Final = MAX_CHUNK_BYTES + MAX_TOPIC_CHARS + 512
 MIN_NODES: Final = 3

@@ -139,9 +139,11 @@ def refused(why: str, name: str, address: Address | None = None) -> Finding:
     if asked:
         remedy = f"{IS_IT_REVOKED} `{again(name)}` on the CA's machine lets it in again"
         return fail("session", text, remedy)
-    remedy = f"see that the broker admits {name!r}: docs/identity.md, docs/brokers.md"
+    remedy = (
+        f"see that the broker admits {name!r}: docs/how-to/identity.md, docs/reference/brokers.md"
+    )
     if REFUSED not in why:
-        remedy = "does an MQTT broker listen at that address and port? docs/brokers.md"
+        remedy = "does an MQTT broker listen at that address and port? docs/reference/brokers.md"
     elif address is not None:
         remedy = f"{_BARE if address.user is None else _WRONG}; else {remedy}"
     return fail("session", why, remedy)
@@ -160,7 +162,7 @@ def _no_session(answers: Answers, address: Address, name: str) -> Finding:
     return fail(
         "session",
         f"connected, but a message to itself did not come back in {STEP_S:.0f} s",
-        f"give {name!r} the rights of docs/protocol.md: a broker does not say what it denies",
+        f"give {name!r} the rights of docs/reference/protocol.md: a broker does not say what it denies",
     )
 
 
@@ -209,7 +211,7 @@ def check_broker(
 
 
 def _rights(answers: Answers, topic: str) -> Finding:
-    """Report whether the coordinator may say that it holds the fleet: P9 of docs/protocol.md."""
+    """Report whether the coordinator may say that it holds the fleet: P9 of docs/reference/protocol.md."""
     if answers.holds:
         return ok("rights", f"a word in {topic} went and came back")
     if answers.why_not:

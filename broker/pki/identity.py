@@ -32,7 +32,7 @@ DAY_S: Final = 86_400.0
 _NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 _INVALID_PURPOSE: Final = 26  # X509_V_ERR_INVALID_PURPOSE
 REMEDY: Final = "get another with `fleet enroll`, or `fleet init` on the CA's machine"
-HOW_TO_GET: Final = "docs/identity.md tells how to get one"
+HOW_TO_GET: Final = "docs/how-to/identity.md tells how to get one"
 
 
 def folder_name(name: str) -> str:

@@ -13,7 +13,7 @@ HELD_UP: Final = (
     "something holds it up: see what else its machine does, and whether the broker, or the "
     "machine, was stopped for a while"
 )
-REMEDY: Final = "move to mosquitto, which bears more: docs/brokers.md"
+REMEDY: Final = "move to mosquitto, which bears more: docs/reference/brokers.md"
 
 
 class Strain(NamedTuple):

@@ -1,7 +1,7 @@
 """Builds and parses every topic of the fleet by `topic_table`; nothing else spells one.
 
 `parse` is the inverse of the builders: it returns what kind of topic it is and the names in it, or
-raises `BadTopic`. The tree is in docs/protocol.md.
+raises `BadTopic`. The tree is in docs/reference/protocol.md.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def check_ca(folder: Path | None) -> Finding:
         keyfiles.check_secret(folder / KEY_FILE)
         issued = authority.issued()
     except (ConfigError, OSError) as error:
-        return fail("ca", plain(error), "docs/identity.md tells where it is")
+        return fail("ca", plain(error), "docs/how-to/identity.md tells where it is")
     if not os.access(folder, os.W_OK):
         remedy = "let the user that the coordinator runs as write there"
         return fail("ca", f"{folder}: cannot be written to", remedy)

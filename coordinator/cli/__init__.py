@@ -81,7 +81,7 @@ _OTHER_WORDS: Final = {
 _RESTORE: Final = (
     "No such command 'restore'. A backup is put back by hand: stop the coordinator, move its "
     "training_jobs.db* away, and copy the backup to training_jobs.db in their place; then "
-    "`fleet fsck` (docs/operations.md, Restore)"
+    "`fleet fsck` (docs/how-to/operations.md, Restore)"
 )
 
 

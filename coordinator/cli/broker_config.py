@@ -68,7 +68,7 @@ def config_command(
 
     It asks everybody for a certificate of the fleet's CA. Its common name is who they are: a host,
     coordinator, operator:NAME, observer:NAME or homeassistant. Whom `fleet enroll` gave one here is
-    known; others are named. docs/brokers.md has a recipe for each broker.
+    known; others are named. docs/reference/brokers.md has a recipe for each broker.
 
     \b
     Example:

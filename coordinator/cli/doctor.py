@@ -195,4 +195,4 @@ def check_fleet(settings: BrokerSettings) -> Iterator[Finding]:
 
 def _failed(check: str, error: Exception) -> Finding:
     text, _, remedy = str(error).partition("\n")
-    return fail(check, text, remedy or "docs/identity.md tells who may do what")
+    return fail(check, text, remedy or "docs/how-to/identity.md tells who may do what")

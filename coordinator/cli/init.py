@@ -57,12 +57,12 @@ _BRING: Final = (
 )
 _BESIDE: Final = "here, where several people are known now, say which"
 _HERE: Final = (
-    "next, here (docs/brokers.md has mosquitto and others as well: `fleet broker config mosquitto` "
+    "next, here (docs/reference/brokers.md has mosquitto and others as well: `fleet broker config mosquitto` "
     "gives people's programs a port of their own; for now, that is {url})"
 )
 _RIGHTS: Final = (
     "mosquitto, RabbitMQ and NATS know people by their own files: make them again (`fleet broker "
-    "config`, docs/brokers.md)"
+    "config`, docs/reference/brokers.md)"
 )
 
 _ADDRESS: Final = (

@@ -38,7 +38,7 @@ def predict_command(
 
     BUNDLE is what `fleet get` has brought: the folder, or the archive of `fleet get --raw`. A JOB's
     model is fetched for this once, and not kept. What stands in the file of scores:
-    docs/trainers.md.
+    docs/reference/trainers.md.
 
     \b
     Examples:

@@ -48,7 +48,7 @@ def revoke_command(
     The coordinator gives a host nothing more then, and what the host holds to others. Ends the
     connection that a host has, by taking its place for some seconds, and tells whether the broker
     lets it in still. `fleet broker` takes the new list of the revoked by itself; give it to another
-    broker (docs/identity.md), and run this again.
+    broker (docs/how-to/identity.md), and run this again.
 
     Example: fleet revoke gaming-pc
     """
@@ -137,7 +137,7 @@ def _expel(
         case Outcome.BACK:
             raise NotDone(
                 f"{name} is still let in by {where}: give that broker the new list, reload it "
-                f"(docs/identity.md), and run `fleet revoke {name}` again"
+                f"(docs/how-to/identity.md), and run `fleet revoke {name}` again"
             )
         case Outcome.ELSEWHERE:
             raise NotDone(

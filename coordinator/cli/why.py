@@ -45,7 +45,7 @@ def why_command(client: OperatorClient, job: str) -> View:
 
     RULES OUT: how many hosts a condition excludes; LEAVES: how many it and those above it leave.
     When the job is likely to start or end is predicted from what has been measured; see
-    docs/forecast.md.
+    docs/explanation/forecast.md.
 
     \b
     Examples:

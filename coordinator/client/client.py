@@ -213,7 +213,7 @@ class OperatorClient(Session):
             return (
                 f"the broker answers, but does not serve this command ({lost.why})\n"
                 "is it this fleet's? see --broker (with its user and password), --root and "
-                "--identity, and docs/identity.md"
+                "--identity, and docs/how-to/identity.md"
             )
         known = "url" in self._settings.model_fields_set or not self.addresses[0].is_loopback()
         remedy = IS_IT_THERE

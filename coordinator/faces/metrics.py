@@ -47,7 +47,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric, as docs/metrics.md has it."""
+    """One metric, as docs/reference/metrics.md has it."""
 
     name: str
     kind: Literal["gauge", "counter", "histogram"]
@@ -287,7 +287,7 @@ def _seconds(at: str | None) -> float | None:
 
 
 def table(metrics: Iterable[Metric] = METRICS) -> str:
-    """Return the table of docs/metrics.md."""
+    """Return the table of docs/reference/metrics.md."""
     head = "| metric | kind | labels | what it says |\n| --- | --- | --- | --- |\n"
     return head + "".join(
         f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} |"

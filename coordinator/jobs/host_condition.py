@@ -1,4 +1,4 @@
-"""How a host is: one word, whoever asks; see docs/operations.md.
+"""How a host is: one word, whoever asks; see docs/how-to/operations.md.
 
 It is how it is there (`Host.presence`), or of one that is, why it is given no jobs.
 """

@@ -70,7 +70,7 @@ class Host:
         return said and self.heartbeat is not None and self.heartbeat.session == self.session
 
     def presence(self, now: Now) -> str:
-        """Return in one word how the host is: see docs/operations.md.
+        """Return in one word how the host is: see docs/how-to/operations.md.
 
         Online: `online`, or until its first heartbeat `starting`, `restarted`, `rebooted`; or
         `twins`, when two agents use its name. Offline: `left`, `asleep`, `cut-off`, `silent`, or

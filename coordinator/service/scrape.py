@@ -143,7 +143,7 @@ class Scrapes(Collector):
         if self._is_private and host is not None and not _is_own_name(host):
             return (
                 "403 these metrics are for this machine alone: ask for them by its address or as"
-                " localhost; behind a proxy, see docs/metrics.md"
+                " localhost; behind a proxy, see docs/reference/metrics.md"
             )
         return "" if environ["PATH_INFO"] == "/metrics" else "404 the metrics are at /metrics"
 

@@ -1,6 +1,6 @@
 """Terminal output shared by the verbs and `fleet top`: options, tables, live views, words.
 
-Here are the exit codes of `fleet`; docs/cli.md explains them.
+Here are the exit codes of `fleet`; docs/reference/cli.md explains them.
 """
 
 from typing import Final

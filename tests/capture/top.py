@@ -1,6 +1,6 @@
-"""Makes docs/top.png: `fleet top` on a busy fleet of simulated hosts.
+"""Makes docs/images/top.png: `fleet top` on a busy fleet of simulated hosts.
 
-    python -m tests.capture.top [--hosts 20] [--jobs 300] [--wait 90] [-o docs/top.png]
+    python -m tests.capture.top [--hosts 20] [--jobs 300] [--wait 90] [-o docs/images/top.png]
 
 runs a broker, a coordinator and a swarm, waits until there is something to see, and has chromium
 draw what Textual shows. Without chromium the SVG is left beside it.
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=300)
     parser.add_argument("--speed", type=float, default=3.0)
     parser.add_argument("--wait", type=float, default=90.0, help="seconds")
-    parser.add_argument("-o", "--out", type=Path, default=Path("docs/top.png"))
+    parser.add_argument("-o", "--out", type=Path, default=Path("docs/images/top.png"))
     parser.add_argument("--light", type=Path, help="the same in light, there")
     given = parser.parse_args()
     broker = embedded()

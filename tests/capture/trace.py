@@ -1,4 +1,4 @@
-"""Captures the traces of docs/tracing.md from a real fleet, by `mosquitto_sub`, and comments them.
+"""Captures the traces of docs/how-to/tracing.md from a real fleet, by `mosquitto_sub`, and comments them.
 
     python -m tests.capture.trace
 
@@ -28,7 +28,7 @@ from broker.protocol.topics import Topic, Topics
 from tests.harness.brokers import embedded
 from tests.harness.fleet import LONG, ROOT, SHORT, Fleet
 
-PAGE = ROOT / "docs/tracing.md"
+PAGE = ROOT / "docs/how-to/tracing.md"
 TOPICS = Topics("fleet")
 DEADLINE_S = 120.0
 ID_CHARS = 8  # of the ids of jobs and artifacts

@@ -19,7 +19,7 @@ INTERRUPTED = 75
 
 
 def main() -> int:
-    """Train; see docs/trainers.md, "Your own trainer"."""
+    """Train; see docs/reference/trainers.md, "Your own trainer"."""
     file, host, *words = sys.argv[1:]
     given = dict(word.removeprefix("--").partition("=")[::2] for word in words)
     out = Path(given["out-dir"])

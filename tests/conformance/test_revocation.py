@@ -1,4 +1,4 @@
-"""What becomes of the connection that a revoked host has; docs/brokers.md tells it."""
+"""What becomes of the connection that a revoked host has; docs/reference/brokers.md tells it."""
 
 from __future__ import annotations
 

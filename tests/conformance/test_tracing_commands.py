@@ -1,4 +1,4 @@
-"""The commands of docs/tracing.md, as they are printed, on brokers that want certificates."""
+"""The commands of docs/how-to/tracing.md, as they are printed, on brokers that want certificates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness import secured
 from tests.harness.secured import Secured
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("docs/tracing.md", "docs/operations.md", "README.md")
+NAMES = ("docs/how-to/tracing.md", "docs/how-to/operations.md", "README.md")
 PAGES = "".join((ROOT / name).read_text("utf-8") for name in NAMES)
 WHO = "observer:ann"
 NOT_HERE = {"-h", "-p", "--cafile", "--cert", "--key"}

@@ -1,6 +1,6 @@
 """What brokers do unlike each other.
 
-tests/conformance/test_rights.py and test_websockets.py try it, docs/brokers.md tells it.
+tests/conformance/test_rights.py and test_websockets.py try it, docs/reference/brokers.md tells it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 BROKERS: Final = ("embedded", "mosquitto", "nats", "rabbitmq")
 
-# what -> what each of BROKERS does; the words of the table in docs/brokers.md
+# what -> what each of BROKERS does; the words of the table in docs/reference/brokers.md
 TRAITS: Final[dict[str, tuple[str, str, str, str]]] = {
     "a forbidden publication": (
         "acknowledged, dropped", "acknowledged, dropped", "acknowledged, dropped", "disconnected",

@@ -109,8 +109,8 @@ def test_the_windows_installer_is_well_formed() -> None:
 
 
 def test_the_page_names_every_option() -> None:
-    """docs/install.md is all that a user reads."""
-    page = (ROOT / "docs/install.md").read_text("utf-8")
+    """docs/how-to/install.md is all that a user reads."""
+    page = (ROOT / "docs/how-to/install.md").read_text("utf-8")
     for script in ("install-agent.sh", "install-coordinator.sh"):
         options = re.findall(r"^  (--[a-z-]+)", (ETC / script).read_text(), re.MULTILINE)
         assert options

@@ -13,7 +13,7 @@ from coordinator.manifest.manifest_keys import Defaults, HostTable, JobTable, Ta
 from tests.harness.traits import TRAITS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -47,15 +47,15 @@ def _anchors(text: str) -> set[str]:
 
 @pytest.mark.parametrize("model", [Defaults, HostTable, JobTable])
 def test_every_key_of_the_manifest_is_documented(model: type[Table]) -> None:
-    """docs/manifest.md names each."""
-    text = (ROOT / "docs/manifest.md").read_text("utf-8")
+    """docs/reference/manifest.md names each."""
+    text = (ROOT / "docs/reference/manifest.md").read_text("utf-8")
     for key in model.model_fields:
         assert f"`{key}`" in text, key
 
 
 def test_every_transition_is_in_the_architecture() -> None:
-    """docs/architecture.md has a row for each event that moves a job, with where it leads."""
-    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    """docs/explanation/architecture.md has a row for each event that moves a job, with where it leads."""
+    text = (ROOT / "docs/explanation/architecture.md").read_text("utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     for event, (sources, target) in TRANSITIONS.items():
         if target is None or event is Event.ADDED:
@@ -68,8 +68,8 @@ def test_every_transition_is_in_the_architecture() -> None:
 
 
 def test_what_brokers_do_is_told_as_it_was_measured() -> None:
-    """docs/brokers.md has a row for each thing that the conformance tests try."""
-    text = (ROOT / "docs/brokers.md").read_text("utf-8")
+    """docs/reference/brokers.md has a row for each thing that the conformance tests try."""
+    text = (ROOT / "docs/reference/brokers.md").read_text("utf-8")
     for what, cells in TRAITS.items():
         assert f"| {what} | {' | '.join(cells)} |\n" in text, what
 
@@ -84,8 +84,8 @@ def test_no_registry_and_no_path_of_a_machine_is_named() -> None:
 
 
 def test_every_test_of_an_attack_is_there() -> None:
-    """docs/security.md names the tests that try each attack; a test that is gone tries nothing."""
-    text = (ROOT / "docs/security.md").read_text("utf-8")
+    """docs/explanation/security.md names the tests that try each attack; a test that is gone tries nothing."""
+    text = (ROOT / "docs/explanation/security.md").read_text("utf-8")
     rows = [line for line in text.split("## Attacks")[1].splitlines() if line.startswith("| ")][2:]
     written = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     there = set(re.findall(r"^def (test_\w+)", written, re.MULTILINE))

@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     ("module", "file"),
     [
-        ("broker.protocol.asyncapi", "docs/asyncapi.yaml"),
+        ("broker.protocol.asyncapi", "docs/reference/asyncapi.yaml"),
         ("agent.trainer.common.config", "coordinator/manifest/trainers.json"),
-        ("coordinator.cli.reference", "docs/cli.md"),
-        ("agent.trainer.evaluation.report_schema", "docs/report.schema.json"),
+        ("coordinator.cli.reference", "docs/reference/cli.md"),
+        ("agent.trainer.evaluation.report_schema", "docs/reference/report.schema.json"),
     ],
 )
 def test_a_generated_file_is_current(module: str, file: str) -> None:
@@ -51,13 +51,13 @@ def test_the_brokers_files_are_current(broker: str, tmp_path: Path) -> None:
 
 def test_every_kind_of_topic_is_a_channel() -> None:
     """Nobody adds a topic without describing it."""
-    document = yaml.safe_load((ROOT / "docs/asyncapi.yaml").read_text("utf-8"))
+    document = yaml.safe_load((ROOT / "docs/reference/asyncapi.yaml").read_text("utf-8"))
     assert set(document["channels"]) == {kind.value.replace("/", ".") for kind in Kind}
 
 
 def test_every_reference_of_the_document_leads_somewhere() -> None:
     """A reader's tool can resolve the whole file."""
-    document = yaml.safe_load((ROOT / "docs/asyncapi.yaml").read_text("utf-8"))
+    document = yaml.safe_load((ROOT / "docs/reference/asyncapi.yaml").read_text("utf-8"))
 
     def follow(node: object) -> None:
         if isinstance(node, dict):
@@ -76,9 +76,9 @@ def test_every_reference_of_the_document_leads_somewhere() -> None:
 
 
 def test_every_topic_is_in_the_protocol() -> None:
-    """docs/protocol.md lists each address of the document."""
-    document = yaml.safe_load((ROOT / "docs/asyncapi.yaml").read_text("utf-8"))
-    protocol = (ROOT / "docs/protocol.md").read_text("utf-8")
+    """docs/reference/protocol.md lists each address of the document."""
+    document = yaml.safe_load((ROOT / "docs/reference/asyncapi.yaml").read_text("utf-8"))
+    protocol = (ROOT / "docs/reference/protocol.md").read_text("utf-8")
     for channel in document["channels"].values():
         address = channel["address"]
         for name, shown in {

@@ -1,4 +1,4 @@
-"""docs/tracing.md speaks of topics that there are, and its traces are of today's messages."""
+"""docs/how-to/tracing.md speaks of topics that there are, and its traces are of today's messages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/tracing.md").read_text("utf-8")
-OPERATIONS = (ROOT / "docs/operations.md").read_text("utf-8")
+PAGE = (ROOT / "docs/how-to/tracing.md").read_text("utf-8")
+OPERATIONS = (ROOT / "docs/how-to/operations.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
 TOPICS = Topics("fleet")
 HEX = "5a" * 32

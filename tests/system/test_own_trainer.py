@@ -1,4 +1,4 @@
-"""A trainer of one's own: the worked example of docs/trainers.md, as it stands there."""
+"""A trainer of one's own: the worked example of docs/reference/trainers.md, as it stands there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 @pytest.fixture
 def example(tmp_path: Path) -> dict[str, str]:
     """The blocks of the section, by the name of the file in each; the files are in `tmp_path`."""
-    text = (ROOT / "docs" / "trainers.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "trainers.md").read_text("utf-8")
     section = text[text.index("## Your own trainer") :]
     blocks = {}
     for language, block in BLOCK.findall(section):

@@ -1,4 +1,4 @@
-"""Backup and restore as docs/operations.md tells them, with the real programs."""
+"""Backup and restore as docs/how-to/operations.md tells them, with the real programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.harness.fleet import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "operations.md"
+PAGE = ROOT / "docs" / "how-to" / "operations.md"
 
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -180,4 +180,4 @@ def test_a_broker_that_denies_what_it_is_for_is_told_before_anything_is_started(
     """It acknowledges all the same: only the message that does not come back tells."""
     said = _refusal(tmp_path, f"mqtt://{without_rights}")
     assert "connected, but a message to itself did not come back" in said
-    assert "give 'coordinator' the rights of docs/protocol.md" in said
+    assert "give 'coordinator' the rights of docs/reference/protocol.md" in said

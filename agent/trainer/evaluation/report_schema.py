@@ -1,6 +1,6 @@
 """What a report holds: `<model>_<mode>_train.json`, as a model that it is checked against.
 
-    python -m agent.trainer.evaluation.report_schema >docs/report.schema.json
+    python -m agent.trainer.evaluation.report_schema >docs/reference/report.schema.json
 
 Nothing in it is a time, a path or the name of the machine.
 """

@@ -40,7 +40,7 @@ def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
     if (node == COORDINATOR) != (command.type in _OF_COORDINATOR):
         raise BadMessage(f"{command.type} is no command of this node")
     if not world.settings.home_commands:
-        message = "Home Assistant may look, and change nothing: docs/authority.md"
+        message = "Home Assistant may look, and change nothing: docs/explanation/authority.md"
         refusal = signing.Unsigned("unsigned", message)
         authority.turn_away(world, CLIENT, _ask(world, node, command), refusal, now)
         return

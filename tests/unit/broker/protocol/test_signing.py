@@ -29,7 +29,7 @@ def key_file(tmp_path: Path) -> Path:
 
 
 def test_a_signature_is_as_documented() -> None:
-    """O4: computed by hand from docs/protocol.md, so that others can sign as well."""
+    """O4: computed by hand from docs/reference/protocol.md, so that others can sign as well."""
     key = OperatorKey(SECRET)
     mac = key.sign("fleet/operator/operator:al/cli/request", {"id": "1", "auth": 7}, 1.5)
     # printf 'fleet operator request, version 1\n{"at":1.5,"request":{"id":"1"},"topic":...}' |

@@ -55,7 +55,7 @@ def test_an_example_is_whole_in_a_usual_window(verb: str, command: click.Command
 @pytest.mark.system
 def test_help_is_what_the_reference_says() -> None:
     """Line by line, in a window that is wide enough."""
-    page = (ROOT / "docs/cli.md").read_text("utf-8")
+    page = (ROOT / "docs/reference/cli.md").read_text("utf-8")
     for arguments in ([], ["broker"], ["run"]):
         shown = subprocess.run(
             [sys.executable, "-m", "coordinator.cli", *arguments, "--help"],

@@ -1,6 +1,6 @@
 """Who may change something: rights, signatures, replays; and forged reports. None changes anything.
 
-O4 to O7 of docs/protocol.md.
+O4 to O7 of docs/reference/protocol.md.
 """
 
 from __future__ import annotations

@@ -190,11 +190,11 @@ def test_promtool_finds_no_fault(tmp_path: Path) -> None:
 
 
 def test_the_rules_and_the_page_name_metrics_that_there_are() -> None:
-    """docs/metrics.md has the table of the code, and nobody is alerted by a name that is gone."""
-    page = (ROOT / "docs/metrics.md").read_text("utf-8")
+    """docs/reference/metrics.md has the table of the code, and nobody is alerted by a name that is gone."""
+    page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
     assert metrics.table() in page
     known = {metric.name for metric in METRICS}
     known |= {f"{name}{end}" for name in known for end in ("_bucket", "_sum", "_count")}
-    for path in ("docs/metrics.md", "etc/prometheus/fleet.rules.yml"):
+    for path in ("docs/reference/metrics.md", "etc/prometheus/fleet.rules.yml"):
         named = set(re.findall(r"\bfleet_[a-z0-9_]+", (ROOT / path).read_text("utf-8")))
         assert named <= known, path

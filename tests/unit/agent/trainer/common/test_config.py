@@ -19,7 +19,7 @@ from agent.trainer.data.features import STATISTICS
 from agent.trainer.evaluation.metrics import BINARY_METRICS, MULTICLASS_METRICS
 
 ROOT = Path(__file__).parents[5]
-PAGE = (ROOT / "docs" / "trainers.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "trainers.md").read_text(encoding="utf-8")
 PLACE = ("--mode", "oracle", "--data", "data", "--out-dir", "out")
 
 
