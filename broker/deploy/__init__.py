@@ -1,6 +1,6 @@
 """Configuration files for mosquitto, RabbitMQ and NATS, made from the table of rights.
 
-`render` gives the files, `write` puts them into a folder. docs/reference/brokers.md says how they are used.
+`render` gives the files, `write` puts them into a folder. brokers.md says how they are used.
 """
 
 from __future__ import annotations

@@ -162,7 +162,8 @@ def _no_session(answers: Answers, address: Address, name: str) -> Finding:
     return fail(
         "session",
         f"connected, but a message to itself did not come back in {STEP_S:.0f} s",
-        f"give {name!r} the rights of docs/reference/protocol.md: a broker does not say what it denies",
+        f"give {name!r} the rights of docs/reference/protocol.md: a broker does not say what it "
+        "denies",
     )
 
 
@@ -211,7 +212,7 @@ def check_broker(
 
 
 def _rights(answers: Answers, topic: str) -> Finding:
-    """Report whether the coordinator may say that it holds the fleet: P9 of docs/reference/protocol.md."""
+    """Report whether the coordinator may say that it holds the fleet: P9 of protocol.md."""
     if answers.holds:
         return ok("rights", f"a word in {topic} went and came back")
     if answers.why_not:

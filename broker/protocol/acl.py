@@ -119,7 +119,8 @@ TABLE: Final[dict[Role, Rights]] = {role: _rights(role) for role in Role}
 REWRITE_RIGHTS: Final = (
     "`fleet broker` gives rights below its own topic root alone: see that --root names it; after "
     "an update another broker may need its files written anew: `fleet broker config mosquitto`, "
-    "`nats` or `rabbitmq` (acl, nats.conf, definitions.json), then restart it; docs/reference/brokers.md"
+    "`nats` or `rabbitmq` (acl, nats.conf, definitions.json), then restart it; "
+    "docs/reference/brokers.md"
 )
 MAY_CHANGE: Final = frozenset({Role.OPERATOR, Role.HOMEASSISTANT})
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference/asyncapi.yaml from the topics and the messages: `python -m broker.protocol.asyncapi`.
+"""Writes asyncapi.yaml from the topics and the messages: `python -m broker.protocol.asyncapi`.
 
 AsyncAPI 3.0.0, https://www.asyncapi.com/docs/reference/specification/v3.0.0. A development tool: it
 needs PyYAML, which the services do not.

@@ -1,6 +1,6 @@
 """The topic tree as one table: pattern, QoS, retained, who may publish, who may subscribe.
 
-`topics` builds and parses topics by it; the rights in `acl` and docs/reference/asyncapi.yaml come from it.
+`topics` builds and parses topics by it; the rights in `acl` and asyncapi.yaml come from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The chunk stream: sender and receiver of one artifact, without IO. docs/reference/protocol.md, section 6.
+"""The chunk stream: sender and receiver of one artifact, without IO. protocol.md, section 6.
 
 The receiver draws. A grant names the missing ranges of chunks and how many chunks may be in flight;
 it acknowledges whatever it no longer names. Chunks that come twice are ignored, what is lost is

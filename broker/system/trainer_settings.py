@@ -1,4 +1,4 @@
-"""`[trainers.<name>]` of the configuration file: trainers of one's own (docs/reference/trainers.md).
+"""`[trainers.<name>]` of the configuration file: trainers of one's own (trainers.md).
 
 The agent runs their commands; a coordinator knows their hyperparameters before a host comes.
 """

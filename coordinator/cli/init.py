@@ -57,7 +57,8 @@ _BRING: Final = (
 )
 _BESIDE: Final = "here, where several people are known now, say which"
 _HERE: Final = (
-    "next, here (docs/reference/brokers.md has mosquitto and others as well: `fleet broker config mosquitto` "
+    "next, here (docs/reference/brokers.md has mosquitto and others as well: `fleet broker "
+    "config mosquitto` "
     "gives people's programs a port of their own; for now, that is {url})"
 )
 _RIGHTS: Final = (

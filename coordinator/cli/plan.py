@@ -55,7 +55,7 @@ def plan_command(
     """What a reload with MANIFEST would change, and when the plan will be done.
 
     Changes nothing. Which host each job would go to, when it would start and end: predicted from
-    what has been measured, see docs/explanation/forecast.md. Without MANIFEST: the running plan, with a warning
+    what has been measured, see forecast.md. Without MANIFEST: the running plan, with a warning
     when the coordinator's manifest has become another since it was read.
 
     Example: fleet plan training_manifest.toml

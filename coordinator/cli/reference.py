@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md from the commands themselves: `python -m coordinator.cli.reference`."""
+"""Writes cli.md from the commands themselves: `python -m coordinator.cli.reference`."""
 
 from __future__ import annotations
 

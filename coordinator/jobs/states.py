@@ -1,6 +1,6 @@
 """The six states of a job and every way from one to another, as data.
 
-Whoever asks how a job can leave `running` reads `TRANSITIONS`; the diagram in docs/explanation/architecture.md
+Whoever asks how a job can leave `running` reads `TRANSITIONS`; the diagram in architecture.md
 is drawn from it.
 
 The attempt is the fencing token: it grows at `assigned`, and at `restored`, which takes over what a

@@ -1,4 +1,4 @@
-"""What the tables of a manifest may say: keys, kinds and limits. The format is docs/reference/manifest.md."""
+"""What the tables of a manifest may say: keys, kinds and limits. The format is manifest.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a manifest: TOML to a plan, with all errors at once. The format is docs/reference/manifest.md.
+"""Reads a manifest: TOML to a plan, with all errors at once. The format is manifest.md.
 
 Every error names the file, the job, the key and the remedy. A file with errors gives no plan, so
 nothing that runs is touched by it.

@@ -1,4 +1,4 @@
-"""Captures the traces of docs/how-to/tracing.md from a real fleet, by `mosquitto_sub`, and comments them.
+"""Captures the traces of tracing.md from a real fleet, by `mosquitto_sub`, and comments them.
 
     python -m tests.capture.trace
 

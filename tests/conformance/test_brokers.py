@@ -1,6 +1,6 @@
 """What the fleet takes for granted of a broker, by plain paho clients, on each broker.
 
-docs/reference/protocol.md lets a broker lose and repeat messages; these are what it needs on a quiet day.
+protocol.md lets a broker lose and repeat messages; these are what it needs on a quiet day.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A coordinator on a broker whose files were written before it had a topic more: P9.
 
-What each broker does to who may not is in docs/reference/brokers.md. The coordinator says what is wrong and
+What each broker does to who may not is in brokers.md. The coordinator says what is wrong and
 what to do; where it cannot serve, it ends; and `fleet doctor` finds it before.
 """
 

@@ -1,4 +1,4 @@
-"""The commands of docs/how-to/tracing.md, as they are printed, on brokers that want certificates."""
+"""The commands of tracing.md, as they are printed, on brokers that want certificates."""
 
 from __future__ import annotations
 

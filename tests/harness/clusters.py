@@ -78,7 +78,7 @@ CLUSTERS: Final[dict[str, Callable[..., list[Secured]]]] = {
 def running(nodes: list[Secured]) -> Iterator[list[Secured]]:
     """Start all nodes and wait until each lets clients in; whatever happens, none is left.
 
-    RabbitMQ's nodes come one after the other, as docs/reference/brokers.md has it: of those that make the
+    RabbitMQ's nodes come one after the other, as brokers.md has it: of those that make the
     cluster at once, now and then one is left with its virtual host down.
     """
     batches = [[node] for node in nodes] if nodes[0].kind == "rabbitmq" else [nodes]

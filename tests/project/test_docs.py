@@ -54,7 +54,7 @@ def test_every_key_of_the_manifest_is_documented(model: type[Table]) -> None:
 
 
 def test_every_transition_is_in_the_architecture() -> None:
-    """docs/explanation/architecture.md has a row for each event that moves a job, with where it leads."""
+    """architecture.md has a row for each event that moves a job, with where it leads."""
     text = (ROOT / "docs/explanation/architecture.md").read_text("utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     for event, (sources, target) in TRANSITIONS.items():
@@ -84,7 +84,7 @@ def test_no_registry_and_no_path_of_a_machine_is_named() -> None:
 
 
 def test_every_test_of_an_attack_is_there() -> None:
-    """docs/explanation/security.md names the tests that try each attack; a test that is gone tries nothing."""
+    """security.md names the tests that try each attack; a test that is gone tries nothing."""
     text = (ROOT / "docs/explanation/security.md").read_text("utf-8")
     rows = [line for line in text.split("## Attacks")[1].splitlines() if line.startswith("| ")][2:]
     written = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))

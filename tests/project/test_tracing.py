@@ -1,4 +1,4 @@
-"""docs/how-to/tracing.md speaks of topics that there are, and its traces are of today's messages."""
+"""tracing.md speaks of topics that there are, and its traces are of today's messages."""
 
 from __future__ import annotations
 

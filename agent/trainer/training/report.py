@@ -6,7 +6,7 @@ class_weights (divide the model's probabilities by them and normalise; null: tra
 the fingerprint of the data.
 
 `<model>_<mode>_train.json` is the report: `agent.trainer.evaluation.report_schema`,
-docs/reference/report.schema.json. The HTML page beside it is for people. None of them holds a time, a path or
+report.schema.json. The HTML page beside it is for people. None of them holds a time, a path or
 the name of the machine.
 """
 

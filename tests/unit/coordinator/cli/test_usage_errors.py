@@ -101,7 +101,10 @@ def test_a_folder_without_an_identity_is_told_with_where_one_comes_from(
     """By every verb, and by the doctor, who says it once."""
     at = ("--identity", str(tmp_path / "nope"), "--broker", "mqtts://pi.lan")
     file = tmp_path / "nope" / "client.crt"
-    said = f"{file}: cannot be read: No such file or directory; docs/how-to/identity.md tells how to get"
+    said = (
+        f"{file}: cannot be read: No such file or directory; docs/how-to/identity.md tells "
+        "how to get"
+    )
     assert home.is_dir()
     assert said in refused("status", *at)
     assert main(["doctor", "--role", "operator", *at]) == 1

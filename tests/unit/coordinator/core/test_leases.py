@@ -1,4 +1,4 @@
-"""Leases: nobody else is given a job while its trainer may run. docs/reference/protocol.md, "Leases"."""
+"""Leases: nobody else is given a job while its trainer may run. protocol.md, "Leases"."""
 
 from __future__ import annotations
 

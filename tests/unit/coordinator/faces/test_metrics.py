@@ -190,7 +190,7 @@ def test_promtool_finds_no_fault(tmp_path: Path) -> None:
 
 
 def test_the_rules_and_the_page_name_metrics_that_there_are() -> None:
-    """docs/reference/metrics.md has the table of the code, and nobody is alerted by a name that is gone."""
+    """metrics.md has the table of the code, and nobody is alerted by a name that is gone."""
     page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
     assert metrics.table() in page
     known = {metric.name for metric in METRICS}

@@ -1,4 +1,4 @@
-"""Whether a coordinator may serve a fleet that another one has served: P9 of docs/reference/protocol.md."""
+"""Whether a coordinator may serve a fleet that another one has served: P9 of protocol.md."""
 
 from __future__ import annotations
 
