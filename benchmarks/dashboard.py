@@ -39,7 +39,7 @@ from broker.system.machine import new_id
 from tests.harness.brokers import embedded
 from tests.harness.browser import Browser, Page
 from tests.harness.fleet import Program
-from tests.harness.swarm import Host, make_hosts
+from tests.harness.swarm_hosts import Host, make_hosts
 
 GIB = 1024**3
 BEAT_S = 10.0

@@ -42,7 +42,7 @@ from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient
 from coordinator.client.contact import NotDone, Unreachable
-from tests.harness import secured
+from tests.harness import secured_brokers
 from tests.harness.fleet import Fleet, Program
 
 HOSTS_A_PROCESS: Final = 2_500
@@ -106,7 +106,7 @@ class Scene:
         made = folder / "broker"
         made.mkdir()
         names = tuple(name_of(number) for number in range(hosts))
-        self.broker = secured.mosquitto(made, people=(), hosts=names, loopback=True)
+        self.broker = secured_brokers.mosquitto(made, people=(), hosts=names, loopback=True)
         self.broker.launch()
         self.port = self.broker.ports.loopback
         self.fleet = Fleet(folder, f"mqtt://127.0.0.1:{self.port}", folder)

@@ -23,7 +23,7 @@ from coordinator.client.watcher import Watcher
 from coordinator.top.app import Top
 from tests.harness.brokers import embedded
 from tests.harness.fleet import Program
-from tests.harness.swarm import manifest
+from tests.harness.swarm_hosts import manifest
 
 SIZE = (132, 38)
 

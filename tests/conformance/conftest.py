@@ -12,7 +12,8 @@ import pytest
 from broker.embedded import EmbeddedBroker, ServerSettings
 from tests.harness.certificates import Authority, Issued
 from tests.harness.inthread import InThread, until
-from tests.harness.secured import HOSTS, MAKERS, PEOPLE, Actor, Secured
+from tests.harness.secured import HOSTS, PEOPLE, Actor, Secured
+from tests.harness.secured_brokers import MAKERS
 
 
 class Network:

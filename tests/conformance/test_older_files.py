@@ -29,7 +29,7 @@ from broker.protocol.topics import Topics
 from broker.system.settings import BrokerSettings
 from coordinator.service.entrance import Entrance
 from coordinator.service.succession import DENIED_S, HEARD_S
-from tests.harness import secured
+from tests.harness import secured_brokers
 from tests.harness.ear import Ear
 from tests.harness.fleet import ROOT
 from tests.harness.secured import Secured
@@ -101,7 +101,7 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         before = Rights(*(_without_holder(one) for one in (now.publish, now.subscribe)))
         before = Rights(before.publish, now.subscribe) if hears else before
         monkeypatch.setitem(acl.TABLE, Role.COORDINATOR, before)
-        broker = secured.MAKERS[kind](tmp_path, people=("operator:alice",), hosts=("one",))
+        broker = secured_brokers.MAKERS[kind](tmp_path, people=("operator:alice",), hosts=("one",))
         broker.start()
         started.append(broker)
         monkeypatch.undo()
@@ -181,7 +181,7 @@ def test_with_files_of_now_nothing_is_said(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The holder comes back, and the doctor is content."""
-    broker = secured.MAKERS[kind](tmp_path, people=("operator:alice",), hosts=("one",))
+    broker = secured_brokers.MAKERS[kind](tmp_path, people=("operator:alice",), hosts=("one",))
     broker.start()
     coming = Coming(broker, tmp_path)
     try:

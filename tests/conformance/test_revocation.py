@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.deploy import RENDERERS, write
+from broker.deploy import RENDERERS, Site, write
 from broker.protocol.topics import Topics
-from tests.harness import secured
+from tests.harness import secured_brokers
 from tests.harness.secured import WITNESS, Actor, Secured
 
 TOPICS = Topics()
@@ -24,7 +24,7 @@ def test_mosquitto_makes_a_denied_host_deaf_and_mute_on_reload(
     tmp_path: Path, connect_to: Callable[..., Actor]
 ) -> None:
     """Its connection goes on, and nothing gets through it: no message, none to it, no will."""
-    made = secured.mosquitto(tmp_path, people=(WITNESS,), revoked=("two",))
+    made = secured_brokers.mosquitto(tmp_path, people=(WITNESS,), revoked=("two",))
     made.start()
     try:
         watcher, coordinator = connect_to(made, WITNESS), connect_to(made, "coordinator")
@@ -56,7 +56,7 @@ def test_mosquitto_makes_a_denied_host_deaf_and_mute_on_reload(
         made.end()
 
 
-def _denying(made: Secured, *names: str) -> secured.Site:
+def _denying(made: Secured, *names: str) -> Site:
     assert made.site is not None
     return dataclasses.replace(made.site, denied=names)
 
@@ -66,7 +66,7 @@ def test_rabbitmq_ends_the_connection_of_a_user_that_is_deleted(
     tmp_path: Path, connect_to: Callable[..., Actor]
 ) -> None:
     """At once, without a word from it; nobody of that name comes back, and the others stay."""
-    made = secured.rabbitmq(tmp_path, people=(WITNESS,), hosts=("one", "two"))
+    made = secured_brokers.rabbitmq(tmp_path, people=(WITNESS,), hosts=("one", "two"))
     made.start()
     try:
         watcher, one, two = (connect_to(made, name) for name in (WITNESS, "one", "two"))

@@ -21,7 +21,7 @@ from broker.deploy.mosquitto import AUTOSAVE_CHANGES
 from broker.protocol.acl import Principal, rights_of
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topics import MAX_CHUNKS, Topics
-from tests.harness import secured
+from tests.harness import secured_brokers
 from tests.harness.certificates import Authority
 from tests.harness.secured import HOSTS, PEOPLE, WITNESS, Actor, Secured
 from tests.harness.traits import trait
@@ -245,7 +245,7 @@ def test_mosquitto_lets_nobody_in_who_is_revoked(
     tmp_path: Path, connect_to: Callable[..., Actor]
 ) -> None:
     """By the list beside its certificates, and after a reload by the new one; the others stay."""
-    made = secured.mosquitto(tmp_path, people=PEOPLE, revoked=("two", "operator:bob"))
+    made = secured_brokers.mosquitto(tmp_path, people=PEOPLE, revoked=("two", "operator:bob"))
     made.start()
     try:
         for name in ("two", "operator:bob"):
@@ -266,7 +266,7 @@ def test_mosquitto_lets_nobody_in_who_is_revoked(
 
 def test_nats_learns_on_reload_who_its_hosts_are(tmp_path: Path) -> None:
     """One that is left out is disconnected, one that is new gets in, the others stay."""
-    made = secured.nats(tmp_path, people=PEOPLE, hosts=HOSTS)
+    made = secured_brokers.nats(tmp_path, people=PEOPLE, hosts=HOSTS)
     made.start()
     try:
         one, two = made.connect("one"), made.connect("two")
@@ -322,7 +322,7 @@ def test_a_kill_keeps_what_was_retained(kind: str, tmp_path: Path) -> None:
 
     The embedded broker keeps nothing.
     """
-    made = secured.MAKERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
+    made = secured_brokers.MAKERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
     made.start()
     try:
         writer = made.connect("coordinator")
@@ -360,7 +360,7 @@ def wait_until_written(folder: Path, text: bytes) -> None:
 
 def test_loopback_is_served_in_plain_text_if_asked_for(tmp_path: Path) -> None:
     """Everybody on the machine may do everything; over TLS nothing changes."""
-    made = secured.mosquitto(tmp_path, people=PEOPLE, loopback=True)
+    made = secured_brokers.mosquitto(tmp_path, people=PEOPLE, loopback=True)
     made.start()
     try:
         local = Actor("one", made, "fleet-local", plain=True, port=made.ports.loopback)

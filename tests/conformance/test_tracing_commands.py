@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import secured
+from tests.harness import secured, secured_brokers
 from tests.harness.secured import Secured
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,9 @@ def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
     """Each broker with the files that the fleet renders for it."""
-    made = secured.MAKERS[request.param](tmp_path_factory.mktemp("b"), people=(WHO,), hosts=())
+    made = secured_brokers.MAKERS[request.param](
+        tmp_path_factory.mktemp("b"), people=(WHO,), hosts=()
+    )
     made.start()
     yield made
     made.end()

@@ -19,7 +19,7 @@ from broker.errors import ConfigError
 from broker.protocol.acl import Principal, rights_of
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topics import MAX_CHUNKS, Topics
-from tests.harness import secured
+from tests.harness import secured_brokers
 from tests.harness.certificates import Authority
 from tests.harness.inthread import InThread, until
 from tests.harness.secured import HOSTS, PEOPLE, Actor, Secured
@@ -111,7 +111,9 @@ def test_a_page_of_somewhere_else_may_not(broker: Secured) -> None:
 
 def test_nats_looks_where_a_page_is_from(tmp_path: Path) -> None:
     """Once pages are named it is those, and no others."""
-    broker = secured.nats(tmp_path, people=PEOPLE, hosts=HOSTS, origins=("https://desk.lan",))
+    broker = secured_brokers.nats(
+        tmp_path, people=PEOPLE, hosts=HOSTS, origins=("https://desk.lan",)
+    )
     broker.start()
     try:
         for page, may in (("https://desk.lan", True), ("https://desk.lan:1", False)):

@@ -10,9 +10,8 @@ from typing import Final
 
 from broker.deploy import RENDERERS, Node, Ports, write
 from tests.harness.brokers import free_port
-from tests.harness.secured import (
-    Secured,
-    end_epmd,
+from tests.harness.secured import Secured, end_epmd
+from tests.harness.secured_brokers import (
     find_program,
     nats_node,
     new_authority,

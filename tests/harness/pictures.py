@@ -21,7 +21,8 @@ from PIL import Image
 from tests.harness.brokers import embedded
 from tests.harness.browser import Browser, Page
 from tests.harness.fleet import Fleet, Program
-from tests.harness.swarm import Swarm, manifest
+from tests.harness.swarm import Swarm
+from tests.harness.swarm_hosts import manifest
 
 REAL = """
 [[jobs]]

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
-from .checks import Violation
 from .run import Outcome, Run
 from .scenario import Scenario, draw
 from .shrink import breaks, shrink
+from .trainer_checks import Violation
 
 AGAIN: Final = "python -m tests.simulation --replay {seed}"
 BATCH: Final = 50

@@ -42,10 +42,10 @@ from broker.protocol.messages import (
 )
 from broker.system.files import read, write_atomically
 
-from .checks import GRACE_S, LOOK_S
 from .network import Link
 from .nodes import HEARTBEAT_S, ROOT, TOPICS, Machine, Node
 from .scenario import ONE_GO
+from .trainer_checks import GRACE_S, LOOK_S
 
 if TYPE_CHECKING:
     from .run import Run

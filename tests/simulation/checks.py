@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from broker.protocol.events import Incoming
-from broker.protocol.messages import AGENT_REQUEST, Cancel, Failed, Finished, decode
+from broker.protocol.messages import Failed, Finished
 from coordinator.core.host_views import explain
 from coordinator.jobs.jobs import Change, Job
 from coordinator.jobs.records import Action, FleetRecord, HostRecord, Record, RequestKey
@@ -15,28 +14,11 @@ from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.ledger.replay import contradiction
 from coordinator.scheduler.rules import HostView, Reason
 
+from .trainer_checks import GIVEN_BACK_S, GRACE_S, LOOK_S, SLACK_S, TrainerChecks, Violation
+
 if TYPE_CHECKING:
-    from .agentnode import AgentNode, SimTrainer
+    from .agentnode import AgentNode
     from .run import Run
-
-GRACE_S: Final = 5.0  # after which a trainer that was asked to end is ended
-SLACK_S: Final = 3.0
-LOOK_S: Final = 15.0
-GIVEN_BACK_S: Final = 100.0  # links are down for a minute at most
-
-
-class Violation(AssertionError):  # noqa: N818 - what it is called
-    """The fleet has broken a promise. `rule` names it, whatever the particulars."""
-
-    def __init__(self, rule: str, text: str, job_id: str = "") -> None:
-        """Say which rule, how, and about which job."""
-        super().__init__(rule, text, job_id)
-        self.rule = rule
-        self.text = text
-        self.job_id = job_id
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.text}"
 
 
 def _is_by_command(change: Change) -> bool:
@@ -59,20 +41,14 @@ def _moves(action: Action) -> int:
     return 0
 
 
-class Checker:
+class Checker(TrainerChecks):
     """Watches one run. Raises `Violation` at the step that breaks a rule."""
 
     def __init__(self, run: Run) -> None:
         """Nothing has happened yet."""
-        self._run = run
-        self.rows: dict[str, Job] = {}
-        self._holders: dict[tuple[str, int], str] = {}
-        self._given_up: dict[str, int] = {}  # job -> newest attempt that an operator has voided
-        self._ended: dict[tuple[str, int], tuple[SimTrainer, int, float]] = {}
+        super().__init__(run)
         self._bundles: dict[tuple[str, str, int], str] = {}
         self._promises: dict[tuple[str, str, int], str] = {}
-        self._checkpoints: dict[bytes, SimTrainer] = {}
-        self._running: dict[str, list[SimTrainer]] = {}
         self.completions = 0
         self.hosts: dict[str, HostRecord] = {}
         self._barred: dict[str, str] = {}  # host, or "" for the whole fleet, and why
@@ -234,128 +210,6 @@ class Checker:
                     f"{host} has a checkpoint of attempt {job.attempt} of {job.spec.name}",
                     job.job_id,
                 )
-
-    def trainer_started(self, node: AgentNode, child: SimTrainer) -> None:
-        """A trainer runs."""
-        key = (child.job_id, child.attempt)
-        holder = f"{node.machine.name}.{child.trainer_pid}"
-        if key in self._holders:
-            raise Violation(
-                "one holder",
-                f"attempt {child.attempt} runs on {holder}, after {self._holders[key]}",
-                child.job_id,
-            )
-        self._holders[key] = holder
-        for other in self._running.setdefault(child.job_id, []):
-            self._at_once(other, child)
-        self._running[child.job_id].append(child)
-
-    def _at_once(self, other: SimTrainer, child: SimTrainer) -> None:
-        """Two trainers of one job run at once only where somebody has wanted that.
-
-        The job says so (`on_lost`) or its trainer cannot resume and the job does not say "stop", an
-        operator has had it begun anew, or two agents use one name.
-        A machine that sleeps runs nothing, and who has outlived its agent is found by the next one.
-        """
-        run = self._run
-        job = run.job(child.job_id)
-        wanted = (
-            (job.spec.on_lost or ("stop" if job.resumable else "keep")) == "keep"
-            or self._given_up.get(child.job_id, 0) >= min(other.attempt, child.attempt)
-            or {other.node.host.name, child.node.host.name} & run.twinned
-        )
-        runs = all(one.generation == one.node.generation for one in (other, child))
-        if other.alive and child.alive and runs and not other.node.asleep and not wanted:
-            raise Violation(
-                "one trainer at once",
-                f"attempt {other.attempt} on {other.machine.name} and attempt {child.attempt} on "
-                f"{child.machine.name}", child.job_id,
-            )  # fmt: skip
-
-    def woke(self, node: AgentNode) -> None:
-        """A machine wakes up: what runs there has been given to others meanwhile, or is its own."""
-        naps, children = node.naps, [*node.machine.children.values()]
-
-        def look() -> None:
-            if naps == node.naps and not node.asleep:
-                for child in children:
-                    for other in self._running.get(child.job_id, []):
-                        if other is not child:
-                            self._at_once(child, other)
-
-        self._run.timeline.after(LOOK_S + GRACE_S + SLACK_S, look)
-
-    def trainer_ended(self, child: SimTrainer) -> None:
-        """A trainer runs no more."""
-        self._running[child.job_id].remove(child)
-        ran_s = self._run.timeline.now_s - child.begun_s
-        self._ended[(child.job_id, child.attempt)] = (child, child.node.naps, ran_s)
-
-    def _ran(self, change: Change) -> None:
-        """What the ledger has as a trainer's time is that, however late its report has come.
-
-        An agent whose machine sleeps hears late that its trainer has ended; a coordinator whose
-        clock was set may believe less of what it is told after a restart.
-        """
-        key = (change.after.job_id, change.attempt)
-        ended = self._ended.get(key)
-        if change.event is not Event.COMPLETED and change.ran_s is None:
-            return
-        if ended is None or self._run.coordinator.machine.skew_s or ended[0].node.naps:
-            return
-        if change.ran_s is None or abs(change.ran_s - ended[2]) > SLACK_S:
-            raise Violation(
-                "what a trainer ran is told",
-                f"attempt {key[1]} ran for {ended[2]:.1f} s, told is {change.ran_s}", key[0],
-            )  # fmt: skip
-
-    def left_off(self, child: SimTrainer, checkpoint: bytes) -> None:
-        """A trainer leaves a checkpoint."""
-        self._checkpoints[checkpoint] = child
-
-    def resumed(self, node: AgentNode, child: SimTrainer, left_off: bytes) -> float:
-        """A trainer goes on from a checkpoint; return how much of its work that saves, in s."""
-        made = self._checkpoints.get(left_off)
-        if made is None or made.job_id != child.job_id or made.attempt >= child.attempt:
-            raise Violation(
-                "checkpoints are the job's own",
-                f"attempt {child.attempt} goes on from {left_off[:40]!r}",
-                child.job_id,
-            )
-        if made.attempt <= self.rows[child.job_id].void_attempt < child.attempt:
-            raise Violation("a requeue begins anew", f"from attempt {made.attempt}", child.job_id)
-        done_s = left_off.split()[2]
-        where = "here" if made.machine is node.machine else "elsewhere"
-        self._run.faults[f"(gone on from a checkpoint made {where})"] += 1
-        return float(done_s)
-
-    def heard(self, node: AgentNode, events: Sequence[Any]) -> None:
-        """An agent hears these; if it is told that an attempt is void, its trainer has to end."""
-        for event in events:
-            if isinstance(event, Incoming) and b'"cancel"' in event.payload[:60]:
-                if event.retained or not event.topic.endswith("/job/request"):
-                    continue
-                request = decode(AGENT_REQUEST, event.payload)
-                if isinstance(request, Cancel):
-                    self._expect_end(node, request)
-
-    def _expect_end(self, node: AgentNode, cancel: Cancel) -> None:
-        generation, naps = node.generation, node.naps
-        running = [
-            child for child in node.machine.children.values()
-            if child.job_id == cancel.job_id and child.attempt <= cancel.attempt
-        ]  # fmt: skip
-
-        def look() -> None:
-            undisturbed = generation == node.generation and naps == node.naps
-            if undisturbed and any(child.alive for child in running):
-                raise Violation(
-                    "void attempts end",
-                    f"attempt {cancel.attempt} still runs on {node.machine.name}", cancel.job_id,
-                )  # fmt: skip
-
-        if running:
-            self._run.timeline.after(GRACE_S + SLACK_S, look)
 
     def bundled(self, node: AgentNode, job_id: str, attempt: int, artifact_id: str) -> None:
         """A training is finished, and its result is on a disk."""

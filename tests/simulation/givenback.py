@@ -11,8 +11,9 @@ from coordinator.jobs.jobs import Change, Job
 from coordinator.jobs.records import Record
 from coordinator.jobs.states import FINAL, Event, JobState
 
-from .checks import Checker, Violation
+from .checks import Checker
 from .nodes import TOPICS
+from .trainer_checks import Violation
 
 RULE: Final = "what is given back is not lost"
 _LOSSES: Final = frozenset({Event.LOST, Event.EXHAUSTED})

@@ -31,13 +31,14 @@ from broker.protocol.messages import (
 from broker.protocol.topic_table import Kind
 
 from .agentnode import AgentNode
-from .checks import Checker, Violation
+from .checks import Checker
 from .clock import Timeline
 from .coordinatornode import CoordinatorNode
 from .givenback import GivenBack
 from .network import Broker, Link, Weather
 from .nodes import TOPICS, Machine, Node
 from .scenario import FAULTS_S, Fault, JobPlan, Scenario, extra_jobs
+from .trainer_checks import Violation
 
 _UNTOLD: Final = frozenset({"job/log", "capability", "jobs", "job/progress"})
 _TOLD: Final = (

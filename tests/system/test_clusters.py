@@ -15,7 +15,7 @@ from broker.errors import FleetError
 from broker.pki import identity as ids
 from broker.protocol.messages import AskList, AskWorkers
 from broker.system.machine import new_id
-from tests.harness import clusters, secured
+from tests.harness import clusters, secured_brokers
 from tests.harness.certificates import Authority
 from tests.harness.fleet import SHORT, Fleet, wait_until
 from tests.harness.secured import Secured
@@ -134,7 +134,7 @@ def test_a_plan_goes_through_a_broker_that_is_killed_and_started_again(
     home: Home, tmp_path: Path, kind: str
 ) -> None:
     """Each job is trained once, and every artifact is stored."""
-    broker = secured.MAKERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
+    broker = secured_brokers.MAKERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
     with clusters.running([broker]):
 
         def strike() -> None:

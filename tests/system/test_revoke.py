@@ -21,7 +21,7 @@ from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from tests.harness.brokers import BrokerProcess, free_port
 from tests.harness.fleet import Program, wait_until
-from tests.harness.secured import find_program
+from tests.harness.secured_brokers import find_program
 from tests.system.test_identity import Owner
 
 
