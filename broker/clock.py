@@ -39,7 +39,7 @@ class Randomness(Protocol):
         ...
 
 
-@lru_cache(maxsize=8)  # all that comes together has come at one instant
+@lru_cache(maxsize=8)  # many rows of one turn have the same time
 def rfc3339(wall_s: float) -> str:
     """Return seconds since the epoch as RFC 3339 in UTC, to the millisecond."""
     moment = datetime.fromtimestamp(wall_s, UTC)

@@ -1,4 +1,4 @@
-"""The agent's shell: feeds the core, starts and stops trainers, has the disk's work done.
+"""The agent's shell: feeds the core, starts and stops trainers, hands disk work to its thread.
 
 It decides nothing itself, and whatever it does it does through its `Surroundings` and the spool
 that it is given; so it runs in the simulation as it runs in the service.
@@ -60,13 +60,13 @@ class Child(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a shell may do to the outside.
+    """The shell's access to the outside.
 
-    `publish` hands a message to the link; `put` brings a local event to the next turn; `background`
-    has a slow function run elsewhere; `measure` has somebody take the machine's vitals, and bring
-    `Vitals`; `look` has somebody look whose it is, and bring `Looked`; `start` starts a trainer
-    whose lines and exit come by `put`, tells whether it goes on from a checkpoint, and raises
-    OSError or `FleetError` when it cannot.
+    `publish` hands a message to the link. `put` brings a local event to the next turn. `background`
+    runs a slow function elsewhere. `measure` measures the machine and brings `Vitals`. `look` asks
+    whether the owner uses the machine and brings `Looked`. `start` starts a trainer, whose lines
+    and exit come by `put`, and returns whether it resumes from a checkpoint; it raises OSError or
+    `FleetError` if it cannot start.
     """
 
     topics: Topics

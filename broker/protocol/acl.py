@@ -79,7 +79,7 @@ class Rights:
     subscribe: tuple[str, ...]
 
     def may_publish(self, topic: str) -> bool:
-        """Tell whether a message to `topic`, a will too, may go out."""
+        """Tell whether a message or a will may be published on `topic`."""
         return any(matches(one, topic) for one in self.publish)
 
     def may_receive(self, topic: str) -> bool:

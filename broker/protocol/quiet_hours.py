@@ -56,7 +56,7 @@ def parse_hours(text: str) -> Hours:
 
 
 def quiet_until(hours: Iterable[Hours], local: datetime) -> datetime | None:
-    """Return when the quiet around `local` ends; none if it is not quiet, a week or more: never."""
+    """Return when the quiet hours around `local` end; none outside them, or if they never end."""
     known, until = list(hours), local
     while until <= local + timedelta(days=8):
         ends = [end for one in known if (end := one.end(until)) is not None]

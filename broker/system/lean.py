@@ -1,4 +1,4 @@
-"""Keeps out what libraries import for uses that nobody makes of them here.
+"""Prevents imports of libraries that the fleet's programs never use.
 
 paho looks for an HTTP proxy with `urllib.request`, pydantic for plugins with `importlib.metadata`:
 together 2 MiB of each program, and 20 ms of each start.

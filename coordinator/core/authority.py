@@ -171,7 +171,7 @@ def answer(world: World, client: str, response: OperatorResponse, now: Now) -> N
 
 
 def key_of(client: str, ask: Ask) -> RequestKey:
-    """Return by what a repetition of a request is known: who asks, but for the CA's entries."""
+    """Return the key that identifies a repeated request; entries of the CA count once for all."""
     return (JOURNAL if isinstance(ask, AskIdentity) else client, ask.id)
 
 
@@ -216,7 +216,7 @@ def turn_away(
 
 
 def _is_recorded(world: World, now: Now) -> bool:
-    """Whether one more is: nobody fills the disk with what he may not do."""
+    """Whether one more refusal is recorded: refusals must not fill the disk."""
     times = world.turned_away_s
     while times and now.mono_s - times[0] >= 60.0:
         times.popleft()

@@ -115,7 +115,7 @@ def on_listening(world: World, now: Now) -> None:
 
 
 def on_disconnected(world: World, now: Now) -> None:
-    """Nobody is silent while we cannot hear; nor is anybody lost who goes with the broker."""
+    """Suspend silence timers: without a connection nobody can be heard."""
     for host in world.hosts.values():
         if host.doubt(now):
             world.look_at(host.name)
@@ -123,7 +123,7 @@ def on_disconnected(world: World, now: Now) -> None:
 
 
 def on_inherited(world: World, now: Now) -> None:
-    """The hosts are those of another core: whom it listened for, we do."""
+    """Set the timers of hosts that were taken over from another core."""
     for host in world.hosts.values():
         if host.online:
             _listen_for(world, host, now)

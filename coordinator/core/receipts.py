@@ -32,5 +32,5 @@ def is_receipt(key: bytes, said: str, host: str, job_id: str, attempt: int) -> b
 
 
 def ledger_id(key: bytes) -> str:
-    """Return by what others know the ledger that this key goes with, 32 hexadecimal digits."""
+    """Return the public id of the ledger that belongs to this key, 32 hexadecimal digits."""
     return hmac.new(key, _LEDGER, hashlib.sha256).hexdigest()[:_HEX_CHARS]

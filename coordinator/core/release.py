@@ -1,8 +1,7 @@
-"""Jobs that a host is to give back: it is drained or snoozed `now`.
+"""Asks a host that is drained or snoozed `now` to give its jobs back.
 
-An attempt is asked for again and again until it has come back, its host lists it as ending, or it
-is over. What a host may not hold follows from the ledger, so a restart of the coordinator changes
-nothing: the next heartbeat brings it up again.
+The request is repeated until the attempt is back, its host lists it as ending, or it is over. The
+ledger says which hosts must give back, so after a restart the next heartbeat starts it again.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _AT_WORK: Final = frozenset({"fetching", "starting", "running"})
 
 
 def let_go(world: World, host: str, now: Now) -> list[Job]:
-    """Have a host give back all that it is at work on; return these jobs."""
+    """Ask a host to give back its running jobs; return them."""
     finished = {
         expected.job_id for expected in world.expected.values() if not expected.is_checkpoint
     }

@@ -112,7 +112,7 @@ class World:
     plan: Plan | None = None
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
     births: dict[str, float] = field(default_factory=dict)  # awaited since when, oldest first
-    birth_s: float | None = None  # when one has last passed that nobody had asked for (monotonic)
+    birth_s: float | None = None  # when the last unrequested one arrived (monotonic)
     claims: dict[str, Claim] = field(default_factory=dict)
     holdbacks: dict[str, dict[str, Holdback]] = field(default_factory=dict)  # by job, by host
     stops: dict[tuple[str, str, int], Stop] = field(default_factory=dict)
@@ -358,7 +358,7 @@ class World:
         return self.plan.name if self.plan else ""
 
     def plans_grace_s(self) -> float | None:
-        """Return that as the plan says it; none where the coordinator was told another."""
+        """Return the plan's grace for CUDA; none if the coordinator's settings override it."""
         if self.settings.prefer_cuda_grace_s is not None:
             return None
         return self.plan.prefer_cuda_grace_s if self.plan else DEFAULT_GRACE_S

@@ -1,4 +1,4 @@
-"""How an artifact comes home: finished (or released), offer, chunks, stored.
+"""Receives artifacts: finished (or released), offer, chunks, stored.
 
 The agent reports a job finished and is told whether its artifact is wanted. It then offers the
 artifact; the receiver's grants draw the missing chunks. The file is hashed, renamed into the store
@@ -62,7 +62,7 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
             take_back(world, job)
             world.renew_lease(job, now)
     elif _awaits_newer(world, job, report.attempt):
-        return  # it is repeated; should the newer result not come, this one is taken
+        return  # the report is repeated, and accepted if the newer result does not arrive
     world.expect(
         report.artifact_id,
         Expected(job.job_id, report.attempt, host, report.size_bytes, report.metrics, report),
@@ -199,7 +199,7 @@ def on_part_opened(
 
 
 def on_part_written(world: World, artifact_id: str, part: int, length: int, now: Now) -> None:
-    """So much more of an artifact is in its part file: there is room again."""
+    """A piece has been written to the part file: the window has room again."""
     upload = world.uploads.get(artifact_id)
     if upload is not None and upload.receiver is not None and upload.part == part:
         _perform(world, upload, upload.receiver.on_written(length, now.mono_s))
@@ -308,7 +308,7 @@ def _differs(upload: Upload, host: str, offer: Offer) -> bool:
 
 
 def _is_taken(upload: Upload, host: str, now: Now) -> bool:
-    """Whether a part is not to be opened anew: it is being opened or checked, or another's."""
+    """Whether a part is in use: it is being opened or checked, or belongs to another upload."""
     if upload.finishing or upload.receiver is None:
         return True  # a disk that hangs is not asked again and again
     return upload.host != host and now.mono_s - upload.receiver.idle_since < IDLE_S

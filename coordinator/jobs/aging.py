@@ -1,7 +1,7 @@
-"""How old things are: nothing is deleted by a single look at the clock.
+"""Guards retention against clock jumps: age is the smaller of two readings.
 
-A machine without a clock of its own battery may be a month ahead for a minute, and what was deleted
-then would not come back when the clock does.
+The clock of a machine without a battery may be wrong by a month until it is synchronised. What is
+deleted meanwhile is lost.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from broker.clock import Now
 
 
 class Aging:
-    """Two looks at the wall clock, some time apart: the one that makes things younger counts."""
+    """Two readings of the wall clock, some time apart; the earlier time counts."""
 
     def __init__(self, now: Now) -> None:
-        """Take the first look."""
+        """Take the first reading."""
         self._before = now
 
     def look(self, now: Now) -> float:

@@ -93,10 +93,10 @@ class Host:
         return self.returns_s[-TWIN_RETURNS] + TWIN_WINDOW_S - now.mono_s
 
     def may_have_twin(self, now: Now) -> bool:
-        """Whether a process that was replaced has come back, or may: its jobs may not be lost.
+        """Whether a replaced process has returned or may return; its jobs are then not lost yet.
 
-        It may when the new one was there at once: whoever throws it off the broker has not started
-        since. Two agents of one name do so, and the first one's trainers go on.
+        A new process that was there at once, rather than after a restart, is a second agent of the
+        same name; the trainers of the first one still run.
         """
         at_s = self.replaced_alive_s
         awaited = at_s is not None and now.mono_s - at_s < RETURN_WAIT_S
@@ -117,7 +117,7 @@ class Host:
         self.last_seen_at = now.text()
 
     def on_status(self, status: Status, now: Now, *, retained: bool) -> bool:
-        """Take a status message; return whether presence changed. A retained will is no news."""
+        """Take a status message; return whether presence changed. A retained will is ignored."""
         was = (self.online, self.session)
         if status.state == "online":
             self._replaced_by(status, now)
@@ -155,7 +155,7 @@ class Host:
         self.absence = self._asleep_or("silent")
 
     def _asleep_or(self, word: str) -> str:
-        """Return how a host is that was lost without a goodbye: nobody knows more than that."""
+        """Return the condition of a host that was lost without a goodbye."""
         return "asleep" if self.may_sleep() else word
 
     def doubt(self, now: Now) -> bool:

@@ -134,7 +134,7 @@ class Change:
         return self.after.attempt if self.by_attempt is None else self.by_attempt
 
     def __str__(self) -> str:
-        """Say it in a line for the log; what others have said of it cannot break the line."""
+        """Return one line for the log; control characters are replaced."""
         job = self.after
         host = job.host or (self.before.host if self.before else None)
         where = f" on {host}" if host else ""
@@ -242,7 +242,7 @@ class JobBook:
         if exact is not None:
             return [exact]
         if named := self.named(text):
-            # A name stands for the entry in the plan; an orphan of the same name yields to it.
+            # An entry of the plan takes precedence over an orphan of the same name.
             return [job for job in named if job.in_plan] or named
         found = [
             job
@@ -347,5 +347,5 @@ class JobBook:
 
 
 def claim_order(job: Job) -> tuple[int, str, str]:
-    """Return what jobs are sorted by: who is less is next."""
+    """Return the sort key of the claim order; the smallest is next."""
     return (-job.spec.priority, job.created_at, job.spec.name)

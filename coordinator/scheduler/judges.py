@@ -1,4 +1,4 @@
-"""Which hosts judge single jobs alike: what is asked of one of them is not asked of the others."""
+"""Groups hosts that judge every single job alike, so that one of each group is asked."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Writes artifacts on threads of their own, so that a slow disk does not hold up the core.
 
-The deciding thread hands over tasks; their outcomes come back as events, in order. Of uploads no
-more waits here than the receivers' windows allow; of small bundles `MAX_WAITING`. `background` has
-fsync, the last check, and small bundles.
+The deciding thread hands over tasks; their outcomes come back as events, in order. The receivers'
+windows limit what waits here of uploads, `MAX_WAITING` the small bundles. `background` does fsync,
+the final check, and small bundles.
 """
 
 from __future__ import annotations

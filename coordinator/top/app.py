@@ -201,7 +201,7 @@ class Top(OneKeyAtATime):
         self.draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The key for a text to look for is none while such a text is typed."""
+        """Disable the search key while the search text is typed."""
         if action == "filter" and isinstance(self.focused, Filter):
             return False
         return super().check_action(action, parameters)

@@ -1,9 +1,8 @@
-"""Verbs for several jobs: named one by one, or chosen by what `fleet list` chooses them by.
+"""Verbs for several jobs: named one by one, or selected by the options of `fleet list`.
 
-Of one job that is named a verb tells as it always does: with `--json` an object, and an error is
-the verb's own. Of several, or of those that were chosen, it tells what came of each: with `--json`
-an array with an object for each, which has `ok`, and where that is false a `message`. The exit code
-is 0 when all went well (and where none was chosen), 3 when the answer to one did not come, else 1.
+For one named job `--json` prints an object, and an error is the verb's own. For several jobs it
+prints an array with an object for each; it has `ok`, and a `message` if that is false. The exit
+code is 0 when all succeeded (or none was selected), 3 when an answer is missing, otherwise 1.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Choice:
         return sorted((row for row in rows if verb != "requeue" or row["in_plan"]), key=by_row)
 
     def asked(self, client: OperatorClient, verb: str) -> list[str]:
-        """Return by what each of the jobs is asked for: as it was named, or its id."""
+        """Return the name or id that each job is requested by."""
         return [*self.names] or [row["job_id"] for row in self.chosen(client, verb)]
 
     def none(self) -> str:

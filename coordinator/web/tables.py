@@ -1,7 +1,7 @@
 """Tables of jobs and hosts: AG Grid with columns of ours, fed with what has changed.
 
-A grid's columns are hidden by its own width, least telling first (`from`, in pixels), so that the
-same table fits a phone, where its rows are higher as well: their height is the style sheet's.
+A grid hides columns when it is narrower than their `from` (pixels), the least important first, so
+that the same table fits a phone. The style sheet sets the height of the rows.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def as_rows(most: int) -> str:
 
 
 class Grid(ui.aggrid):
-    """A table of which nothing is sent again once it is there but what has changed in its rows.
+    """A table that sends only changed rows after the first load.
 
     NiceGUI would make it anew, with the rows that it began with, for each change of its element.
     """

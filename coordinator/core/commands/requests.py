@@ -85,7 +85,7 @@ def on_request(
 
 
 def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
-    """Do what a command asks for; whether it may, the caller has looked. Record it, and answer."""
+    """Carry out a command that the caller has authorised, record it, and answer."""
     response = _response(world, client, ask, now)
     if response is None:
         world.answers[authority.key_of(client, ask)] = Answer(None, now.wall_s)

@@ -1,4 +1,4 @@
-"""The parts of a job's page that others than its row tell: output, report, history, and so on."""
+"""The parts of a job's page that need more than the job's row: output, report, history."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_CHANGES: Final = 10
 MAX_HYPER: Final = 60
 SPEC: Final = (
     "split_recipe", "train_hosts", "seed", "n_resamples", "needs", "allowed_hosts", "denied_hosts",
-    "on_lost", "timeout_s", "retries",
+    "on_lost", "timeout_s", "stall_timeout_s", "retries",
 )  # fmt: skip
 BRINGS: Final = ("completed", "kept")
 
