@@ -98,6 +98,10 @@ class Core:
             self._on_timer(key, now)
         self._leave_if_done()
 
+    def on_suspended(self, suspended_s: float | None, now: Now) -> None:
+        """Learn for how long the machine has slept since it booted."""
+        leases.on_suspended(self.state, suspended_s, now)
+
     def take(self) -> list[Effect]:
         """Hand over the effects, to be performed in order."""
         effects, self.state.out = self.state.out, []

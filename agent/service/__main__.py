@@ -21,7 +21,7 @@ from typing import Final
 from agent.core.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
 from agent.core.reactor import Core
 from agent.core.state import CoreSettings
-from agent.host.capability import Measurer, physical_cores, probe_capability
+from agent.host.capability import Measurer, physical_cores, probe_capability, suspended_s
 from agent.host.data_folder import DataFolder
 from agent.host.usage import Eyes, in_words
 from agent.process.command import Place, is_resumable, trainer_command, trainer_environment
@@ -121,9 +121,8 @@ class Service:
             self._certificate = Certificate(access.identity, topics, self._link.publish, rng)
         self._capability: Capability | None = None
         # Said once, and only before the first connection: later it is the broker that is away.
-        self._advice = IS_IT_THERE
-        if access.identity is None:
-            self._advice += "; a host of a fleet with certificates is to `fleet join` it first"
+        join = "; a host of a fleet with certificates is to `fleet join` it first"
+        self._advice = IS_IT_THERE + ("" if access.identity else join)
         around = Surroundings(
             topics=topics,
             publish=self._link.publish,
@@ -132,6 +131,7 @@ class Service:
             measure=self._measurer.ask,
             look=self._look,
             start=self._start,
+            suspended_s=suspended_s,
         )
         self._shell = Shell(core, around, self._spool, self._checkpoints)
 

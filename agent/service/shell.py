@@ -66,7 +66,8 @@ class Surroundings:
     runs a slow function elsewhere. `measure` measures the machine and brings `Vitals`. `look` asks
     whether the owner uses the machine and brings `Looked`. `start` starts a trainer, whose lines
     and exit come by `put`, and returns whether it resumes from a checkpoint; it raises OSError or
-    `FleetError` if it cannot start.
+    `FleetError` if it cannot start. `suspended_s` is how long the machine has slept since it
+    booted; it is asked at each turn, so that no turn counts a lease by a clock that stood still.
     """
 
     topics: Topics
@@ -76,6 +77,7 @@ class Surroundings:
     measure: Callable[[tuple[Gpu, ...]], None]
     look: Callable[[Look], None]
     start: Callable[[StartTrainer], tuple[Child, bool]]
+    suspended_s: Callable[[], float | None] = lambda: None
 
 
 class Shell:
@@ -93,6 +95,7 @@ class Shell:
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
         """Take some events, and perform what comes of each."""
+        self.core.on_suspended(self._around.suspended_s(), now)
         self._disk.turn(self.core.state.runs, now)
         for event in events or [Tick()]:
             if isinstance(event, TrainerExited):

@@ -180,6 +180,7 @@ class AgentNode(Node):
         around = AgentSurroundings(
             topics=TOPICS, publish=self.publish, put=self.put, background=self.background,
             measure=self._measure, look=self._look, start=self._start_trainer,
+            suspended_s=lambda: machine.suspended_s,
         )  # fmt: skip
         self.shell = AgentShell(core, around, self.spool, self.checkpoints)
         self.link = Link(

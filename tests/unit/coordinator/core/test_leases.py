@@ -14,11 +14,12 @@ from agent.core.effects import (
     StartTrainer,
 )
 from agent.spool.checkpoints import Checkpoints
+from agent.spool.spool import Spool
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected
 from coordinator.core.effects import PartStored, Tick
 from coordinator.core.receipts import receipt as receipt_of
-from tests.harness.agent import HEX, JOB, Agent
+from tests.harness.agent import HEX, JOB, Agent, leased, shell_of
 from tests.harness.coordinator import Fleet, Host, spec
 
 OTHER = "6b" * 32
@@ -119,6 +120,21 @@ def test_a_machine_that_slept_over_its_lease_kills_the_trainer() -> None:
     agent.seen = replace(agent.seen, suspended_s=3600.0)
     agent.passes(6)
     assert [one.kill for one in agent.took(SignalTrainer)] == [False, True]
+
+
+def test_a_lease_that_ended_while_the_machine_slept_starts_no_trainer(tmp_path: Path) -> None:
+    """L5: the lease was waiting when the machine fell asleep, and is read when it wakes up."""
+    agent = Agent()
+    agent.lease_s = None
+    agent.assigned()
+    lease = leased(agent.core)
+    started: list[StartTrainer] = []
+    shell = shell_of(
+        agent.core, Spool(tmp_path), Checkpoints(tmp_path), start=started.append,
+        suspended_s=lambda: 3600.0,
+    )  # fmt: skip
+    shell.turn([lease], agent.now)
+    assert not started
 
 
 def test_what_an_agent_that_was_killed_ran_is_given_back_with_its_checkpoint() -> None:
