@@ -233,7 +233,8 @@ def _final_states_move(patch: Patch) -> None:
     sources = states.TRANSITIONS[Event.COMPLETED][0]
     table = {**states.TRANSITIONS, Event.COMPLETED: (sources | FINAL, JobState.COMPLETED)}
     patch(states, "TRANSITIONS", table)
-    patch(uploads, "FINAL", frozenset({JobState.COMPLETED}))
+    for module in (uploads, completion):
+        patch(module, "FINAL", frozenset({JobState.COMPLETED}))
 
 
 def _unchanged_is_repeated(patch: Patch) -> None:
@@ -309,7 +310,7 @@ MUTANTS = (
     Mutant("reports not kept on disk", 100, _reports_not_kept),
     Mutant("trainers never killed", 300, _never_killed),
     Mutant("late results dropped", 1000, _late_results_dropped),
-    Mutant("final states move", 300, _final_states_move, first=2000),
+    Mutant("final states move", 300, _final_states_move, first=4000),
     Mutant("bundle cleared too early", 100, _clears_unasked),
     Mutant("checkpoints not hashed", 600, _checkpoints_not_hashed, first=2000),
     Mutant("checkpoints of others taken", 300, _checkpoints_of_others),
