@@ -145,7 +145,8 @@ def multiclass_intervals(part: Scored, draws: Resamples) -> dict[str, Interval]:
         truth, told = part.label == k, called == k
         hits, size = draws.sums(truth & told), draws.sums(truth)
         recalls.append(_ratio(hits, size))
-        f1s.append(_ratio(2 * hits, draws.sums(told) + size))
+        # A resample without the class does not define its F1, whatever was called by its name.
+        f1s.append(_ratio(2 * hits, np.where(size > 0, draws.sums(told) + size, 0.0)))
         if len(present) > 1:
             areas.append(draws.areas(truth, part.score[:, k]))
             precisions.append(draws.precisions(truth, part.score[:, k]))
