@@ -284,6 +284,8 @@ def test_a_screen_reader_finds_its_way(shown: Shown, path: str) -> None:
         path = f"/job/{shown.job('running')['job_id']}"
     page = shown.page(path)
     page.until("document.querySelector('[data-ready], [data-series], [data-bars], .log, .login')")
+    if path in {"/", "/jobs"}:
+        page.until("document.querySelector('[role=columnheader]')")
     nodes = page.accessible()
     assert sum(node["role"] == "main" for node in nodes) == 1
     headings = [node for node in nodes if node["role"] == "heading" and node.get("level") == 1]

@@ -145,7 +145,10 @@ def cut_off(two: Two, any_broker: BrokerProcess, client: Any) -> Program:
     """One that has served, was thrown off, and waits, since it finds another as the holder."""
     one = two.first.coordinator()
     holder = Holder(ledger="another", installation="it", machine="there", instance="i")
-    client(any_broker.port, "other").publish(two.topics.holder(), encode(holder), retain=True)
+    other = client(any_broker.port, "other")
+    other.subscribe(two.topics.holder())
+    other.next()  # its own, which would replace the other's
+    other.publish(two.topics.holder(), encode(holder), retain=True)
     client(any_broker.port, two.topics.client_id("coordinator"))
     wait_until(lambda: "20 s to come back" in one.said(), "the reason why it waits")
     return one
