@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core import checkpoints, runs
+from agent.core import resumption, runs
 from agent.core.state import Run, State, Stop
 from broker.clock import Now
 from broker.protocol.messages import Lease
@@ -30,7 +30,7 @@ def on_lease(state: State, lease: Lease, now: Now) -> None:
             run.lease_s = lease.lease_s
             run.lease_until_s = max(run.lease_until_s, sent_s + lease.lease_s)
             _watch(state, run)
-            checkpoints.start_if_leased(state, run)
+            resumption.start_if_leased(state, run)
             if run.lease_until_s <= now.mono_s:
                 on_timer(state, run.job_id, now)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
-from agent.core import checkpoints, endings, leases, output, owner, reports, runs
+from agent.core import endings, leases, output, owner, reports, resumption, runs
 from agent.core.effects import (
     BundleChecked,
     BundleFailed,
@@ -188,9 +188,9 @@ class Core:
             case BundleFailed():
                 endings.on_bundle_failed(self.state, event, now)
             case CheckpointFound():
-                checkpoints.on_found(self.state, event, now)
+                resumption.on_found(self.state, event, now)
             case CheckpointInstalled():
-                checkpoints.on_installed(self.state, event, now)
+                resumption.on_installed(self.state, event, now)
             case CheckpointBundled():
                 endings.on_checkpoint_bundled(self.state, event, now)
             case BundleChecked():
@@ -315,7 +315,7 @@ class Core:
             case "bundle":
                 endings.on_bundle_timer(state, job_id)
             case "fetch":
-                checkpoints.on_timer(state, job_id, now)
+                resumption.on_timer(state, job_id, now)
             case "kill":
                 runs.on_kill_timer(state, job_id)
             case "lease":
@@ -351,7 +351,7 @@ class Core:
         elif topic.kind is Kind.REQUEST:
             self._on_request(decode(AGENT_REQUEST, message.payload), now)
         elif topic.kind is Kind.CHECKPOINT_CHUNK:
-            checkpoints.on_chunk(state, topic.artifact_id, topic.index, message.payload, now)
+            resumption.on_chunk(state, topic.artifact_id, topic.index, message.payload, now)
         elif topic.kind is Kind.IDENTITY_RESPONSE:
             decode(CERTIFICATE_RESPONSE, message.payload)  # taken beside the core: it needs the key
         elif topic.kind is Kind.GRANT:

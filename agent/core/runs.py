@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core import checkpoints, endings, output, reports
+from agent.core import endings, output, reports, resumption
 from agent.core.effects import Measure, SignalTrainer, TrainerLine, TrainerStarted, Vitals
 from agent.core.output import understand
 from agent.core.slots import free_slot, objections
@@ -153,7 +153,7 @@ def stop(state: State, run: Run, how: Stop, why: str, now: Now) -> None:
     """Ask a trainer to end, and end it after the grace; one that has not been started is over."""
     run.stopping, run.why = how, why
     if run.phase in {Phase.FETCHING, Phase.READY}:
-        checkpoints.end(state, run)
+        resumption.end(state, run)
         if how is Stop.CANCELLED:
             endings.cancelled(state, run, now)
         else:
@@ -205,7 +205,7 @@ def _start(state: State, assign: Assign, now: Now) -> None:
     gpu = state.slots[slot] if assign.use_cuda else None
     run = state.runs[assign.job_id] = Run(assign, slot, gpu)
     _accept(state, assign, now)
-    checkpoints.begin(state, run)
+    resumption.begin(state, run)
     state.beat_soon(now)
 
 

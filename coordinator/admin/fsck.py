@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from broker.system.files import RealDisk, read
 from coordinator.admin.repairs import Delete, Finding, MoveAside, WriteIndex
-from coordinator.core.completion import index_row
+from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import JobState
 from coordinator.ledger.ledger import Ledger

@@ -19,7 +19,7 @@ from broker.protocol.messages import AskStatus, AskTrainers
 from broker.sentences import counted
 from broker.system.machine import machine_name, new_id, system_clock
 from coordinator.cli.reload import announced, rows_of, tell
-from coordinator.client.forecast import Picture, look
+from coordinator.client.predictions import Picture, look
 from coordinator.ui import EXIT_REFUSED, outlook, terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.words import say, short, told, unread

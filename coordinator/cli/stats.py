@@ -16,7 +16,7 @@ from broker.clock import rfc3339
 from broker.protocol.messages import AskAttempts
 from broker.system.machine import new_id
 from coordinator.cli.events import moment
-from coordinator.client.forecast import attempts
+from coordinator.client.predictions import attempts
 from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
 

@@ -13,7 +13,7 @@ from broker.protocol.messages import AskStatus
 from broker.sentences import counted, printable
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone, Unreachable
-from coordinator.client.forecast import look
+from coordinator.client.predictions import look
 from coordinator.scheduler.explanation_layout import no_room
 from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing

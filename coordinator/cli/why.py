@@ -14,7 +14,7 @@ from broker.protocol.messages import AskWhy
 from broker.sentences import counted
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone, Unreachable
-from coordinator.client.forecast import look
+from coordinator.client.predictions import look
 from coordinator.scheduler.explanation_layout import alike, no_room, wished
 from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing

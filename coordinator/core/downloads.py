@@ -15,8 +15,8 @@ from broker.protocol.messages import AskFetch, GrantMessage
 from broker.sentences import counted
 from broker.stream.stream import Done, Refused, Sender, chunk_size
 from broker.stream.stream import SendChunk as Send
-from coordinator.core import authority
-from coordinator.core.authority import Data, RequestRefused, told_apart
+from coordinator.core import authorization
+from coordinator.core.authorization import Data, RequestRefused, told_apart
 from coordinator.core.effects import FindResults, ResultsFound, SendChunk
 from coordinator.core.entries import Download
 from coordinator.core.state import World
@@ -48,13 +48,13 @@ def on_results(world: World, event: ResultsFound, now: Now) -> None:
     if found is not None and found.is_there and found.artifact_id and found.size_bytes:
         try:
             data = _begin(world, client, ask, job, found.artifact_id, found.size_bytes, now)
-            response = authority.given(ask.id, data)
+            response = authorization.given(ask.id, data)
         except RequestRefused as refused:
             response = refused.response(ask.id)
     else:
         message = why_not(job, ask.attempt, event.results, world.settings.keep_results_s)
         response = RequestRefused(message, "not_found").response(ask.id)
-    authority.reply(world, client, response)
+    authorization.reply(world, client, response)
 
 
 def why_not(job: Job, attempt: int | None, results: Sequence[Result], keep_s: float) -> str:

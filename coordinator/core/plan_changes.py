@@ -14,7 +14,7 @@ from broker.clock import Now
 from broker.protocol.messages import AskRun
 from broker.protocol.topics import user_of
 from coordinator.core import host_rules
-from coordinator.core.authority import Data, RequestRefused
+from coordinator.core.authorization import Data, RequestRefused
 from coordinator.core.effects import Warn
 from coordinator.core.state import World
 from coordinator.jobs.jobs import Job

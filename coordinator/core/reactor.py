@@ -23,8 +23,7 @@ from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics, user_of
 from coordinator.core import (
     assignment,
-    authority,
-    completion,
+    authorization,
     downloads,
     filing,
     incoming,
@@ -32,6 +31,7 @@ from coordinator.core import (
     presence,
     release,
     stopping,
+    stored_artifacts,
     uploads,
 )
 from coordinator.core.commands import certificate_commands, host_commands, requests
@@ -101,7 +101,7 @@ class Core:
         self.world.fleet = fleet or FleetRecord()
         self.world.revoked.update(revoked or {})
         for key, (at, response) in (answers or {}).items():
-            self.world.answers[key] = Answer(response, authority.answered_s(at))
+            self.world.answers[key] = Answer(response, authorization.answered_s(at))
         self._returned = False  # to the broker, which we had told of us before
         self._before: deque[str] = deque(maxlen=MAX_OTHERS)  # sessions of an earlier process
         self._others: deque[str] = deque(maxlen=MAX_OTHERS)  # instances that were warned of
@@ -111,7 +111,7 @@ class Core:
         assignment.on_claims_loaded(self.world, now)
         host_commands.on_loaded(self.world, now)
         filing.on_loaded(self.world, bundles or {}, now)
-        completion.index_again(self.world)
+        stored_artifacts.index_again(self.world)
         self.world.timers.set(("collect",), now.mono_s + COLLECT_FIRST_S)
 
     def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:

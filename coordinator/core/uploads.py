@@ -20,7 +20,6 @@ from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, SendGrant
 from broker.stream.stream import WriteChunk as Write
 from coordinator.core import earlier_attempts, filing
 from coordinator.core.assignment import lose, resume, take_back
-from coordinator.core.completion import complete, wanted
 from coordinator.core.effects import (
     DropPart,
     FinishPart,
@@ -35,6 +34,7 @@ from coordinator.core.entries import Expected, Upload
 from coordinator.core.receipts import is_receipt
 from coordinator.core.state import World
 from coordinator.core.stopping import is_late
+from coordinator.core.stored_artifacts import complete, wanted
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.jobs.states import FINAL, Event, JobState

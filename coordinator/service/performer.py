@@ -16,7 +16,7 @@ from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing, 
 from broker.protocol.messages import OperatorResponse, encode
 from broker.protocol.topics import Topics
 from broker.system.files import RealDisk
-from coordinator.core.authority import RequestRefused
+from coordinator.core.authorization import RequestRefused
 from coordinator.core.effects import (
     AppendIndex,
     AppendLog,

@@ -25,7 +25,7 @@ from broker.protocol.messages import (
     Needs,
     TrainerInfo,
 )
-from coordinator.client.forecast import Picture, Planned, views_of
+from coordinator.client.predictions import Picture, Planned, views_of
 from coordinator.core.effects import Collect, Collected, ManifestRead
 from coordinator.jobs import host_paging
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id, spec_from_dict

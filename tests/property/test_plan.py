@@ -13,7 +13,7 @@ from rich.console import Console
 from broker.protocol.messages import AskCancel, AskPlan, AskWorkers, OperatorResponse
 from coordinator.cli import reload as reload_lines
 from coordinator.cli.plan import after_reload
-from coordinator.client.forecast import Picture, Planned
+from coordinator.client.predictions import Picture, Planned
 from coordinator.core.effects import ManifestRead
 from coordinator.jobs import host_paging
 from coordinator.jobs.plan_entries import (

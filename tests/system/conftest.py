@@ -12,6 +12,7 @@ import pytest
 
 from tests.harness.browser import Browser
 from tests.harness.fleet import LONG, ROOT, SHORT, Fleet, Program, patient, wait_until
+from tests.harness.owner import Owner
 from tests.harness.verbs import Done, verb
 
 
@@ -102,3 +103,25 @@ def long() -> str:
 def wait_for() -> Callable[[Callable[[], bool], str], None]:
     """`wait_until` for the tests."""
     return wait_until
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Owner:
+    """Whoever sets the fleet up."""
+    return Owner(tmp_path / "owner")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """`program(owner, module, *arguments)`: one of the fleet's programs; ended with the test."""
+    made: list[Program] = []
+
+    def start(who: Owner, module: str, *arguments: str) -> Program:
+        log = tmp_path / f"{len(made)}.log"
+        made.append(Program(module, list(arguments), who.environment, log))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in reversed(made):
+        one.kill()

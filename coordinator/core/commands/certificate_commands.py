@@ -19,7 +19,7 @@ from broker.protocol.messages import AskIdentity, OperatorResponse
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import is_host, user_of
 from coordinator.core import presence
-from coordinator.core.authority import Data, RequestRefused
+from coordinator.core.authorization import Data, RequestRefused
 from coordinator.core.effects import JournalRead
 from coordinator.core.state import MAX_ANSWERS, World
 from coordinator.core.stopping import tell_to_stop

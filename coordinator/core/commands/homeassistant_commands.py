@@ -23,7 +23,7 @@ from broker.protocol.messages import (
     HomeCommand,
     OperatorResponse,
 )
-from coordinator.core import authority
+from coordinator.core import authorization
 from coordinator.core.commands import requests
 from coordinator.core.state import World
 from coordinator.jobs.records import HostRecord
@@ -40,9 +40,9 @@ def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
     if (node == COORDINATOR) != (command.type in _OF_COORDINATOR):
         raise BadMessage(f"{command.type} is no command of this node")
     if not world.settings.home_commands:
-        message = "Home Assistant may look, and change nothing: docs/explanation/authority.md"
+        message = "Home Assistant may look, and change nothing: docs/explanation/authorization.md"
         refusal = signing.Unsigned("unsigned", message)
-        authority.turn_away(world, CLIENT, _ask(world, node, command), refusal, now)
+        authorization.turn_away(world, CLIENT, _ask(world, node, command), refusal, now)
         return
     match command.type:
         case "drain":
@@ -76,7 +76,7 @@ def _resume(world: World, node: str, now: Now) -> None:
         world.remember(replace(record, drained=False, drained_now=False))
         ask = AskResume(id=world.new_id(), host=node)
         response = OperatorResponse(id=ask.id, ok=True, data={"host": node, "drained": False})
-        authority.settle(world, CLIENT, ask, response, now, f"it is still {_rest(record)}")
+        authorization.settle(world, CLIENT, ask, response, now, f"it is still {_rest(record)}")
 
 
 def _rest(record: HostRecord) -> str:
@@ -106,8 +106,8 @@ def _carry_out(world: World, ask: Command, now: Now) -> None:
 
 def _refuse(world: World, ask: Command, message: str, now: Now) -> None:
     if _is_admitted(world, now):
-        response = authority.RequestRefused(message).response(ask.id)
-        authority.settle(world, CLIENT, ask, response, now)
+        response = authorization.RequestRefused(message).response(ask.id)
+        authorization.settle(world, CLIENT, ask, response, now)
 
 
 def _is_admitted(world: World, now: Now) -> bool:

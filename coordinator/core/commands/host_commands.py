@@ -24,7 +24,7 @@ from broker.protocol.messages import (
 )
 from broker.protocol.topics import user_of
 from coordinator.core import release
-from coordinator.core.authority import Data, RequestRefused, fitting, no_host
+from coordinator.core.authorization import Data, RequestRefused, fitting, no_host
 from coordinator.core.state import World
 from coordinator.jobs import host_condition
 from coordinator.jobs.hosts import Host

@@ -21,13 +21,13 @@ from broker.protocol.messages import (
 from broker.protocol.topics import user_of
 from broker.sentences import counted, span
 from coordinator.core import earlier_attempts
-from coordinator.core.authority import Data, RequestRefused, paged, told_apart
+from coordinator.core.authorization import Data, RequestRefused, paged, told_apart
 from coordinator.core.commands import prospects
-from coordinator.core.completion import take_kept
 from coordinator.core.effects import AnswerWithEvents
 from coordinator.core.host_views import grace_left_s, retry_wait_s
 from coordinator.core.state import World
 from coordinator.core.stopping import tell_to_stop
+from coordinator.core.stored_artifacts import take_kept
 from coordinator.jobs import job_progress, set_aside
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import spec_to_dict

@@ -18,7 +18,7 @@ from broker.clock import Now
 from broker.protocol.messages import AskPlan, WaitsFor
 from coordinator.core import earlier_attempts
 from coordinator.core.assignment import bring_up_to_date
-from coordinator.core.authority import Data, fitting, paged
+from coordinator.core.authorization import Data, fitting, paged
 from coordinator.core.host_views import explain, host_views, refusals, retry_wait_s, waited
 from coordinator.core.state import World
 from coordinator.jobs import job_progress

@@ -41,8 +41,8 @@ from broker.protocol.messages import (
     Wire,
 )
 from broker.protocol.topics import user_of
-from coordinator.core import authority, downloads, filing, plan_changes
-from coordinator.core.authority import Data, RequestRefused, given
+from coordinator.core import authorization, downloads, filing, plan_changes
+from coordinator.core.authorization import Data, RequestRefused, given
 from coordinator.core.commands import (
     certificate_commands,
     host_commands,
@@ -70,28 +70,28 @@ def on_request(
 
     `payload` is the request as it came, which a signature is for.
     """
-    if isinstance(ask, Command) and not authority.is_welcome(world, client, ask, payload, now):
+    if isinstance(ask, Command) and not authorization.is_welcome(world, client, ask, payload, now):
         return
-    key = authority.key_of(client, ask)
+    key = authorization.key_of(client, ask)
     if (earlier := world.answers.get(key)) is not None:
         if earlier.response is not None:
-            authority.answer(world, client, earlier.response, now)
+            authorization.answer(world, client, earlier.response, now)
         return  # else its answer is on the way
     if isinstance(ask, Command):
-        if authority.is_new(world, client, ask, now):
+        if authorization.is_new(world, client, ask, now):
             carry_out(world, client, ask, now)
     elif (response := _response(world, client, ask, now)) is not None:
-        authority.reply(world, client, response)
+        authorization.reply(world, client, response)
 
 
 def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
     """Carry out a command that the caller has authorised, record it, and answer."""
     response = _response(world, client, ask, now)
     if response is None:
-        world.answers[authority.key_of(client, ask)] = Answer(None, now.wall_s)
+        world.answers[authorization.key_of(client, ask)] = Answer(None, now.wall_s)
     else:
         what = _outcome(client, ask, response.data, now) if response.ok else ""
-        authority.settle(world, client, ask, response, now, what)
+        authorization.settle(world, client, ask, response, now, what)
 
 
 def _response(world: World, client: str, ask: Ask, now: Now) -> OperatorResponse | None:
@@ -108,9 +108,9 @@ def on_reloaded(
 ) -> None:  # fmt: skip
     """Answer a reload that was asked for, once; `what` came of it."""
     ask = AskReload(id=response.id)
-    known = world.answers.get(authority.key_of(client, ask))
+    known = world.answers.get(authorization.key_of(client, ask))
     if known is None or known.response is None:
-        authority.settle(world, client, ask, response, now, what)
+        authorization.settle(world, client, ask, response, now, what)
 
 
 def _outcome(client: str, ask: Command, data: Any, now: Now) -> str:

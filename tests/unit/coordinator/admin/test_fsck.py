@@ -20,7 +20,7 @@ import pytest
 from broker.clock import Now
 from broker.system.files import FolderLock
 from coordinator.admin import __main__ as maintenance
-from coordinator.core.completion import index_row
+from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import JobBook
 from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.jobs.states import Event

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.protocol import messages as m
-from coordinator.client.forecast import views_of
+from coordinator.client.predictions import views_of
 from coordinator.jobs import host_paging
 from tests.harness.coordinator import Fleet
 from tests.unit.coordinator.core.commands.test_prospects import EPOCHS

@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.protocol import messages as m
 from coordinator.client.client import OperatorClient
-from coordinator.client.forecast import look
+from coordinator.client.predictions import look
 from coordinator.core.commands.host_list import PAGE_BYTES
 from coordinator.core.effects import ManifestRead, Warn
 from coordinator.jobs.plan_entries import HostPolicy, Plan

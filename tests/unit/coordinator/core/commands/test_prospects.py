@@ -12,7 +12,7 @@ from broker.protocol import messages as m
 from coordinator.cli.plan import _after, _cells, _last, _prepare, _print_times, after_reload
 from coordinator.cli.why import _read, _when
 from coordinator.client.client import OperatorClient
-from coordinator.client.forecast import look
+from coordinator.client.predictions import look
 from coordinator.jobs.plan_entries import Plan, spec_from_dict
 from coordinator.scheduler.forecast import Forecast, Held
 from coordinator.ui import terminal
