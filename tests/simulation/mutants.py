@@ -18,12 +18,12 @@ from agent.spool.spool import Spool
 from broker.clock import Now
 from coordinator.core import (
     assignment,
-    completion,
     earlier_attempts,
     filing,
     presence,
     release,
     stopping,
+    stored_artifacts,
     uploads,
 )
 from coordinator.core.state import World
@@ -223,7 +223,7 @@ def _never_killed(patch: Patch) -> None:
 
 
 def _late_results_dropped(patch: Patch) -> None:
-    for module in (completion, uploads, presence, stopping):
+    for module in (stored_artifacts, uploads, presence, stopping):
         patch(module, "is_late", lambda *_: False)
 
 
@@ -233,7 +233,7 @@ def _final_states_move(patch: Patch) -> None:
     sources = states.TRANSITIONS[Event.COMPLETED][0]
     table = {**states.TRANSITIONS, Event.COMPLETED: (sources | FINAL, JobState.COMPLETED)}
     patch(states, "TRANSITIONS", table)
-    for module in (uploads, completion):
+    for module in (uploads, stored_artifacts):
         patch(module, "FINAL", frozenset({JobState.COMPLETED}))
 
 
