@@ -38,7 +38,7 @@ from agent.trainer.common.config import MODES, RUN_MODULE, TRAINERS
 from agent.trainer.data.dataset import load_features
 from agent.trainer.evaluation.evaluate import evaluate
 from agent.trainer.evaluation.metrics import Metrics
-from agent.trainer.training.loading import Loaded, load_supervised
+from agent.trainer.training.loading import Loaded, load
 
 PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 Scores = Callable[[np.ndarray], np.ndarray]
@@ -49,7 +49,7 @@ def loaded_for(arguments: argparse.Namespace, mode: str, seed: int) -> Loaded:
     """Load the data as a model would."""
     argv = ["--model=gbt", f"--mode={mode}", f"--data={arguments.data}", "--out-dir=unused"]
     argv += [f"--split-recipe={arguments.recipe}", f"--seed={seed}"]
-    return load_supervised(parse_job(argv, RUN_MODULE))
+    return load(parse_job(argv, RUN_MODULE))
 
 
 def threshold_floor(loaded: Loaded, features: np.ndarray) -> tuple[Scores, bool]:

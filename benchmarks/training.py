@@ -74,8 +74,8 @@ def ours(task: Task) -> Callable[[], None]:
     from agent.trainer.data.dataset import load_features, open_series
     from agent.trainer.training.batches import FeatureBatches, WindowBatches
     from agent.trainer.training.fit import fit
-    from agent.trainer.training.networks import cross_entropy, learner
     from agent.trainer.training.pretrain import masked_loss
+    from agent.trainer.training.supervised import cross_entropy
 
     job: Any = task.loaded.job
     schema, index = task.loaded.schema, task.loaded.index
@@ -90,7 +90,6 @@ def ours(task: Task) -> Callable[[], None]:
     if job.model == "transformer_ssl":
         loss = masked_loss(batches, job.hyper.mask_fraction)
     else:
-        network = learner(network, batches)
         loss = cross_entropy(batches, index.label, np.ones(len(schema.classes)))
     silent = Progress(io.StringIO())
 

@@ -35,17 +35,12 @@ from pydantic import BaseModel
 from agent.trainer.common.arguments import at_least, default_threads
 from agent.trainer.common.arrays import Floats
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.common.progress import (
-    Interruption,
-    Progress,
-    as_json,
-    claim_stdout,
-    run_reported,
-)
+from agent.trainer.common.progress import Interruption, Progress, as_json, program
 from agent.trainer.data.raw_file import RawFile
 from agent.trainer.data.schema import Channel, RawSchema, read_json
 from agent.trainer.data.windows import Labelling, cut_windows
-from agent.trainer.inference.stored_model import Description, StoredModel, load_model
+from agent.trainer.inference.stored_model import StoredModel, load_model
+from agent.trainer.models.description import Description
 from agent.trainer.run import bind_threads
 
 _BATCH: Final = 512  # windows
@@ -176,9 +171,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     bind_threads(args.threads)
     words = args.words or (sys.stdout.isatty() and not args.json)
-    progress = Progress(claim_stdout(), form=_in_words if words else as_json)
 
-    def work(_: Interruption) -> None:
+    def work(progress: Progress, _: Interruption) -> None:
         _check_out(args.out, args.raw)
         progress.phase("load")
         model = load_model(args.bundle, args.threads)
@@ -186,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows = write(predict(model, args.raw), args.out)
         progress.result({"windows": rows}, [str(args.out)])
 
-    return run_reported(progress, work)
+    return program(work, _in_words if words else as_json)
 
 
 if __name__ == "__main__":

@@ -161,12 +161,20 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def claim_stdout() -> TextIO:
-    """Return a stream on standard output; all other output, native code's too, goes to stderr."""
+def program(
+    work: Callable[[Progress, Interruption], None],
+    form: Callable[[Mapping[str, Any]], str] = as_json,
+) -> int:
+    """Run `work` as a program of its own, and return the exit code.
+
+    Its events have standard output to themselves: all other output, native code's too, goes to
+    standard error.
+    """
     sys.stdout.flush()
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    return events
+    progress = Progress(events, form=form)
+    return run_reported(progress, lambda interruption: work(progress, interruption))
 
 
 def run_reported(progress: Progress, work: Callable[[Interruption], None]) -> int:

@@ -16,7 +16,7 @@ from agent.trainer import MODELS
 from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
 from agent.trainer.data.features import STATISTICS
-from agent.trainer.evaluation.metrics import BINARY_METRICS, MULTICLASS_METRICS
+from agent.trainer.evaluation.page import LABELS
 
 ROOT = Path(__file__).parents[5]
 PAGE = (ROOT / "docs" / "reference" / "trainers.md").read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def test_the_trainers_are_described_in_json() -> None:
     ("module", "heavy"),
     [
         ("agent.trainer.common.config", {"numpy", "torch", "xgboost", "pyarrow", "sklearn"}),
-        ("agent.trainer.training.supervised", {"torch", "safetensors", "matplotlib"}),
+        ("agent.trainer.training.train", {"torch", "safetensors", "matplotlib"}),
     ],
 )
 def test_a_module_imports_no_heavy_library(module: str, heavy: set[str]) -> None:
@@ -129,7 +129,8 @@ def test_the_documentation_is_current() -> None:
     begin = PAGE.index("| hyperparameter |")
     table = PAGE[begin : PAGE.index("\n\n", begin)].splitlines()[2:]
     assert table == _hyperparameter_rows()
-    for name in (*config.TRAINERS, *BINARY_METRICS, *MULTICLASS_METRICS, "<metric>_ci"):
+    metrics = [name for name in LABELS if not name.startswith("probe_")]
+    for name in (*config.TRAINERS, *metrics, "<metric>_ci"):
         assert f"`{name}`" in PAGE
     assert all(name in PAGE for name in STATISTICS)
     for code in (config.EXIT_DONE, config.EXIT_FAILED, config.EXIT_BAD_INPUT, 75):
