@@ -49,7 +49,7 @@ def timed_s(work: Callable[[], None], times: int) -> float:
 def row(model: str, arguments: argparse.Namespace) -> list[str]:
     """Measure one model; return its line."""
     device = start_torch(arguments.threads, 0)
-    hyper = TRAINERS[model].hyper()
+    hyper = TRAINERS[model]()
     assert isinstance(hyper, TorchHyper)  # noqa: S101 - only networks are compiled
     shape = (FEATURES,) if model == "mlp" else (STEPS, CHANNELS)
     batch = torch.randn(hyper.batch_size, *shape, device=device)

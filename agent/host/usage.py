@@ -21,8 +21,7 @@ from typing import Final
 import psutil
 
 from agent.core.effects import Looked, Snooze
-from agent.host.capability import suspended_s
-from broker.system.children import answer_of
+from agent.host.capability import said, suspended_s
 from broker.system.files import RealDisk, write_atomically
 
 ASK_EVERY_S: Final = 10.0
@@ -108,7 +107,7 @@ def input_idle() -> Iterator[tuple[str, float]]:
 
 def _silent() -> list[str]:
     """Return the sources that work, but have nothing to tell: nobody is logged in."""
-    if sys.platform in {"win32", "darwin"} or _answer(["loginctl", "list-sessions"]) is None:
+    if sys.platform in {"win32", "darwin"} or said(["loginctl", "list-sessions"], ANSWER_S) is None:
         return []
     return ["logind"]
 
@@ -133,14 +132,13 @@ def by_logind(text: str, now_s: float) -> Iterator[tuple[str, float]]:
     that says that it is not idle is, though some desktops never say anything else.
     """
     for block in text.strip().split("\n\n"):
-        said = dict(line.partition("=")[::2] for line in block.splitlines())
-        if said.get("Class") != "user" or said.get("Type") not in _GRAPHICAL:
+        told = dict(line.partition("=")[::2] for line in block.splitlines())
+        is_desktop = told.get("Class") == "user" and told.get("Type") in _GRAPHICAL
+        if not is_desktop or told.get("State") == "closing":
             continue
-        if said.get("State") == "closing":
-            continue
-        since_us = said.get("IdleSinceHint", "0")
+        since_us = told.get("IdleSinceHint", "0")
         idle_s = now_s - int(since_us) / 1e6 if since_us.isdigit() else 0.0
-        resting = said.get("IdleHint") == "yes" or said.get("LockedHint") == "yes"
+        resting = "yes" in {told.get("IdleHint"), told.get("LockedHint")}
         if resting and since_us in {"", "0"}:
             idle_s = 86_400.0  # it is locked, and does not say since when
         yield "logind", max(0.0, idle_s) if resting else 0.0
@@ -149,9 +147,9 @@ def by_logind(text: str, now_s: float) -> Iterator[tuple[str, float]]:
 def _by_x() -> Iterator[tuple[str, float]]:
     """Ask the X server, where the agent belongs to a session of it."""
     if os.environ.get("DISPLAY") and shutil.which("xprintidle"):
-        said = _said(["xprintidle"]).strip()
-        if said.isdigit():
-            yield "xprintidle", int(said) / 1000.0
+        idle_ms = _said(["xprintidle"]).strip()
+        if idle_ms.isdigit():
+            yield "xprintidle", int(idle_ms) / 1000.0
 
 
 def _by_terminals(now_s: float) -> Iterator[tuple[str, float]]:
@@ -267,16 +265,7 @@ def _family() -> list[psutil.Process]:
 
 def _said(command: list[str]) -> str:
     """Return what a program prints; nothing if it does not answer."""
-    return _answer(command) or ""
-
-
-def _answer(command: list[str]) -> str | None:
-    """Return what a program prints; none if it is not there, fails, or takes too long."""
-    try:
-        done = answer_of(command, ANSWER_S)
-    except OSError:  # a TimeoutError is one
-        return None
-    return done.output if done.code == 0 else None
+    return said(command, ANSWER_S) or ""
 
 
 # The owner's own snooze: a file in the agent's state folder, which nobody else can lift. It holds a

@@ -2,19 +2,10 @@
 
     python -m agent.trainer.predict --bundle BUNDLE --raw FILE --out scores.csv
 
-BUNDLE is what `fleet get JOB` brings, the archive or the folder it was unpacked to. FILE is raw
-telemetry (parquet or CSV: host, episode, t, channels); only the channels that the model takes are
-read, and labels are not. Its rows have to be as far apart as those that the model was trained on: a
-schema that lies beside it (FILE's name, .schema.json) has to say the same `period_s`. `--out` gets
-a row a window: host, episode, start (t), then
-
-- `score`: how anomalous it is; of two classes, the probability of the positive one,
-- `p_<class>`: the classes' probabilities, where there are several, or of a linear probe,
-- `called`: the class, by the threshold or the highest probability,
-- `alarm`: whether the score exceeds the threshold that aims at the target false-positive rate.
-
-Memory does not grow with the file. Standard output carries JSON lines, as that of a training; on a
-terminal, and with `--words`, it is a line for people, unless `--json` is said.
+Only the channels that the model takes are read. `--out` gets a row a window: host, episode, start
+(t), `score` (how anomalous), `p_<class>` (probabilities of several classes, or of a linear probe),
+`called` (the class), `alarm` (at the target false-positive rate). Memory does not grow with the
+file. Standard output carries JSON lines; on a terminal, and with `--words`, a line for people.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""Turn raw telemetry into what the trainers read.
+"""Turn raw telemetry into what the trainers read (docs/reference/trainers.md).
 
     python -m agent.trainer.prepare --raw FILE.parquet|.csv [--schema FILE.schema.json]
         --out-dir DIR [--window 60 --stride 10]
 
-Writes the index of windows, their summary features, the raw series, and last the schema: if that
-is there, the rest is whole (docs/reference/trainers.md).
-
-A window's label is 1 where any of its rows is anomalous, if labels are 0 and 1 (or the schema names
-the `positive` one of two); otherwise the commonest class of its rows, the lowest at a tie. A
-window with any unlabelled row is unlabelled. The file is read as a stream, twice; memory does not
-grow with it. The same input gives the same bytes.
+The schema is written last: if it is there, the rest is whole. The file is read as a stream, twice;
+memory does not grow with it. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -82,10 +77,7 @@ def prepare(
     stride: int,
     log: Callable[[str], None],
 ) -> FeatureSchema:
-    """Prepare `raw` into `out_dir` and return the schema written there.
-
-    Raises BadInputError for whatever is wrong with the raw file or its schema.
-    """
+    """Prepare `raw` into `out_dir`; return the schema written there. Raises BadInputError."""
     schema = read_json(schema_path, RawSchema)
     file = RawFile(raw, schema)
     outline = file.outline()

@@ -2,11 +2,9 @@
 
     python -m agent.trainer.run_ssl --model transformer_ssl --mode oracle --data DIR --out-dir DIR
 
-The network learns to fill in hidden parts of the unlabelled windows of the training hosts (of all
-training windows where none is unlabelled). The error of filling in a window is its anomaly score;
-the alarm threshold aims at `--target-fpr` on normal validation windows. Where labels exist, a
-linear probe on the frozen encoder measures the representation: with several classes its metrics are
-the run's, with two they stand beside the alarm's as `probe_*`.
+The error of filling in a window is its anomaly score. Where labels exist, a linear probe on the
+frozen encoder measures the representation: with several classes its metrics are the run's, with two
+they stand beside the alarm's as `probe_*`.
 """
 
 from __future__ import annotations

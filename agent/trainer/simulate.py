@@ -2,10 +2,9 @@
 
     python -m agent.trainer.simulate --out-dir DIR [--hosts 8 --episodes 3 --rows 1440 --seed 0]
 
-Writes `simulated.parquet` and `simulated.schema.json` (which says `"simulated": true`). Servers
-with unlike baselines carry a daily load; faults shift what only an oracle sees (processor, memory,
-disk) clearly, and what anyone sees (network) faintly. Surges of honest load look much like them.
-The first episode of each host is unlabelled. The same arguments give the same bytes.
+Servers with unlike baselines carry a daily load; faults shift what only an oracle sees clearly, and
+what anyone sees faintly. Surges of honest load look much like them. The first episode of each host
+is unlabelled. The same arguments give the same bytes.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _job(args: dict[str, Any]) -> Job:
         args[name] = args[name] or data / file
     args["reports_dir"] = args["reports_dir"] or args["out_dir"]
     args["train_hosts"] = tuple(filter(None, args["train_hosts"].split(",")))
-    known = config.TRAINERS[args["model"]].hyper
+    known = config.TRAINERS[args["model"]]
     everyones = {name: given[name] for name in given if name in _RunParameters.model_fields}
     for name in everyones.keys() - known.model_fields.keys():
         del given[name]
@@ -134,16 +134,16 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(module: str) -> argparse.ArgumentParser:
-    models = [name for name, spec in config.TRAINERS.items() if spec.module == module]
+    models = [name for name, hyper in config.TRAINERS.items() if hyper.module == module]
     parser = _Parser(
         prog=module,
         description="Train a model, evaluate it on what it was not trained on, and save both.",
         epilog="Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM.",
     )
     others = [
-        f"{name}: python -m {spec.module}"
-        for name, spec in config.TRAINERS.items()
-        if spec.module != module
+        f"{name}: python -m {hyper.module}"
+        for name, hyper in config.TRAINERS.items()
+        if hyper.module != module
     ]
     add = parser.add_argument
     text = f"Which one; for {', '.join(others)}."
@@ -179,7 +179,7 @@ def _parser(module: str) -> argparse.ArgumentParser:
 
 def _hyper_help(models: Sequence[str]) -> dict[str, str]:
     """Return the help of each hyperparameter: meaning and default, by model where they differ."""
-    described = {model: config.TRAINERS[model].hyper.model_fields for model in models}
+    described = {model: config.TRAINERS[model].model_fields for model in models}
     if not any("target_fpr" in fields for fields in described.values()):
         described["any"] = _RunParameters.model_fields
     texts: dict[str, dict[str, list[str]]] = {}

@@ -28,10 +28,7 @@ VERSION: Final = 2  # of what is in it: another version's fits no job
 
 
 def weights_to_bytes(weights: Mapping[str, Tensor]) -> bytes:
-    """Return named tensors as safetensors; the same tensors give the same bytes.
-
-    There is no metadata: safetensors writes it in no fixed order.
-    """
+    """Return tensors as safetensors, without metadata: that has no fixed order."""
     return save_tensors(
         {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     )

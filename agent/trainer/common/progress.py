@@ -61,14 +61,7 @@ class Progress:
         """Count time from now on; an earlier process trained `done_epochs`."""
         self._training_since_s, self._done_before = self._clock(), done_epochs
 
-    def epoch(
-        self,
-        epoch: int,
-        epochs: int,
-        train_loss: float,
-        val_loss: float,
-        metrics: Mapping[str, float] | None = None,
-    ) -> None:
+    def epoch(self, epoch: int, epochs: int, train_loss: float, val_loss: float) -> None:
         """Report that `epoch` of at most `epochs` is over.
 
         The eta is None for the first `SURE_AFTER_S`: the first epochs warm up caches.
@@ -83,7 +76,7 @@ class Progress:
                 "epochs": epochs,
                 "train_loss": train_loss,
                 "val_loss": val_loss,
-                "metrics": dict(metrics or {}),
+                "metrics": {},
                 "eta_s": eta_s,
             }
         )
@@ -167,8 +160,7 @@ def program(
 ) -> int:
     """Run `work` as a program of its own, and return the exit code.
 
-    Its events have standard output to themselves: all other output, native code's too, goes to
-    standard error.
+    Standard output is for its events: what libraries print there goes to standard error.
     """
     sys.stdout.flush()
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")

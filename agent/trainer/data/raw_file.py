@@ -1,8 +1,7 @@
 """Raw telemetry, read as a stream: first its outline (order and labels), then its channels.
 
-A raw file (parquet or CSV) has the columns host, episode, t, the schema's channels, and the
-label. Rows of an episode lie together, t rises by one a row. Memory holds one batch of rows,
-whatever the file's size, and the list of episodes.
+Rows of an episode lie together, t rises by one a row. Memory holds one batch of rows, whatever the
+file's size, and the list of episodes.
 """
 
 from __future__ import annotations

@@ -1,18 +1,8 @@
-"""Which windows are trained on, validated on, and tested on, so that no knowledge leaks.
-
-- host: no host crosses. Hosts in `train_hosts` are trained on and the others tested; validation
-  hosts are taken from the former. Without `train_hosts`, about 60, 20 and 20 % of the hosts, drawn
-  by the seed. With fewer than three hosts to train on, validation is blocks of their time.
-- time: each host's labelled episodes, in the order in which they are stored, are one line of time:
-  the first 60 % of its rows is trained on, the next 20 % validates, the rest tests. Unlabelled
-  episodes belong to the training part.
-- sample: each host's episodes are cut into blocks of at least four windows' length, dealt out
-  60, 20, 20 % by the seed.
+"""Which windows are trained on, validated on, and tested on (docs/reference/trainers.md).
 
 Windows overlap, so a window that reaches over a border is in no part (purged): no two windows of
-different parts share a row. In time and sample recipes `train_hosts` restricts the data to them.
-Where chance decides, the first of some draws is taken whose parts hold every class, or else the one
-whose parts lack the fewest.
+different parts share a row. Where chance decides, the first of some draws is taken whose parts hold
+every class, or else the one whose parts lack the fewest.
 """
 
 from __future__ import annotations
@@ -64,10 +54,7 @@ class Splits:
 
 
 def split(index: WindowIndex, recipe: str, train_hosts: Sequence[str], seed: int) -> Splits:
-    """Split all windows by `recipe` (host, sample or time).
-
-    Raises BadInputError where a train host is unknown or a part would have no labelled window.
-    """
+    """Split all windows. Raises BadInputError where a part would have no labelled window."""
     chosen = _host_numbers(index, train_hosts)
     rng = np.random.default_rng(seed)
     if recipe == "time":

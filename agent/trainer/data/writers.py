@@ -118,10 +118,7 @@ def feature_names(schema: RawSchema) -> Iterator[tuple[str, str, str]]:
 
 
 def features_of(block: Block, raw: Path) -> Iterator[list[Floats]]:
-    """Yield the summary features of some windows at a time, an array (n,) a feature.
-
-    Raises BadInputError if they overflow.
-    """
+    """Yield columns (n,) of summary features, some windows at a time. Raises BadInputError."""
     for at in range(0, len(block.starts), CHUNK_WINDOWS):
         features = summarise(block.windows[at : at + CHUNK_WINDOWS])
         columns = np.ascontiguousarray(features.reshape(len(features), -1).T)

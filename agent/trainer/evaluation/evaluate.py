@@ -1,7 +1,6 @@
 """Metrics on the test windows, overall and per host, with intervals.
 
-Thresholds come from validation windows alone. A metric that the data does not define, for example
-because a class is absent, is None, and `undefined` says why.
+A metric that the data does not define, for example because a class is absent, is None.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The report as a page: one HTML file, nothing to be fetched, readable without a network.
-
-Like the report it holds no time, no path and no name of the machine that trained.
-"""
+"""The report as a page: one HTML file, nothing to be fetched, readable without a network."""
 
 from __future__ import annotations
 

@@ -58,10 +58,7 @@ def train_gbt(
     seed: int,
     progress: Progress,
 ) -> tuple[xgb.Booster, list[tuple[float, float]]]:
-    """Boost until the validation loss stops getting better. Raises DivergedError.
-
-    Returns the trees, cut back to the best round, and both losses of each round.
-    """
+    """Return the trees of the best round, and each round's losses. Raises DivergedError."""
     parameters = {
         "objective": "binary:logistic" if classes == 2 else "multi:softprob",
         "eval_metric": "logloss" if classes == 2 else "mlogloss",

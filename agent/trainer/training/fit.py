@@ -35,10 +35,7 @@ _FLOOR: Final = 0.01  # of the peak learning rate, where the cosine ends
 
 @dataclass
 class Fitted:
-    """How the training went: `curve` has the (training, validation) loss of each epoch.
-
-    `elsewhere` has the environments of the processes before the last one.
-    """
+    """How the training went; `elsewhere` has the environments of earlier processes."""
 
     best_epoch: int = 0
     best_loss: float = math.inf
@@ -73,10 +70,7 @@ def start_torch(threads: int, seed: int) -> torch.device:
 
 
 def _keep_memory() -> None:
-    """Have glibc keep freed memory: each step frees and takes the same tensors.
-
-    Otherwise glibc gives large ones back to the system: an LSTM takes twice the time.
-    """
+    """Have glibc keep freed memory: otherwise an LSTM takes twice the time."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
@@ -98,9 +92,8 @@ def fit(
 ) -> Fitted:
     """Train `network` in place and leave it with the weights of the best validation loss.
 
-    AdamW, a warm-up and a cosine over all epochs, gradients clipped; on CUDA in bfloat16. Stops
-    after `patience` epochs without a better validation loss. A resumed training ends with the same
-    bytes as an undisturbed one on such a machine. Raises DivergedError, InterruptedBySignalError.
+    AdamW, a warm-up and a cosine over all epochs, gradients clipped; on CUDA in bfloat16. Resumed,
+    it ends with the same bytes. Raises DivergedError, InterruptedBySignalError.
     """
     training = _Training(network, hyper, train, seed)
     if hyper.compile:
@@ -153,10 +146,7 @@ class _Training:
         self._total = self._zero()
 
     def compile(self, loss_of: LossOf, progress: Progress) -> None:
-        """Compile the network for whole batches, or log why that fails.
-
-        Validation, scores and the saved file use the network itself.
-        """
+        """Compile the network for whole batches of the training, or log why that fails."""
         batch = self._windows[: self._hyper.batch_size]
         if len(batch) < self._hyper.batch_size:
             progress.log("not compiled: there are fewer windows than a batch has")
@@ -315,10 +305,7 @@ def mean_loss(
     seed: int,
     interruption: Interruption | None = None,
 ) -> float:
-    """Return the mean loss over `windows` (n,), with the same random masks at each call.
-
-    Raises InterruptedBySignalError.
-    """
+    """Return the mean loss over `windows` (n,), with the same random masks at each call."""
     generator = torch.Generator().manual_seed(seed)
 
     def compute(batch: Tensor) -> Tensor:

@@ -75,10 +75,7 @@ class Loaded:
     def scored(
         self, score: Callable[[Ints], Floats], *, probable: bool = True
     ) -> tuple[Scored, Scored]:
-        """Return what a model says of the validation and of the test windows.
-
-        Of the probabilities of two classes the positive one's are kept.
-        """
+        """Return what a model says of validation and test; of two classes, of the positive one."""
 
         def of_part(windows: Ints) -> Scored:
             scores = score(windows)

@@ -40,10 +40,7 @@ def check_size(size: dict[str, Any]) -> None:
 
 
 def build(model: str, size: dict[str, Any]) -> Any:
-    """Return the untrained network called `model`.
-
-    Raises KeyError for an unknown name, TypeError for a size that is not the model's.
-    """
+    """Return the untrained network. Raises KeyError (its name), TypeError (its size)."""
     deep: Any
     match model:
         case "mlp":

@@ -1,8 +1,6 @@
-"""Writes what a run leaves behind: the model with its description, and the report.
+"""Writes what a run leaves behind: the model with its description, the report, and its page.
 
-`<model>_<mode>_train.json` is the report: `agent.trainer.evaluation.report_schema`,
-report.schema.json. The HTML page beside it is for people. None of the files holds a time, a path or
-the name of the machine.
+None of the files holds a time, a path or the name of the machine.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_hyperparameters_survive_the_command_line(model: str) -> None:
     arguments = config.hyper_arguments(model, hyper)
     assert arguments == ["--epochs", "3", "--lr", "1e-05", "--patience", "2"]
     job = parse_job(["--model", model, *PLACE, *arguments], spec.module)
-    assert job.hyper == spec.hyper.model_validate(hyper)
+    assert job.hyper == spec.model_validate(hyper)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def _hyperparameter_rows() -> list[str]:
     """Return the rows of the documented table, as they should be."""
     found: dict[str, list[tuple[str, Any]]] = defaultdict(list)
     for model, spec in config.TRAINERS.items():
-        for name, field in spec.hyper.model_fields.items():
+        for name, field in spec.model_fields.items():
             found[name].append((model, field))
     rows = []
     for name, uses in found.items():

@@ -129,7 +129,7 @@ def test_every_network_survives_saving(model: str, hyper: TorchHyper, steps: int
 def test_every_network_begins_undecided_and_learns_what_is_linear(model: str) -> None:
     """Untrained, every class is as likely; a mean that tells the classes apart is found at once."""
     start_torch(threads=1, seed=0)
-    hyper = TRAINERS[model].hyper.model_validate(
+    hyper = TRAINERS[model].model_validate(
         {"epochs": 4, "lr": 0.03, "dropout": 0.0, "batch_size": 32}
     )
     assert isinstance(hyper, TorchHyper)
