@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -42,9 +42,7 @@ class Eyes:
         self._state = state
         self._load = Load()
         self._asked_s = -ASK_EVERY_S
-        self._input_idle_s: float | None = None
-        self._gpu_users: tuple[str, ...] = ()
-        self._others_percent: float | None = None
+        self._use: dict[str, Any] = {}
 
     def look(self, *, idle: bool) -> Looked:
         """Return what is to be seen; with `idle` whether somebody uses the machine as well."""
@@ -53,23 +51,15 @@ class Eyes:
         seen = Looked(now.replace(tzinfo=None), snooze, suspended_s=suspended_s())
         if not idle:
             return seen
-        self._ask()
-        return replace(
-            seen,
-            input_idle_s=self._input_idle_s,
-            gpu_users=self._gpu_users,
-            others_percent=self._others_percent,
-        )
-
-    def _ask(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._asked_s < ASK_EVERY_S:
-            return
-        self._asked_s = now_s
-        idle = [seconds for _, seconds in input_idle()]
-        self._input_idle_s = min(idle, default=None)
-        self._gpu_users = gpu_users(own_processes())
-        self._others_percent = self._load.others_percent(now_s)
+        if now_s - self._asked_s >= ASK_EVERY_S:
+            self._asked_s = now_s
+            self._use = {
+                "input_idle_s": min((seconds for _, seconds in input_idle()), default=None),
+                "gpu_users": gpu_users(process.pid for process in _family()),
+                "others_percent": self._load.others_percent(now_s),
+            }
+        return replace(seen, **self._use)
 
 
 def sources() -> tuple[list[str], list[str]]:
@@ -191,11 +181,6 @@ if sys.platform == "win32":
 # GPUs and load
 
 
-def own_processes() -> frozenset[int]:
-    """Return the process ids of this agent and of all that it has started."""
-    return frozenset({os.getpid(), *(child.pid for child in _family()[1:])})
-
-
 def gpu_users(own: Iterable[int]) -> tuple[str, ...]:
     """Return the other programs that work on the GPUs now; none where nobody can tell."""
     program = shutil.which("nvidia-smi")
@@ -256,6 +241,7 @@ def _own_s() -> float:
 
 
 def _family() -> list[psutil.Process]:
+    """Return this agent and all that it has started."""
     me = psutil.Process()
     try:
         return [me, *me.children(recursive=True)]

@@ -184,18 +184,6 @@ def flag_of(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-def hyper_arguments(model: str, hyper: Mapping[str, Any]) -> list[str]:
-    """Return the command-line arguments for these hyperparameters, sorted by name.
-
-    Raises KeyError for an unknown model, pydantic.ValidationError for a wrong hyperparameter.
-    """
-    checked = TRAINERS[model].model_validate(dict(hyper))
-    arguments: list[str] = []
-    for field in sorted(hyper):
-        arguments += [flag_of(field), str(getattr(checked, field))]
-    return arguments
-
-
 if __name__ == "__main__":
     import json
     import sys
