@@ -129,14 +129,6 @@ def test_brier_and_calibration_are_as_defined() -> None:
     assert found["calibration_error"] == pytest.approx((0.3 + 0.5) / 2)
 
 
-def test_a_score_that_is_no_probability_has_no_calibration() -> None:
-    """The report says so."""
-    part = replace(a_part(200, 1), probable=False)
-    found = evaluate(an_index(200, 10), part, part, PROTOCOL)
-    assert found.metrics["brier"] is None
-    assert found.undefined["calibration_error"] == "the score is no probability"
-
-
 def test_class_weights_are_taken_back() -> None:
     """What a weighted loss teaches is divided by its weights: the odds are those of the data."""
     true = np.array([[0.9, 0.1], [0.5, 0.5]])
@@ -227,11 +219,3 @@ def test_several_classes_are_measured_one_against_the_rest() -> None:
     chance = evaluate(index, dull, dull, protocol).metrics
     assert chance["accuracy"] == chance["balanced_accuracy"] == pytest.approx(1 / 3)
     assert chance["auroc"] == 0.5
-
-
-def test_a_class_without_test_windows_does_not_count() -> None:
-    """What cannot be measured neither helps nor harms the averages."""
-    index, label = an_index(200, 10), np.arange(200) % 2
-    part = Scored(np.arange(200), label, np.eye(3)[label])
-    metrics = evaluate(index, part, part, Protocol(("a", "b", "c"), 0.05, 100, 0)).metrics
-    assert metrics["balanced_accuracy"] == metrics["macro_f1"] == metrics["auroc"] == 1
