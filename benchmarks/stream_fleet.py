@@ -18,6 +18,7 @@ from typing import Final, Self
 
 import psutil
 
+from benchmarks.common import MIB, cpu_s
 from broker.protocol.messages import JOB_ROW, Finished, decode, encode
 from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
@@ -29,7 +30,6 @@ from coordinator.manifest.manifest_file import load_manifest
 from coordinator.service.state_files import load_key
 from tests.harness.fleet import Fleet, Program
 
-MIB: Final = 1 << 20
 DEADLINE_S: Final = 240.0
 LOOK_S: Final = 0.02
 
@@ -209,11 +209,7 @@ class Uploads:
                         yield now_s - begun_s[row.name]
 
     def _cpu_s(self) -> dict[str, float]:
-        def used(program: Program) -> float:
-            times = psutil.Process(program.process.pid).cpu_times()
-            return float(times.user + times.system)
-
-        found = {"agent": sum(used(one) for one in self.agents)}
+        found = {"agent": sum(cpu_s(one.process.pid) for one in self.agents)}
         if self.coordinator is not None:
-            found["coordinator"] = used(self.coordinator)
+            found["coordinator"] = cpu_s(self.coordinator.process.pid)
         return found

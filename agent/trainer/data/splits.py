@@ -73,23 +73,17 @@ def split(index: WindowIndex, recipe: str, train_hosts: Sequence[str], seed: int
 def _host_numbers(index: WindowIndex, names: Sequence[str]) -> Ints:
     for name in names:
         if name not in index.hosts:
-            raise BadInputError.at(
-                "train_hosts", name, "no such host", f"the data has {', '.join(index.hosts)}"
-            )
+            known = f"the data has {', '.join(index.hosts)}"
+            raise BadInputError.at("train_hosts", name, "no such host", known)
     return np.array(sorted({index.hosts.index(name) for name in names}), dtype=np.int64)
 
 
 def _check(splits: Splits, recipe: str, *, any_label: bool) -> None:
-    remedies = {
-        "host": "give more hosts, or use the time recipe",
-        "time": "give longer episodes, or prepare a smaller window",
-        "sample": "give more data, or prepare a smaller window",
-    }
     for part, name in enumerate(_NAMES):
         if any_label and not len(splits.windows(part)):
-            raise BadInputError.at(
-                "split_recipe", recipe, f"the {name} part has no labelled window", remedies[recipe]
-            )
+            problem = f"the {name} part has no labelled window"
+            remedy = "give more hosts or longer episodes, or prepare a smaller window"
+            raise BadInputError.at("split_recipe", recipe, problem, remedy)
 
 
 def _restricted(index: WindowIndex, chosen: Ints, part: Ints) -> Ints:
@@ -116,12 +110,9 @@ def _by_host(index: WindowIndex, chosen: Ints, rng: np.random.Generator) -> Ints
     eligible = np.unique(index.host[index.labelled]) if index.labelled.any() else None
     hosts = np.unique(index.host) if eligible is None else eligible
     if len(hosts) < 2 or not len(np.setdiff1d(hosts, chosen)):
-        raise BadInputError.at(
-            "split_recipe",
-            "host",
-            f"of {len(hosts)} hosts with labels none is left to test on",
-            "leave some out of train_hosts, or use the time recipe",
-        )
+        problem = f"of {len(hosts)} hosts with labels none is left to test on"
+        remedy = "leave some out of train_hosts, or use the time recipe"
+        raise BadInputError.at("split_recipe", "host", problem, remedy)
     return _best_covering(index, lambda: _draw_hosts(index, hosts, chosen, rng))
 
 

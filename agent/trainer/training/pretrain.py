@@ -57,13 +57,13 @@ def pretrain(
     def embed(windows: Ints) -> Floats:
         return of.over(windows, of.network.embed)
 
-    probe, more = _fit_probe(loaded, embed), dict[str, Any]()
+    probe = _fit_probe(loaded, embed)
+    found = vars(probe).items() if probe is not None else ()
+    tensors = {f"probe.{name}": torch.from_numpy(one) for name, one in found}
+    trained = of.trained(lambda windows: of.over(windows, of.network.score), None, tensors)
     if probe is not None:
-        tensors = {f"probe.{name}": torch.from_numpy(one) for name, one in vars(probe).items()}
-        more = {"tensors": tensors, "probe": lambda windows: probe.score(embed(windows))}
-    return of.trained(
-        lambda windows: of.over(windows, of.network.score), pretrained_on=len(parts[0]), **more
-    )
+        trained = replace(trained, probe=lambda windows: probe.score(embed(windows)))
+    return replace(trained, pretrained_on=len(parts[0]))
 
 
 def _fit_probe(loaded: Loaded, embed: Callable[[Ints], Floats]) -> Probe | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -50,17 +50,21 @@ class TrainedNetwork:
         chosen = torch.from_numpy(windows)
         return over_batches(self.network, of_batch, chosen, self.batch_size).numpy()
 
-    def trained(self, score: Callable[[Ints], Floats], **more: Any) -> Trained:
-        """Return the same in the shape of every model."""
+    def trained(
+        self,
+        score: Callable[[Ints], Floats],
+        class_weights: tuple[float, ...] | None,
+        more: Mapping[str, Tensor] | None = None,
+    ) -> Trained:
+        """Return the same in the shape of every model; `more` is saved beside the weights."""
         return Trained(
             score=score,
             inputs=self.inputs,
             size=self.size,
             weights_file=TENSORS_FILE,
-            weights=weights_to_bytes(self.network.state_dict() | more.pop("tensors", {})),
-            class_weights=more.pop("class_weights", None),
+            weights=weights_to_bytes(self.network.state_dict() | (more or {})),
+            class_weights=class_weights,
             training=self.fitted.facts(next(self.network.parameters()).device.type),
-            **more,
         )
 
 
@@ -82,8 +86,7 @@ def train_supervised(
         return torch.softmax(of.network(inputs).float(), dim=1)
 
     return of.trained(
-        lambda windows: unweighted(of.over(windows, chances), weights),
-        class_weights=tuple(weights.tolist()),
+        lambda windows: unweighted(of.over(windows, chances), weights), tuple(weights.tolist())
     )
 
 
