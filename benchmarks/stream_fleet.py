@@ -138,6 +138,7 @@ class Uploads:
         self.hosts = [f"host{number}" for number in range(len(bundles))]
         self._module = module
         jobs = _plan(self.fleet, self.hosts)
+        self.fleet.coordinator().stop()  # it makes the key of receipts, and the ledger
         for host, (bundle, artifact_id) in zip(self.hosts, bundles, strict=True):
             _spool(self.fleet, host, jobs[host], bundle, artifact_id)
         self.agents: list[Program] = []
@@ -157,7 +158,7 @@ class Uploads:
             return self.fleet.agent(host, heartbeat_s=0.2, **self._settings)
         program = self.fleet._program  # noqa: SLF001 - the same program under another name
         self.fleet._program = (  # type: ignore[method-assign]  # noqa: SLF001
-            lambda _module, arguments, name: program(self._module, arguments, name)
+            lambda _module, *more: program(self._module, *more)
         )
         try:
             return self.fleet.agent(host, heartbeat_s=0.2, **self._settings)
