@@ -107,18 +107,21 @@ def ours(task: Task) -> Callable[[], None]:
 def _our_trees(task: Task) -> Callable[[], None]:
     from agent.trainer.common.progress import Progress
     from agent.trainer.data.dataset import load_features
-    from agent.trainer.models.gbt import Part, train_gbt
+    from agent.trainer.models.gbt import bins, train_gbt
 
     job, index = task.loaded.job, task.loaded.index
     hyper: Any = job.hyper.model_copy(update={"epochs": ROUNDS, "patience": ROUNDS})
     features = load_features(job.summary, task.loaded.schema, job.mode)[task.windows]
-    part = Part(features, index.label[task.windows], np.ones(len(task.windows)))
-    few = Part(features[:64], part.label[:64], part.weight[:64])
+    label, weight = index.label[task.windows], np.ones(len(task.windows))
     classes = len(task.loaded.schema.classes)
     silent = Progress(io.StringIO())
-    return lambda: void(
-        train_gbt(part, few, classes, hyper, threads=job.threads, seed=0, progress=silent)
-    )
+
+    def run() -> None:
+        learnt = bins(features, label, weight, job.threads)
+        few = bins(features[:64], label[:64], weight[:64], job.threads, learnt)
+        train_gbt(learnt, few, classes, hyper, threads=job.threads, seed=0, progress=silent)
+
+    return run
 
 
 def plain(task: Task) -> Callable[[], None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from agent.trainer.common import config
 from agent.trainer.common.arrays import Floats, Ints
 from agent.trainer.common.progress import Interruption, Progress
@@ -29,16 +31,19 @@ def train(loaded: Loaded, progress: Progress, interruption: Interruption) -> Tra
 
 
 def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Trained:
-    from agent.trainer.models.gbt import Part, class_probabilities, train_gbt
+    from agent.trainer.models.gbt import bins, class_probabilities, train_gbt
 
     features, label, job = loaded.features(), loaded.index.label, loaded.job
     classes = len(loaded.schema.classes)
     weights = class_weights(label[loaded.train], classes, hyper.class_weight)
     progress.phase("train")
-    learnt, held_out = (
-        Part(features[windows], label[windows], weights[label[windows]])
-        for windows in (loaded.train, loaded.validation)
-    )
+
+    def binned(windows: Ints, like: Any = None) -> Any:
+        its_label = label[windows]
+        return bins(features[windows], its_label, weights[its_label], job.threads, like)
+
+    learnt = binned(loaded.train)
+    held_out = binned(loaded.validation, learnt)
     trees, curve = train_gbt(
         learnt, held_out, classes, hyper, threads=job.threads, seed=job.seed, progress=progress
     )

@@ -169,7 +169,7 @@ def test_a_disk_that_is_mounted_late_is_found(
     host = Host(tmp_path, data)
     host.beats()
     assert not host.data_ids()
-    assert f"there is no folder {data}: this host can take no job" in caplog.text
+    assert f"there is no folder {data}: this host takes no job" in caplog.text
     shutil.move(tmp_path / "disk", data)
     assert [type(said) for said in host.assigned()] == [m.Capability, m.Accepted]
 
