@@ -18,6 +18,7 @@ from typing import Final, Self
 
 import psutil
 
+from benchmarks.common import MIB, cpu_s
 from broker.protocol.messages import JOB_ROW, Finished, decode, encode
 from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
@@ -29,7 +30,6 @@ from coordinator.manifest.manifest_file import load_manifest
 from coordinator.service.state_files import load_key
 from tests.harness.fleet import Fleet, Program
 
-MIB: Final = 1 << 20
 DEADLINE_S: Final = 240.0
 LOOK_S: Final = 0.02
 
@@ -138,6 +138,7 @@ class Uploads:
         self.hosts = [f"host{number}" for number in range(len(bundles))]
         self._module = module
         jobs = _plan(self.fleet, self.hosts)
+        self.fleet.coordinator().stop()  # it makes the key of receipts, and the ledger
         for host, (bundle, artifact_id) in zip(self.hosts, bundles, strict=True):
             _spool(self.fleet, host, jobs[host], bundle, artifact_id)
         self.agents: list[Program] = []
@@ -157,7 +158,7 @@ class Uploads:
             return self.fleet.agent(host, heartbeat_s=0.2, **self._settings)
         program = self.fleet._program  # noqa: SLF001 - the same program under another name
         self.fleet._program = (  # type: ignore[method-assign]  # noqa: SLF001
-            lambda _module, arguments, name: program(self._module, arguments, name)
+            lambda _module, *more: program(self._module, *more)
         )
         try:
             return self.fleet.agent(host, heartbeat_s=0.2, **self._settings)
@@ -209,11 +210,7 @@ class Uploads:
                         yield now_s - begun_s[row.name]
 
     def _cpu_s(self) -> dict[str, float]:
-        def used(program: Program) -> float:
-            times = psutil.Process(program.process.pid).cpu_times()
-            return float(times.user + times.system)
-
-        found = {"agent": sum(used(one) for one in self.agents)}
+        found = {"agent": sum(cpu_s(one.process.pid) for one in self.agents)}
         if self.coordinator is not None:
-            found["coordinator"] = used(self.coordinator)
+            found["coordinator"] = cpu_s(self.coordinator.process.pid)
         return found
