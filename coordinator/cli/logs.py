@@ -18,9 +18,11 @@ from broker.protocol.topics import Topic, Topics
 from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.ui.follow import FINAL
+from coordinator.ui.live import until
 from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
 from coordinator.ui.several import Choice, choosing, complain, exit_code, one_by_one
 from coordinator.ui.words import local, print_json, print_json_line, tell_of_namesakes
+from coordinator.ui.words import say as say_words
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -127,12 +129,13 @@ def _is_over(payload: bytes) -> bool:
 
 
 def _follow(client: OperatorClient, follower: Follower, say: _Say) -> None:
-    try:
-        while not follower.is_over:
-            for line in follower.take(client.messages(wait_s=60.0)):
-                say(line, rfc3339(time.time()))
-    except KeyboardInterrupt:
-        return
+    def look() -> bool:
+        for line in follower.take(client.messages(wait_s=5.0)):
+            say(line, rfc3339(time.time()))
+        client.check()
+        return follower.is_over
+
+    until(look, lambda: None, lambda text: say_words(text, err=True))
 
 
 @dataclass(slots=True)

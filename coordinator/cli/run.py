@@ -121,13 +121,11 @@ def run_command(
     """  # noqa: D301 - \b is click's
     at = {name: options.pop(name) for name in ("broker", "root", "identity", "plain", "config")}
     settings = where(**at)
-    topics = Topics(settings.topic_root)
     waits = wait or get is not None
-    watch = [topics.job("+"), topics.progress("+", "+")] if waits else []
+    watch = [Topics(settings.topic_root).job("+")] if waits else []
     with connect(settings, timeout, watch=watch) as client:
-        ask = AskRun(id=new_id(), job=_table(options))
         try:
-            data = client.ask(ask)
+            data = client.ask(AskRun(id=new_id(), job=_table(options)))
         except NotDone as refusal:
             return _refused(refusal, as_json=as_json)
         _say(data, quiet=as_json)

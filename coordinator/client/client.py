@@ -128,10 +128,13 @@ class OperatorClient(Session):
         while more:
             page = self.ask(wanted)
             tell(page["events"])
-            more = page["more"]
-            after = (page["next"][0], page["next"][1])
-            wanted = wanted.model_copy(update={"id": new_id(), "after": after})
+            more, wanted = page["more"], self.following(wanted, page)
         return wanted
+
+    @staticmethod
+    def following(wanted: AskEvents, page: dict[str, Any]) -> AskEvents:
+        """Return how to ask for what has happened after a page."""
+        return wanted.model_copy(update={"id": new_id(), "after": tuple(page["next"])})
 
     def messages(self, wait_s: float) -> Iterator[tuple[Topic, bytes]]:
         """Yield what has come on the watched topics, waiting at most `wait_s` for the first."""
@@ -140,6 +143,11 @@ class OperatorClient(Session):
             heard = [*self._heard]
             self._heard.clear()
         yield from heard
+
+    def check(self) -> None:
+        """Raise `Unreachable` while there is no connection."""
+        if not self.connected:
+            raise Unreachable(self.silence())
 
     def grant(self, message: GrantMessage) -> None:
         """Tell the coordinator what is missing of the artifact that is being fetched."""

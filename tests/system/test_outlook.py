@@ -215,7 +215,7 @@ def test_following_events_outlives_the_coordinator(fleet: Any, wait_for: Any) ->
         try:
             wait_for(lambda: '"added"' in out.read_text("utf-8"), "the first event")
             coordinator.stop()
-            wait_for(lambda: "waiting for it" in err.read_text("utf-8"), "the notice")
+            wait_for(lambda: "still trying" in err.read_text("utf-8"), "the notice")
             fleet.coordinator()
             assert fleet.cancel("a")["state"] == "cancelled"
             wait_for(lambda: '"cancelled"' in out.read_text("utf-8"), "what came afterwards")

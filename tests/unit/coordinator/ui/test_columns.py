@@ -254,7 +254,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def watch(looks: list[Any], *, as_json: bool) -> None:
         client: Any = _Client(looks)
         view = View(client.read, lambda data: [f"now {data}"])
-        code = live.watching(view, lambda: live._hear(client), as_json=as_json)
+        code = live.watching(view, lambda: live.hear(client), as_json=as_json)
         assert code == 0, "Ctrl-C is the usual end of it"
 
     return watch
@@ -277,7 +277,7 @@ def test_watching_goes_on_while_nobody_answers(
     watched([1, lost, lost, 2], as_json=False)
     done = capsys.readouterr()
     assert done.out.split("\n") == ["now 1", "", "now 2", ""]
-    assert done.err == "no coordinator did; still trying\n"
+    assert done.err == "no coordinator did; still trying\nit is back\n"
 
 
 def test_a_head_that_is_longer_than_the_window_goes_on_below() -> None:

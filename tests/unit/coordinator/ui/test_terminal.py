@@ -208,12 +208,11 @@ def test_the_live_table_shows_how_far_a_job_is(monkeypatch: pytest.MonkeyPatch, 
     job = {
         "job_id": "a" * 64, "name": "cnn-oracle" + "-long" * 8, "state": "running",
         "host": "pi-in-the-attic", "metrics": {"auroc": 0.9}, "started_at": "2026-01-02T11:00:00Z",
-        "attempt": 1,
+        "attempt": 1, "progress": {"epoch": 3, "epochs": 6, "val_loss": 0.25, "phase": "train"},
     }  # fmt: skip
     rows = [*({**job, "job_id": str(n), "state": "pending"} for n in range(40)), job]
-    progress = {job["job_id"]: job_board.Progress(attempt=1, epoch=3, epochs=6, val_loss=0.25)}
     counts = "1 running, 40 pending"
-    text = _print(job_board.live_table(rows, progress, counts, 30), 160 if wide else 80)
+    text = _print(job_board.live_table(rows, counts, 30), 160 if wide else 80)
     assert "━━━━━━╌╌╌╌╌╌ 3/6" in text
     assert ("0.2500" in text) == wide
     assert "1 running, 40 pending, 11 more jobs not shown" in text
