@@ -12,6 +12,7 @@ import click
 
 from broker.errors import ConfigError
 from broker.system.machine import system_clock
+from coordinator.ui.options import PATH, PORT, flag, option
 from coordinator.ui.words import say
 
 if TYPE_CHECKING:
@@ -32,34 +33,28 @@ _SERVICES = {
 
 @click.command("config")
 @click.argument("kind", metavar="|".join(BROKERS), type=click.Choice(BROKERS))
-@click.option("-o", "--output", metavar="DIR", required=True, type=click.Path(path_type=Path),
-              help="Where to write the files.")  # fmt: skip
-@click.option(
-    "--at", metavar="DIR", help="Where the broker finds them, if not there; a node in /etc."
-)
-@click.option("--root", metavar="ROOT", help="Topic root.")
-@click.option("--person", "people", metavar="NAME", multiple=True,
-              help="Somebody: operator:alice, observer:bob. May be repeated.")  # fmt: skip
-@click.option("--host", "hosts", metavar="NAME", multiple=True,
-              help="A host; RabbitMQ and NATS have to know each. May be repeated.")  # fmt: skip
+@option("-o --output", "DIR", "Where to write the files.", required=True, type=PATH)
+@option("--at", "DIR", "Where the broker finds them, if not there; a node in /etc.")
+@option("--root", "ROOT", "Topic root.")
+@option("--person people", "NAME",
+        "Somebody: operator:alice, observer:bob. May be repeated.", multiple=True)  # fmt: skip
+@option("--host hosts", "NAME",
+        "A host; RabbitMQ and NATS have to know each. May be repeated.", multiple=True)  # fmt: skip
 @click.option("--home", type=click.Path(path_type=Path), metavar="DIR",
               help="Folder that `fleet init` made; whoever was enrolled is known by it.  "
               "[default: ~/.config/fleet]")  # fmt: skip
-@click.option("--node", "nodes", metavar="[NAME@]HOST[:PORT]", multiple=True,
-              help="A node of a cluster of RabbitMQ or NATS; name each.")  # fmt: skip
-@click.option("--port", type=click.IntRange(1, 65_535), metavar="PORT",
-              help="For hosts and the coordinator.  [default: 8883]")  # fmt: skip
-@click.option("--people-port", type=click.IntRange(1, 65_535), metavar="PORT",
-              help="mosquitto: for people.  [default: 8884]")  # fmt: skip
-@click.option("--websocket", type=click.IntRange(1, 65_535), metavar="PORT",
-              help="For people's browsers, too.")  # fmt: skip
+@option("--node nodes", "[NAME@]HOST[:PORT]",
+        "A node of a cluster of RabbitMQ or NATS; name each.", multiple=True)  # fmt: skip
+@option("--port", "PORT", "For hosts and the coordinator.  [default: 8883]", type=PORT)
+@option("--people-port", "PORT", "mosquitto: for people.  [default: 8884]", type=PORT)
+@option("--websocket", "PORT", "For people's browsers, too.", type=PORT)
 @click.option("--origin", "origins", multiple=True, metavar="URL",
               help="NATS: a page whose scripts may open a websocket. May be repeated.")  # fmt: skip
-@click.option("--certificates", metavar="DIR", default=DEFAULT_CERTIFICATES, show_default=True,
-              help="Where ca.crt, broker.crt, broker.key and, if any, crl.pem are.")  # fmt: skip
-@click.option("--data", metavar="DIR", help="Where the broker keeps its data.  [default: its own]")
-@click.option("--loopback", is_flag=True, help="mosquitto: serve this machine in plain text, too.")
-@click.option("--force", is_flag=True, help="Overwrite files that somebody else made.")
+@option("--certificates", "DIR", "Where ca.crt, broker.crt, broker.key and, if any, crl.pem are.",
+        default=DEFAULT_CERTIFICATES, show_default=True)  # fmt: skip
+@option("--data", "DIR", "Where the broker keeps its data.  [default: its own]")
+@flag("--loopback", "mosquitto: serve this machine in plain text, too.")
+@flag("--force", "Overwrite files that somebody else made.")
 @click.pass_context
 def config_command(
     ctx: click.Context, /, kind: str, output: Path, home: Path | None, **options: Any

@@ -18,7 +18,7 @@ from coordinator.client.contact import NotDone, Unreachable
 from coordinator.jobs.host_paging import known_names
 from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.live import POLL_S, View, watch_option, watching
-from coordinator.ui.options import json_option, where_options
+from coordinator.ui.options import flag, json_option, where_options
 from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ _WARNING: Final = "warning: "
 
 @click.command("check")
 @click.argument("manifest", type=click.Path(path_type=Path))
-@click.option(
-    "--offline", is_flag=True, help="Do not ask a coordinator which trainers and hosts there are."
-)
+@flag("--offline", "Do not ask a coordinator which trainers and hosts there are.")
 @watch_option
 @json_option
 @where_options

@@ -12,7 +12,7 @@ import click
 
 from broker.errors import LocalError
 from broker.system.settings import BrokerSettings
-from coordinator.ui.options import where, where_options
+from coordinator.ui.options import PATH, flag, option, where, where_options
 
 if TYPE_CHECKING:
     from coordinator.client.watcher import Watcher
@@ -26,19 +26,19 @@ STALL_S: Final = 60.0
 
 
 @click.command("dashboard")
-@click.option("--listen", default="127.0.0.1:8086", show_default=True, metavar="HOST:PORT",
-              help="Where to serve it; port 0 takes a free one.")  # fmt: skip
-@click.option("--certificate", type=click.Path(path_type=Path), metavar="FILE",
-              help="Certificate in PEM, for HTTPS; needed beyond this machine.")  # fmt: skip
-@click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
-@click.option("--name", "names", multiple=True, metavar="HOST",
-              help="A further name that browsers may use for this machine.")  # fmt: skip
-@click.option("--public-url", default="", metavar="URL",
-              help="Its address behind a proxy that does HTTPS: https://NAME.")  # fmt: skip
-@click.option("--password-file", type=click.Path(path_type=Path), metavar="FILE",
-              help="What one logs in with.  [default: a new one each time]")  # fmt: skip
-@click.option("--private", is_flag=True, help="Nobody even looks without the password.")
-@click.option("--read-only", is_flag=True, help="Nobody may change anything.")
+@option("--listen", "HOST:PORT", "Where to serve it; port 0 takes a free one.",
+        default="127.0.0.1:8086", show_default=True)  # fmt: skip
+@option("--certificate", "FILE",
+        "Certificate in PEM, for HTTPS; needed beyond this machine.", type=PATH)  # fmt: skip
+@option("--key", "FILE", "Its key.", type=PATH)
+@option("--name names", "HOST",
+        "A further name that browsers may use for this machine.", multiple=True)  # fmt: skip
+@option("--public-url", "URL",
+        "Its address behind a proxy that does HTTPS: https://NAME.", default="")  # fmt: skip
+@option("--password-file", "FILE",
+        "What one logs in with.  [default: a new one each time]", type=PATH)  # fmt: skip
+@flag("--private", "Nobody even looks without the password.")
+@flag("--read-only", "Nobody may change anything.")
 @where_options
 def dashboard_command(
     listen: str, certificate: Path | None, key: Path | None, names: tuple[str, ...],

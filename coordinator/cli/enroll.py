@@ -24,7 +24,7 @@ from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import NotDone
 from coordinator.ui.ca import addresses_of, broker_url, home_of, home_option, note, publish, tell
-from coordinator.ui.options import json_option
+from coordinator.ui.options import PATH, flag, json_option, option
 from coordinator.ui.progress import waiting
 from coordinator.ui.words import print_json_line, say
 
@@ -38,16 +38,14 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 @click.command("enroll")
 @click.argument("name", metavar="NAME")
-@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write a file to carry to the host, and do not wait.")  # fmt: skip
-@click.option("--address", metavar="HOST[:PORT]",
-              help="Where the host reaches this machine.")  # fmt: skip
-@click.option("--for", "lasts", default=DEFAULT_FOR, show_default=True, metavar="TIME",
-              help="How long to wait for the host: 90s, 15m, 2h.")  # fmt: skip
-@click.option("--replace", is_flag=True, help="Revoke the certificate that NAME has.")
+@option("-o --out", "FILE", "Write a file to carry to the host, and do not wait.", type=PATH)
+@option("--address", "HOST[:PORT]", "Where the host reaches this machine.")
+@option("--for lasts", "TIME", "How long to wait for the host: 90s, 15m, 2h.",
+        default=DEFAULT_FOR, show_default=True)  # fmt: skip
+@flag("--replace", "Revoke the certificate that NAME has.")
 @home_option
-@click.option("--broker", metavar="URL", help="Address that the host is to use.")
-@click.option("--config", metavar="FILE", help="Configuration file.")
+@option("--broker", "URL", "Address that the host is to use.")
+@option("--config", "FILE", "Configuration file.")
 @json_option
 @click.pass_context
 def enroll_command(

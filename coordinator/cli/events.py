@@ -16,7 +16,7 @@ from broker.system.machine import new_id
 from coordinator.ui import terminal
 from coordinator.ui.candidates import complete_host, complete_job
 from coordinator.ui.live import until
-from coordinator.ui.options import client_options, json_option
+from coordinator.ui.options import client_options, flag, json_option, option
 from coordinator.ui.words import moment as local_moment
 from coordinator.ui.words import print_json, print_json_line, say
 
@@ -43,13 +43,12 @@ def moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
 
 
 @click.command("events")
-@click.option("--since", callback=moment, default="1d", show_default=True, metavar="TIME",
-              help="So long ago (90s, 30m, 1h, 7d, 2w), or a local time.")  # fmt: skip
-@click.option("--job", metavar="JOB", shell_complete=complete_job, help="Of this job only.")
-@click.option("--host", metavar="HOST", shell_complete=complete_host, help="Of this host only.")
-@click.option("--who", metavar="WHO",
-              help="By this one only: operator:alice, alice, operator, host.")  # fmt: skip
-@click.option("--follow", "-f", is_flag=True, help="Go on printing what happens, until Ctrl-C.")
+@option("--since", "TIME", "So long ago (90s, 30m, 1h, 7d, 2w), or a local time.",
+        callback=moment, default="1d", show_default=True)  # fmt: skip
+@option("--job", "JOB", "Of this job only.", shell_complete=complete_job)
+@option("--host", "HOST", "Of this host only.", shell_complete=complete_host)
+@option("--who", "WHO", "By this one only: operator:alice, alice, operator, host.")
+@flag("--follow -f", "Go on printing what happens, until Ctrl-C.")
 @json_option
 @client_options
 def events_command(

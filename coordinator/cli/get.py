@@ -26,7 +26,16 @@ from broker.system.machine import new_id
 from coordinator.client.contact import Unreachable
 from coordinator.ui import words
 from coordinator.ui.candidates import complete_attempt
-from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
+from coordinator.ui.options import (
+    PATH,
+    connect,
+    flag,
+    json_option,
+    option,
+    timeout_option,
+    where,
+    where_options,
+)
 from coordinator.ui.progress import transfer, waiting
 from coordinator.ui.several import Choice, choosing, complain, exit_code, one_by_one
 
@@ -63,13 +72,12 @@ class Offer(BaseModel):
 
 @click.command("get")
 @choosing
-@click.option("--output", "-o", type=click.Path(path_type=Path), default=Path(), metavar="DIR",
-              help="Where to put it.  [default: here]")  # fmt: skip
-@click.option("--attempt", type=click.IntRange(1), metavar="N", shell_complete=complete_attempt,
-              help="What attempt N has brought, also where it was set aside.")  # fmt: skip
-@click.option("--raw", is_flag=True, help="Keep the bundle as it is, do not unpack it.")
-@click.option("--stall", type=click.FloatRange(1, 3600), default=STALL_S, show_default=True,
-              metavar="SECONDS", help="Give up when nothing comes for so long.")  # fmt: skip
+@option("--output -o", "DIR", "Where to put it.  [default: here]", type=PATH, default=Path())
+@option("--attempt", "N", "What attempt N has brought, also where it was set aside.",
+        type=click.IntRange(1), shell_complete=complete_attempt)  # fmt: skip
+@flag("--raw", "Keep the bundle as it is, do not unpack it.")
+@option("--stall", "SECONDS", "Give up when nothing comes for so long.",
+        type=click.FloatRange(1, 3600), default=STALL_S, show_default=True)  # fmt: skip
 @timeout_option
 @json_option
 @where_options

@@ -22,6 +22,7 @@ from coordinator.ui.candidates import complete_first_host, complete_host
 from coordinator.ui.options import (
     client_options,
     connect,
+    flag,
     host_argument,
     is_confirmed,
     json_option,
@@ -76,7 +77,7 @@ _HOW_TO_SNOOZE: Final = (
                 shell_complete=complete_first_host)  # fmt: skip
 @now_option
 @yes_option
-@click.option("--off", is_flag=True, help="End it, and nothing else that keeps jobs off.")
+@flag("--off", "End it, and nothing else that keeps jobs off.")
 @here_option
 @state_option
 @timeout_option
@@ -178,7 +179,7 @@ def resume_command(
 
 
 @click.command("pause")
-@click.option("--off", is_flag=True, help="Give jobs out again.")
+@flag("--off", "Give jobs out again.")
 @json_option
 @client_options
 def pause_command(client: OperatorClient, off: bool, as_json: bool) -> None:

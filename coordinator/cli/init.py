@@ -32,7 +32,7 @@ from coordinator.ui.ca import (
     publish,
     tell,
 )
-from coordinator.ui.options import json_option
+from coordinator.ui.options import PATH, flag, json_option, option
 from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
@@ -101,13 +101,11 @@ class Step:
 
 
 @click.command("init")
-@click.option("--broker", "brokers", multiple=True, metavar="NAME",
-              help="Name or address by which hosts reach the broker.")  # fmt: skip
-@click.option("--cluster", is_flag=True,
-              help="The broker is a cluster, whose nodes know each other by it.")  # fmt: skip
-@click.option("--operator", metavar="NAME", help="Who may give orders.  [default: your login]")
-@click.option("-o", "--home", type=click.Path(path_type=Path), metavar="DIR",
-              help="Where to put everything.  [default: ~/.config/fleet]")  # fmt: skip
+@option("--broker brokers", "NAME",
+        "Name or address by which hosts reach the broker.", multiple=True)  # fmt: skip
+@flag("--cluster", "The broker is a cluster, whose nodes know each other by it.")
+@option("--operator", "NAME", "Who may give orders.  [default: your login]")
+@option("-o --home", "DIR", "Where to put everything.  [default: ~/.config/fleet]", type=PATH)
 @json_option
 def init_command(
     brokers: Sequence[str], cluster: bool, operator: str | None, home: Path | None, as_json: bool
@@ -319,8 +317,7 @@ def _typed(path: Path) -> str:
 
 
 @click.command("operator-key")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE",
-              help="Where to; must not exist.")  # fmt: skip
+@option("-o --output", "FILE", "Where to; must not exist.", type=PATH, required=True)
 @json_option
 def operator_key_command(output: Path, as_json: bool) -> None:
     """Make an operator key: commands are then taken from those who have it.

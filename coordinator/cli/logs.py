@@ -19,7 +19,15 @@ from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.ui.follow import FINAL
 from coordinator.ui.live import until
-from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
+from coordinator.ui.options import (
+    connect,
+    flag,
+    json_option,
+    option,
+    timeout_option,
+    where,
+    where_options,
+)
 from coordinator.ui.several import Choice, choosing, complain, exit_code, one_by_one
 from coordinator.ui.words import local, print_json, print_json_line, tell_of_namesakes
 from coordinator.ui.words import say as say_words
@@ -34,10 +42,10 @@ _Say = Callable[[str, str | None], None]
 
 @click.command("logs")
 @choosing
-@click.option("--follow", "-f", is_flag=True, help="Go on printing until the job is over.")
-@click.option("--lines", "-n", type=click.IntRange(1, 5000), default=200, show_default=True,
-              metavar="N", help="How many of the last lines.")  # fmt: skip
-@click.option("--times", "-t", is_flag=True, help="Show when each line was heard.")
+@flag("--follow -f", "Go on printing until the job is over.")
+@option("--lines -n", "N", "How many of the last lines.",
+        type=click.IntRange(1, 5000), default=200, show_default=True)  # fmt: skip
+@flag("--times -t", "Show when each line was heard.")
 @timeout_option
 @json_option
 @where_options

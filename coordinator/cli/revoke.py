@@ -20,7 +20,7 @@ from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import NotDone
 from coordinator.ui.ca import addresses_of, broker_url, home_of, home_option, note, publish, tell
-from coordinator.ui.options import json_option
+from coordinator.ui.options import json_option, option
 from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ _OF_A_PERSON: Final = (
 @click.command("revoke")
 @click.argument("name", metavar="NAME")
 @home_option
-@click.option("--broker", metavar="URL", help="Where the broker is, and the coordinator.")
-@click.option("--config", metavar="FILE", help="Configuration file.")
+@option("--broker", "URL", "Where the broker is, and the coordinator.")
+@option("--config", "FILE", "Configuration file.")
 @json_option
 @click.pass_context
 def revoke_command(

@@ -17,7 +17,7 @@ from broker.protocol.topics import is_host
 from broker.system.address import DEFAULT_URL, Address, parse_addresses, text_of
 from broker.system.files import FolderLock
 from broker.system.settings import OPERATOR_KEY, BrokerSettings, find_config, read_section
-from coordinator.ui.options import json_option, where, where_options
+from coordinator.ui.options import PATH, flag, json_option, option, where, where_options
 from coordinator.ui.processes import Fleet
 from coordinator.ui.progress import waiting
 from coordinator.ui.words import say
@@ -26,22 +26,19 @@ READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a 
 
 
 @click.command("up")
-@click.option("--agents", type=click.IntRange(0, 64), default=1, show_default=True, metavar="N",
-              help="How many agents.")  # fmt: skip
-@click.option("--manifest", type=click.Path(path_type=Path), metavar="FILE", help="The plan.")
-@click.option("--data", type=click.Path(path_type=Path), metavar="DIR",
-              help="Folder of the prepared data.")  # fmt: skip
-@click.option("--state", type=click.Path(path_type=Path), default=Path(".fleet"),
-              show_default=True, metavar="DIR", help="Where everything is kept.")  # fmt: skip
+@option("--agents", "N",
+        "How many agents.", type=click.IntRange(0, 64), default=1, show_default=True)  # fmt: skip
+@option("--manifest", "FILE", "The plan.", type=PATH)
+@option("--data", "DIR", "Folder of the prepared data.", type=PATH)
+@option("--state", "DIR", "Where everything is kept.",
+        type=PATH, default=Path(".fleet"), show_default=True)  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65_535), default=1883, show_default=True,
               help="Port of the embedded broker; 0 takes a free one.")  # fmt: skip
-@click.option("--prefer-cuda-grace", type=click.FloatRange(0, 1e7), metavar="SECONDS",
-              help="Overrides the plan's.")  # fmt: skip
-@click.option("--heartbeat", type=click.FloatRange(0.2, 3600), default=5.0, show_default=True,
-              metavar="SECONDS", help="Time between heartbeats.")  # fmt: skip
-@click.option("--host-prefix", metavar="NAME", help="Agents are NAME-1, NAME-2, ...")
-@click.option("--until-idle", is_flag=True,
-              help="End when nothing is left that could run, with a table of results.")  # fmt: skip
+@option("--prefer-cuda-grace", "SECONDS", "Overrides the plan's.", type=click.FloatRange(0, 1e7))
+@option("--heartbeat", "SECONDS", "Time between heartbeats.",
+        type=click.FloatRange(0.2, 3600), default=5.0, show_default=True)  # fmt: skip
+@option("--host-prefix", "NAME", "Agents are NAME-1, NAME-2, ...")
+@flag("--until-idle", "End when nothing is left that could run, with a table of results.")
 @json_option
 @where_options
 def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
