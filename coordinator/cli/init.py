@@ -7,10 +7,9 @@ import re
 import secrets
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -46,53 +45,26 @@ _DNS_NAME: Final = re.compile(
     r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_][a-z0-9_-]{0,62})*"
 )
 
-# What follows in a fleet that is there already.
-_RESTART: Final = (
-    "`fleet broker` takes its new certificate from there by itself; another broker wants a copy of "
-    "{folder}, and a restart"
-)
-_BRING: Final = (
-    "next, for {person}: carry the folder {folder} to their machine, as {place} (its key is "
-    "secret: whoever has it can give orders); there, try"
-)
-_BESIDE: Final = "here, where several people are known now, say which"
-_HERE: Final = (
-    "next, here (docs/reference/brokers.md has mosquitto and others as well: `fleet broker "
-    "config mosquitto` "
-    "gives people's programs a port of their own; for now, that is {url})"
-)
-_RIGHTS: Final = (
-    "mosquitto, RabbitMQ and NATS know people by their own files: make them again (`fleet broker "
-    "config`, docs/reference/brokers.md)"
-)
-
-_ADDRESS: Final = (
-    "hosts that are enrolled, and the programs here, go to {used} all the same; to have them go "
-    'elsewhere, write `url = "{other}"` into [broker] of {file}'
-)
-_WRITTEN: Final = (
-    "{path} says {said} and was left so; where nothing else is set, programs with that identity go "
-    "there: write {url} into it if the broker is there now"
-)
 KEY_BYTES = 32  # as long as what HMAC-SHA256 makes of it
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What was made, and in which folder."""
+class Made(NamedTuple):
+    """What was made, and in which folder; `is_new`: nothing was there that it takes the place of.
+
+    The record has no use for the advice.
+    """
 
     path: Path
     what: str
     advice: str = ""
-    is_new: bool = True  # nothing was there that it takes the place of
+    is_new: bool = True
 
     def whole(self) -> str:
-        """Return what it is, and what to do about it; the record has no use for the latter."""
+        """Return what it is, and what to do about it."""
         return f"{self.what}; {self.advice}" if self.advice else self.what
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What comes next: its name for scripts, what it is for, and the commands that do it."""
 
     name: str
@@ -172,21 +144,19 @@ def _broker(
     folder = home / "broker"
     path = folder / BROKER_CERTIFICATE
     present: list[str] = []
-    whole = False
+    is_whole = False
     if path.exists():
         certificate = certs.read_certificate(path)
         present = alternative_names(certificate)
-        whole = (folder / BROKER_KEY).exists() and not _near_its_end(certificate, now_s)
-        whole = whole and (is_node(certificate) or not cluster)
+        is_whole = (folder / BROKER_KEY).exists() and not _near_its_end(certificate, now_s)
+        is_whole = is_whole and (is_node(certificate) or not cluster)
         cluster = cluster or is_node(certificate)
+    # The name that people type comes before those that only this machine knows.
     names = list(dict.fromkeys([*present, *map(_checked, brokers), *LOCAL_NAMES]))
-    if whole and names == present:
+    if is_whole and names == present:
         return
     if names == list(LOCAL_NAMES) and not brokers:
         raise ConfigError("--broker NAME: say by which name or address hosts reach the broker")
-    if not present:
-        # The name that people type comes before those that only this machine knows.
-        names = list(dict.fromkeys([*map(_checked, brokers), *LOCAL_NAMES]))
     key = certs.new_key()
     made = authority.issue_broker(key.public_key(), names, now_s, node=cluster)
     keyfiles.private_folder(folder)
@@ -200,11 +170,11 @@ def _broker(
 def _client(authority: Authority, home: Path, name: str, now_s: float, done: list[Made]) -> None:
     folder = home / "identities" / ids.folder_name(name)
     path = folder / ids.CERTIFICATE_FILE
-    if path.exists() and not _near_its_end(certs.read_certificate(path), now_s):
-        return
-    if not path.exists() and authority.holding(name, now_s) is not None:
-        return  # it was given to somebody, somewhere else
     is_new = not path.exists()
+    if is_new and authority.holding(name, now_s) is not None:
+        return  # it was given to somebody, somewhere else
+    if not is_new and not _near_its_end(certs.read_certificate(path), now_s):
+        return
     key = certs.new_key()
     made = authority.issue(key.public_key(), name, now_s, replace=True)
     ids.write_identity(folder, authority.pem, made, certs.key_pem(key), broker_url(home, name))
@@ -247,20 +217,20 @@ def _checked(name: str) -> str:
     return name
 
 
-def _next(
-    home: Path, person: str, done: Sequence[Made], brokers: Sequence[str]
-) -> list[Step]:  # fmt: skip
+def _next(home: Path, person: str, done: Sequence[Made], brokers: Sequence[str]) -> list[Step]:
     """Return what comes next: of a new fleet its programs, else what is due to what is new."""
-    folders = {one.path: one for one in done}
-    coordinator = folders.get(home / "identities" / "coordinator")
-    if coordinator is not None and coordinator.is_new:
+    made = {one.path: one.is_new for one in done}
+    if made.get(home / "identities" / "coordinator"):
         return _first_steps(home, person)
     steps = []
-    broker = folders.get(home / "broker")
-    if broker is not None:
-        steps.append(Step("broker", _RESTART.format(folder=broker.path)))
+    if home / "broker" in made:
+        why = (
+            "`fleet broker` takes its new certificate from there by itself; another broker wants a "
+            f"copy of {home / 'broker'}, and a restart"
+        )
+        steps.append(Step("broker", why))
     folder = home / "identities" / ids.folder_name(person)
-    if folder in folders and folders[folder].is_new:
+    if made.get(folder):
         steps += _steps_of_person(folder, person)
     return [*steps, *_addresses(home, person, brokers)]
 
@@ -271,43 +241,64 @@ def _addresses(home: Path, person: str, brokers: Sequence[str]) -> Iterator[Step
         path = home / "identities" / ids.folder_name(name) / ids.BROKER_FILE
         said, url = ids.broker_of(path.parent), broker_url(home, name)
         if said not in {None, url}:
-            yield Step("written", _WRITTEN.format(path=path, said=said, url=url))
+            why = (
+                f"{path} says {said} and was left so; where nothing else is set, programs with "
+                f"that identity go there: write {url} into it if the broker is there now"
+            )
+            yield Step("written", why)
     addresses = parse_addresses(BrokerSettings.load().url)
     used = addresses if addresses[0].tls else parse_addresses(broker_url(home, "coordinator"))
     names = [*map(_checked, brokers)]
     if names and not {one.host for one in used} & {*names}:
-        file = usual_config()
         other = Address(names[0], used[0].port, tls=True)
-        yield Step("address", _ADDRESS.format(used=text_of(used), file=file, other=other))
+        why = (
+            f"hosts that are enrolled, and the programs here, go to {text_of(used)} all the same; "
+            f'to have them go elsewhere, write `url = "{other}"` into [broker] of {usual_config()}'
+        )
+        yield Step("address", why)
 
 
 def _first_steps(home: Path, person: str) -> list[Step]:
     """Return how a fleet is begun: its programs here, its hosts, and a look at it."""
-    usual = is_usual(home)
-    own = "" if usual else f" --identity {_typed(home / 'identities' / 'coordinator')}"
-    own_folder = home / "identities" / ids.folder_name(person)
-    persons = "" if usual else f" --identity {_typed(own_folder)}"
-    homes = "" if usual else f" --home {_typed(home)}"
+    identities = home / "identities"
+    own = persons = homes = ""
+    if not is_usual(home):
+        own = f" --identity {_typed(identities / 'coordinator')}"
+        persons = f" --identity {_typed(identities / ids.folder_name(person))}"
+        homes = f" --home {_typed(home)}"
     port = parse_address(broker_url(home, "coordinator")).port
-    here = [
+    here = (
+        "next, here (docs/reference/brokers.md has mosquitto and others as well: `fleet broker "
+        "config mosquitto` gives people's programs a port of their own; for now, that is "
+        f"{broker_url(home, person)})"
+    )
+    programs = [
         f"fleet broker --listen 0.0.0.0:{port} --identity {_typed(home / 'broker')}",
         f"fleet coordinator{own} --manifest PLAN.toml --ca {_typed(home / 'ca')}",
     ]
-    hosts = [f"fleet enroll HOST{homes}"]
+    hosts = "for each host, and do on it what this prints"
     return [
-        Step("here", _HERE.format(url=broker_url(home, person)), here),
-        Step("hosts", "for each host, and do on it what this prints", hosts),
+        Step("here", here, programs),
+        Step("hosts", hosts, [f"fleet enroll HOST{homes}"]),
         Step("look", "to look at it", [f"fleet status{persons}"]),
     ]
 
 
 def _steps_of_person(folder: Path, person: str) -> list[Step]:
     """Return how somebody who is new to a fleet that is there gets at it."""
-    place = f"~/.config/fleet/identities/{folder.name}"
+    bring = (
+        f"next, for {person}: carry the folder {folder} to their machine, as ~/.config/fleet/"
+        f"identities/{folder.name} (its key is secret: whoever has it can give orders); there, try"
+    )
+    beside = "here, where several people are known now, say which"
+    rights = (
+        "mosquitto, RabbitMQ and NATS know people by their own files: make them again (`fleet "
+        "broker config`, docs/reference/brokers.md)"
+    )
     return [
-        Step("there", _BRING.format(person=person, folder=folder, place=place), ["fleet status"]),
-        Step("here", _BESIDE, [f"fleet status --identity {_typed(folder)}"]),
-        Step("rights", _RIGHTS),
+        Step("there", bring, ["fleet status"]),
+        Step("here", beside, [f"fleet status --identity {_typed(folder)}"]),
+        Step("rights", rights),
     ]
 
 
