@@ -157,19 +157,13 @@ def _ask(at: Mapping[str, Any]) -> tuple[dict[str, Any], set[str] | None]:
 
 def known_hosts(client: OperatorClient) -> set[str] | None:
     """Return the names of the hosts; none when that takes too long."""
-    from broker.protocol.messages import AskWorkers
-
     deadline_s = time.monotonic() + HOSTS_TIMEOUT_S
     names: set[str] = set()
-    following: int | None = 0
     try:
-        while following is not None:
-            if time.monotonic() > deadline_s:
-                return None
-            ask = AskWorkers(id=new_id(), offset=following, limit=500, brief=True, absent=True)
-            page = client.ask(ask)
+        for page in client.host_pages(absent=True, brief=True):
             names |= known_names(page)
-            following = page["next"]
+            if time.monotonic() > deadline_s and page["next"] is not None:
+                return None
     except (NotDone, Unreachable):
         return None
     return names

@@ -15,10 +15,8 @@ from broker.system.settings import BrokerSettings
 from coordinator.ui.options import PATH, flag, option, where, where_options
 
 if TYPE_CHECKING:
-    from coordinator.client.watcher import Watcher
     from coordinator.web.artifacts import Fetch
     from coordinator.web.hub import Hub
-    from coordinator.web.settings import WebSettings
 
 _LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 ANSWER_S: Final = 15.0
@@ -74,37 +72,27 @@ def dashboard_command(
     broker = where(**options)
     password = read_password(password_file) if password_file else _new_password()
 
-    def make(on_change: Callable[[], None]) -> Watcher:
-        return Watcher(broker, on_change)
-
     from coordinator.web.server import serve
 
-    tell = _Tell(settings, None if password_file else password, listen, read_only)
-    serve(settings, make, _fetch(broker), None if read_only else password, system_clock, tell)
-
-
-class _Tell:
-    """Says where the page is and how one logs in, once it is there."""
-
-    def __init__(
-        self, settings: WebSettings, password: str | None, listen: str, read_only: bool
-    ) -> None:
-        self._settings, self._password = settings, password
-        self._listen, self._read_only = listen, read_only
-
-    def __call__(self, port: int, hub: Hub) -> None:
-        click.echo(f"dashboard    {self._settings.url(port)}")
-        if self._settings.public_url:
-            click.echo(f"by proxy     {self._settings.public_origin}/")
+    def tell(port: int, hub: Hub) -> None:
+        """Say where the page is and how one logs in."""
+        click.echo(f"dashboard    {settings.url(port)}")
+        if public_url:
+            click.echo(f"by proxy     {settings.public_origin}/")
         click.echo(f"broker       {hub.watcher.address}, as {hub.user}")
-        if self._read_only or not hub.is_operator():
+        if read_only or not hub.is_operator():
             click.echo("log in       nobody can: the page is read only")
-        elif self._password is None:
+        elif password_file is not None:
             click.echo("log in       with the password in --password-file")
         else:
-            click.echo(f"log in       with the password  {self._password}")
+            click.echo(f"log in       with the password  {password}")
             click.echo("             it holds until this process ends")
         click.echo("Ctrl-C ends it.")
+
+    serve(
+        settings, lambda on_change: Watcher(broker, on_change), _fetch(broker),
+        None if read_only else password, system_clock, tell,
+    )  # fmt: skip
 
 
 def _new_password() -> str:
