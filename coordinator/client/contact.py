@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from broker.errors import FleetError
-from broker.protocol.events import Disconnected
-from broker.protocol.messages import Status
+
+if TYPE_CHECKING:  # verbs that ask nobody load neither
+    from broker.protocol.events import Disconnected
+    from broker.protocol.messages import Status
 
 SILENT_S: Final = 8.0  # without an answer, while something is asked
 USUAL_S: Final = 5.0  # how long an answer is waited for, unless somebody says otherwise
