@@ -121,27 +121,6 @@ def test_events_that_are_none_are_told_with_what_was_looked_for(
     assert cli("events").stderr == ""
 
 
-@pytest.mark.parametrize("end", ["", "deeper"])
-def test_a_place_that_cannot_be_written_to_is_told_in_one_line(
-    fleet: Any, cli: Any, short: str, tmp_path: Path, end: str
-) -> None:
-    """A file stands where `fleet get` and `fleet up` should make a folder."""
-    fleet.plan(short)
-    fleet.coordinator()
-    fleet.agent()
-    fleet.until("gbt-oracle", "completed")
-    (tmp_path / "file").write_text("")
-    place = str(tmp_path / "file" / end)
-    for done in (
-        cli("get", "gbt-oracle", "-o", place),
-        _run("up", "--port", "0", "--state", place),
-    ):
-        assert done.returncode in {1, 2}
-        assert done.stderr.startswith(f"error: {tmp_path}"), done.stderr
-        assert len(done.stderr.splitlines()) == 1
-        assert "is a file, and a folder is wanted" in done.stderr
-
-
 def test_a_folder_of_the_same_name_is_not_taken_for_ours(tmp_path: Path) -> None:
     """People keep their own `agent` where they call `fleet agent`."""
     for name in ("agent", "broker", "coordinator"):
