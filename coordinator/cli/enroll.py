@@ -161,7 +161,7 @@ def _wait(
         else:
             say(f"run this on {_place(name)}, within {span(lasts_s)}:\n")
             click.echo(f"  {command}\n")
-        stack.enter_context(waiting(f"waiting for {name}", lasts_s))
+        stack.enter_context(waiting(f"waiting for {name}, {span(lasts_s)} at most"))
 
     offer = Offer(authority, name, url, token, lasts_s, replace)
     with stack:
