@@ -23,13 +23,11 @@ from broker.system.settings import BrokerSettings, expanded, usual_config
 from coordinator.ui.ca import (
     BROKER_CERTIFICATE,
     BROKER_KEY,
+    Office,
     broker_url,
     home_of,
     is_usual,
     login,
-    note,
-    publish,
-    tell,
 )
 from coordinator.ui.options import PATH, flag, json_option, option
 from coordinator.ui.words import print_json, say
@@ -98,11 +96,12 @@ def init_command(
     _broker(authority, home, brokers, now_s, done, cluster=cluster)
     _client(authority, home, "coordinator", now_s, done)
     _client(authority, home, person, now_s, done)
-    publish(authority, home)
+    office = Office(home, authority)
+    office.publish()
     if done:
-        note(authority, home, "init", person, "; ".join(one.what for one in done))
+        office.note("init", person, "; ".join(one.what for one in done))
     if ca_journal.read(home / "ca")[1:]:  # at the first time there is nobody to tell
-        tell(authority, home, None, None)
+        office.tell()
     steps = _next(home, person, done, brokers)
     if as_json:
         made = [{"path": str(one.path), "what": one.whole()} for one in done]
