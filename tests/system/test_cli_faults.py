@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness.fleet import ROOT
-from tests.harness.verbs import PROGRAMS, verb
+from tests.harness.verbs import verb
 
 _NOWHERE = ("--broker", "mqtt://127.0.0.1:1")
 
@@ -72,26 +72,6 @@ def test_a_fault_has_its_exit_code_and_is_told_in_json_as_well(
     assert (answer["ok"], answer["errors"]) == (False, [])
     assert says in answer["message"]
     assert says in done.stderr
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["lst"],
-        ["list", "--status", "lost"],
-        ["show"],
-        ["status", "--broker", "http://x"],
-        ["broker", "--listen", "0.0.0.0:1883"],
-        ["up", "--manifest", "there-is-no-such-file.toml"],
-        ["agent", "--host", "UPPER case"],
-    ],
-)
-def test_wrong_usage_has_exit_code_two(arguments: list[str]) -> None:
-    """And says what is wrong, without a traceback."""
-    done = (_run if arguments[0] in PROGRAMS else verb)(*arguments)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_events_that_are_none_are_told_with_what_was_looked_for(
