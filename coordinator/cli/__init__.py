@@ -26,7 +26,6 @@ from coordinator.ui import (
     EXIT_UNREACHABLE,
     EXIT_USAGE,
 )
-from coordinator.ui.options import flag, option
 
 _KINDS: Final = frozenset({"dict", "list", "float", "str"})  # stand between the keys of JSON
 
@@ -156,11 +155,11 @@ def _nearest(word: str) -> str | None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_COLUMNS},
 )
 @click.version_option(__version__, prog_name="fleet")
-@option("--broker", "URL", "Address of the broker, mqtts://HOST:PORT.")
-@option("--root", "ROOT", "Topic root.")
-@option("--identity", "DIR", "Folder of the certificate, for mqtts.")
-@flag("--plain", "No TLS beyond this machine, on a trusted network.")
-@option("--config", "FILE", "Configuration file.")
+@click.option("--broker", metavar="URL", help="Address of the broker, mqtts://HOST:PORT.")
+@click.option("--root", metavar="ROOT", help="Topic root.")
+@click.option("--identity", metavar="DIR", help="Folder of the certificate, for mqtts.")
+@click.option("--plain", is_flag=True, help="No TLS beyond this machine, on a trusted network.")
+@click.option("--config", metavar="FILE", help="Configuration file.")
 @click.pass_context
 def fleet(ctx: click.Context, /, **where: str | bool | None) -> None:
     """Carry a plan of training jobs out across your machines, each job at most once.
