@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 WHY_EVERY_S: Final = 10.0
-MISSES: Final = 6  # questions without an answer, after which nobody is believed to be there
+MISSES: Final = 15  # questions without an answer, after which nobody is believed to be there
 _NUMBER: Final = re.compile(r"\d+")
 # What comes next when a job is over: the verb, and what that does.
 _NEXT: Final = {

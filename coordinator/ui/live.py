@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import re
 import shlex
 import sys
 import time
@@ -34,6 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 POLL_S: Final = 2.0
 CALM_S: Final = 0.3  # at least so long between two looks, however much happens
 BACK: Final = "it is back"
+_NUMBER: Final = re.compile(r"\d+")
 
 watch_option = click.option(
     "--watch", "-w", is_flag=True,
@@ -87,9 +89,9 @@ def until(
     """Call `look` again and again until it returns a true value; return false at Ctrl-C.
 
     `wait` returns when something may have changed. While nobody answers it goes on, and `tell` is
-    told so once, and once that somebody does again; after so many `misses` it raises `Unreachable`.
+    told why, and once that somebody does again; after so many `misses` it raises `Unreachable`.
     """
-    missed = 0
+    missed, told = 0, ""
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             begun_s = time.monotonic()
@@ -97,15 +99,17 @@ def until(
                 is_over = look()
                 if missed:
                     tell(BACK)
-                missed = 0
+                missed, told = 0, ""
                 if is_over:
                     return True
             except Unreachable as error:
                 missed += 1
                 if missed >= misses:
                     raise
-                if missed == 1:
-                    tell(f"{str(error).splitlines()[0]}; still trying")
+                why = str(error).splitlines()[0]
+                if (gist := _NUMBER.sub("", why)) != told:  # of seconds every word would be news
+                    tell(f"{why}; still trying")
+                told = gist
             wait()
             time.sleep(max(0.0, CALM_S - (time.monotonic() - begun_s)))
     return False
