@@ -104,14 +104,19 @@ def test_a_bundle_that_is_there_already_is_not_overwritten(
     assert kept.read_bytes() == b"of an earlier training"
 
 
-def test_what_does_not_hash_to_its_id_is_not_kept(
+@pytest.mark.parametrize(
+    ("offer", "more", "words"),
+    [({"artifact_id": "c" * 64}, ["--raw"], "does not hash"), ({}, [], "")],
+    ids=["another hash", "no archive"],
+)
+def test_what_is_not_what_it_should_be_is_not_kept(
     sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], offer: dict[str, Any], more: list[str], words: str,
 ) -> None:  # fmt: skip
-    """Nor anything else that cannot be unpacked; the folder is left as it was."""
-    sells(b"x" * 1000, artifact_id="c" * 64)
-    assert fetch(tmp_path / "out", "--raw") == 1
-    assert "does not hash" in capsys.readouterr().err
+    """The folder is left as it was."""
+    sells(b"no archive" * 100, **offer)
+    assert fetch(tmp_path / "out", *more) == 1
+    assert words in capsys.readouterr().err
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -241,15 +246,6 @@ def test_a_file_for_an_output_folder_is_called_so(
     file.write_text("precious")
     assert fetch(file, "--raw") == 2
     assert f"{file}: is a file, and a folder is wanted" in capsys.readouterr().err
-
-
-def test_what_is_no_bundle_is_not_kept(
-    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path
-) -> None:
-    """The right hash of the wrong thing."""
-    sells(b"no archive" * 100)
-    assert fetch(tmp_path / "out") == 1
-    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize(
