@@ -105,7 +105,7 @@ def test_people_are_told_in_words(scene: Scene) -> None:
     data = {**scene.asks(m.AskWhy(id="w", job="job")), "forecast": None, "advice": []}
     assert f"Its result {WORDS}." in _text(why._draw(data))
     status = scene.asks(m.AskStatus(id="s"))
-    assert f"1 finished job {WORDS}" in _text(verb._disk(status))
+    assert f"1 finished job {WORDS}" in _text(verb._draw({**status, "forecast": None}))
     seen = Snapshot(1, {}, {}, {}, {}, scene.summary(), _birth(), {}, {})
     assert headline.trouble(seen, None, 1.0) == f"LOW DISK: 1 finished job {WORDS}"
     world = scene.fleet.core.world

@@ -48,7 +48,7 @@ def test_a_cut_is_told_with_what_comes_of_the_job() -> None:
     assert "49 s" not in shown
     status = fleet.asks(m.AskStatus(id="s")).data
     assert status["away"] == [{"host": "pi", "job": "job", "text": expected}]
-    assert f"job: {expected}" in _text(verb._away(status))
+    assert f"job: {expected}" in _text(verb._warnings(status))
     fleet.passes(111)
     assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
 
