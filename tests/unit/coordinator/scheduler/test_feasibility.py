@@ -8,9 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.protocol.messages import TrainerInfo
 from coordinator.scheduler.feasibility import ORDER, Places, What, what
 from coordinator.scheduler.rules import HostView, reasons
-from tests.unit.coordinator.scheduler.test_rules import gpu, host, job, needs
+from tests.unit.coordinator.scheduler.test_rules import CLOSED, gpu, host, job, needs
+
+TRAINERS = {"gbt": TrainerInfo(hyper_schema=CLOSED)}
 
 
 @st.composite
@@ -22,7 +25,7 @@ def fleets(draw: st.DrawFn) -> list[HostView]:
             name, ram_gib=draw(st.integers(0, 16)), cores=draw(st.sampled_from((2, 8))),
             gpus=tuple(gpu(draw(st.sampled_from((None, 4))), draw(st.sampled_from((None, 12))), n)
                        for n in range(draw(st.integers(0, 1)))),
-            busy=draw(st.integers(0, 1)), online=draw(st.booleans()),
+            trainers=TRAINERS, busy=draw(st.integers(0, 1)), online=draw(st.booleans()),
             data=draw(st.sampled_from(("d", None))),
             policy={"cuda": draw(st.sampled_from((None, False))),
                     "slots": draw(st.sampled_from((None, 0))),
