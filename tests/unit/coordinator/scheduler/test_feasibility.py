@@ -16,24 +16,27 @@ from tests.unit.coordinator.scheduler.test_rules import CLOSED, gpu, host, job, 
 TRAINERS = {"gbt": TrainerInfo(hyper_schema=CLOSED)}
 
 
+TRAITS: dict[str, st.SearchStrategy[Any]] = {
+    "ram_gib": st.integers(0, 16), "cores": st.sampled_from((2, 8)), "busy": st.integers(0, 1),
+    "online": st.booleans(), "data": st.sampled_from(("d", None)),
+    "gpus": st.sampled_from(((), (gpu(4, 12),), (gpu(None, 12),), (gpu(None, None),))),
+    "cuda": st.sampled_from((None, False)), "slots": st.sampled_from((None, 0)),
+    "deny_jobs": st.sampled_from(((), ("jo*",))), "max_ram_gib": st.sampled_from((None, 3.0)),
+}  # fmt: skip
+OF_POLICY = ("cuda", "slots", "deny_jobs", "max_ram_gib")
+
+
 @st.composite
 def fleets(draw: st.DrawFn) -> list[HostView]:
-    """Up to six hosts, some of which differ in one thing only."""
-    names = [f"h{number}" for number in range(draw(st.integers(0, 6)))]
-    return [
-        host(
-            name, ram_gib=draw(st.integers(0, 16)), cores=draw(st.sampled_from((2, 8))),
-            gpus=tuple(gpu(draw(st.sampled_from((None, 4))), draw(st.sampled_from((None, 12))), n)
-                       for n in range(draw(st.integers(0, 1)))),
-            trainers=TRAINERS, busy=draw(st.integers(0, 1)), online=draw(st.booleans()),
-            data=draw(st.sampled_from(("d", None))),
-            policy={"cuda": draw(st.sampled_from((None, False))),
-                    "slots": draw(st.sampled_from((None, 0))),
-                    "deny_jobs": draw(st.sampled_from(((), ("jo*",)))),
-                    "max_ram_gib": draw(st.sampled_from((None, 3.0)))},
-        )
-        for name in names
-    ]  # fmt: skip
+    """Up to six hosts, each of which differs from the first in one thing at most."""
+    first = draw(st.fixed_dictionaries(TRAITS))
+    found = []
+    for number in range(draw(st.integers(0, 6))):
+        trait = draw(st.sampled_from([*TRAITS]))
+        traits = first | {trait: draw(TRAITS[trait])}
+        policy = {name: traits.pop(name) for name in OF_POLICY}
+        found.append(host(f"h{number}", trainers=TRAINERS, policy=policy, **traits))
+    return found
 
 
 @given(needs, fleets(), st.sampled_from(((), ("h0",), ("h1", "h2"))), st.booleans())
