@@ -35,7 +35,9 @@ def fleets(draw: st.DrawFn) -> list[HostView]:
         trait = draw(st.sampled_from([*TRAITS]))
         traits = first | {trait: draw(TRAITS[trait])}
         policy = {name: traits.pop(name) for name in OF_POLICY}
-        found.append(host(f"h{number}", trainers=TRAINERS, policy=policy, **traits))
+        view = host(f"h{number}", policy=policy, **traits)
+        shared = view.capability.model_copy(update={"trainers": TRAINERS})
+        found.append(replace(view, capability=shared))
     return found
 
 
