@@ -125,6 +125,7 @@ def on_disconnected(world: World, now: Now) -> None:
 def on_inherited(world: World, now: Now) -> None:
     """Set the timers of hosts that were taken over from another core."""
     for host in world.hosts.values():
+        world.look_at(host.name)
         if host.online:
             _listen_for(world, host, now)
 
