@@ -35,7 +35,7 @@ def _cut(pieces: list[bytes]) -> list[tuple[int, bytes]]:
 
     async def read() -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []
-        end = asyncio.get_running_loop().create_future()
+        end: asyncio.Future[list[tuple[int, bytes]]] = asyncio.get_running_loop().create_future()
         transport = _Transport()
 
         async def serve(channel: Channel) -> None:
