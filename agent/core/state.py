@@ -115,7 +115,6 @@ class CoreSettings:
     leave_grace_s: float = 5.0
     handover_grace_s: float = 60.0
     chunk_bytes: int = 512 * 1024
-    max_uploads: int = 2
     look_s: float = LOOK_S
     owner: OwnerSettings = field(default_factory=OwnerSettings)
 
@@ -174,13 +173,12 @@ class Run:
 
 @dataclass(slots=True)
 class Owed:
-    """A report that the coordinator has not noted yet, or whose artifact it has not stored yet."""
+    """A report that the coordinator has not noted yet."""
 
     report: Finished | Failed | Released
     bundle: str = ""  # what travels with the report, if it is small
     sent: int = 0
-    sender: Sender | None = None
-    wanted: bool = False
+    sender: Sender | None = None  # while its artifact is uploaded
     refusals: int = 0
     checking: bool = False
 
@@ -192,7 +190,7 @@ class Owed:
     @property
     def phase(self) -> HeldPhase:
         """What a heartbeat says of it."""
-        return "uploading" if self.wanted else "reporting"
+        return "reporting" if self.sender is None else "uploading"
 
 
 @dataclass(slots=True)

@@ -152,12 +152,8 @@ def test_what_nobody_sends_any_more_is_closed_and_kept_for_a_later_go(tmp_path: 
     before = {*_open_files(tmp_path)}
     pi = coordinator.host().joins()
     job = pi.runs()
-    pi.reports(m.Finished, job, artifact_id=IDENTITY, size_bytes=len(CONTENT))
-    offer = m.Offer(
-        job_id=job.job_id, attempt=1, instance=pi.instance, size_bytes=len(CONTENT),
-        chunk_bytes=CHUNK,
-    )  # fmt: skip
-    pi.says(coordinator.topics.offer("pi", IDENTITY), offer)
+    about = {"artifact_id": IDENTITY, "size_bytes": len(CONTENT), "chunk_bytes": CHUNK}
+    pi.reports(m.Finished, job, **about)
     coordinator.files()
     topic = coordinator.topics.chunk("pi", IDENTITY, 0)
     coordinator.handle(Incoming(topic, CONTENT[:CHUNK]))
@@ -169,7 +165,7 @@ def test_what_nobody_sends_any_more_is_closed_and_kept_for_a_later_go(tmp_path: 
         coordinator.passes(ABANDONED_S / 36)
         coordinator.files()
     assert {*_open_files(tmp_path)} == before
-    pi.says(coordinator.topics.offer("pi", IDENTITY), offer)
+    pi.reports(m.Finished, job, **about)
     coordinator.files()
     grants = [said for _, said in coordinator.sent if isinstance(said, m.Grant)]
     assert grants[-1].missing == ((1, 4),), "it goes on where it stood"
