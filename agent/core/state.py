@@ -80,7 +80,7 @@ NEXT_PHASES: Final = {
     Phase.STOPPING: ENDING,
     Phase.BUNDLING: frozenset[Phase](),
     Phase.GIVING_BACK: frozenset[Phase](),
-}  # of a run that is not over: it may be over from each
+}  # the diagram in architecture.md; a run may be over from each phase
 _TOLD: Final[Mapping[Phase, HeldPhase]] = {
     Phase.FETCHING: "fetching",
     Phase.READY: "starting",
@@ -95,9 +95,17 @@ _TOLD: Final[Mapping[Phase, HeldPhase]] = {
 class Stop(StrEnum):
     """Why a run was told to end; the value is for the log."""
 
-    CANCELLED = "cancelled"
-    RELEASED = "given back"
     OVER_LIMIT = "ended"
+    RELEASED = "given back"
+    CANCELLED = "cancelled"
+
+
+NEXT_STOPS: Final = {
+    None: frozenset(Stop),
+    Stop.OVER_LIMIT: frozenset({Stop.CANCELLED}),
+    Stop.RELEASED: frozenset({Stop.CANCELLED}),
+    Stop.CANCELLED: frozenset[Stop](),
+}
 
 
 LOOK_S: Final = 5.0  # between looks at what the owner wants
@@ -164,6 +172,11 @@ class Run:
         if phase not in NEXT_PHASES[self.phase]:
             raise AssertionError(f"{self.job_id}: from {self.phase} to {phase}")
         self.phase = phase
+
+    def end(self, how: Stop, why: str) -> None:
+        """Note why it is to end; the first reason stays, unless it is cancelled."""
+        if how in NEXT_STOPS[self.stopping]:
+            self.stopping, self.why = how, why
 
     def share(self) -> float | None:
         """Return how much of the epochs is done."""
