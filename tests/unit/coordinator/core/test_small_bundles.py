@@ -10,7 +10,7 @@ import pytest
 from agent.core.effects import BundleMade, ClearJob, MakeBundle, SendChunk, SpoolReport
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
-from coordinator.core.effects import AppendIndex, OpenPart, StoreBundle
+from coordinator.core.effects import AppendIndex, FileBundles, OpenPart
 from coordinator.jobs.records import BundleKept
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import Fleet, spec
@@ -92,6 +92,6 @@ def test_a_bundle_that_does_not_fit_is_asked_for(more: dict[str, object]) -> Non
     """By the stream, which checks it piece by piece."""
     fleet = Fleet(spec())
     reported(fleet, **more)
-    assert not fleet.took(StoreBundle)
+    assert not fleet.took(FileBundles)
     assert not fleet.host().heard(m.Noted)
     assert fleet.took(OpenPart)
