@@ -74,8 +74,13 @@ class CoordinatorNode(Node):
         self._last_good = self.manifest
 
     def _write(self, call: Callable[[], None]) -> None:
+        """Have it run on the writing thread, after what was given to that before."""
+
+        def next_one() -> None:
+            self._writes.popleft()()
+
         self._writes.append(call)
-        self.background(lambda: self._writes.popleft()())
+        self.background(next_one)
 
     def begin(self) -> None:
         """As `coordinator.service.Service` does."""
