@@ -4,7 +4,7 @@
         [--parts speed,loss,fair,delay]
 
 Real programs in processes of their own: a coordinator, an agent whose spool holds a bundle of
-random bytes, and the broker. Ours goes from the agent's first offer until an operator's client
+random bytes, and the broker. Ours goes from the agent's report until an operator's client
 hears that the job is completed: read, sent, written, hashed, fsynced, recorded in the ledger. The
 bare limit is paho to paho through the same broker, with messages of 256 KiB at QoS 0 where ours has
 up to 512, and nobody looks at a byte; it is given for messages of 64 KiB as well. HTTP is a PUT to

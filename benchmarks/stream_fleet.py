@@ -36,7 +36,7 @@ LOOK_S: Final = 0.02
 
 @dataclass
 class Handover:
-    """What was seen of some uploads: `took_s` from the offer of each until it was completed."""
+    """What was seen of some uploads: `took_s` from the report of each until it was completed."""
 
     took_s: list[float] = field(default_factory=list)
     cpu_s: dict[str, float] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class Uploads:
         found = Handover()
         settings = BrokerSettings(url=self.fleet.broker_url, topic_root=self.fleet.root)
         root = self.fleet.root
-        watch = [f"{root}/jobs/+", f"{root}/+/artifact/+/offer"]
+        watch = [f"{root}/jobs/+", f"{root}/+/job/response"]
         with OperatorClient(settings, 10.0, watch=watch, patient=True) as client:
             self.coordinator = self.fleet.coordinator()
             before = self._cpu_s() | {"broker": broker_cpu_s()}
@@ -201,7 +201,7 @@ class Uploads:
             beside()
             for topic, payload in client.messages(LOOK_S):
                 now_s = time.monotonic()
-                if topic.kind is Kind.OFFER:
+                if topic.kind is Kind.RESPONSE and b'"finished"' in payload:
                     begun_s.setdefault(topic.host, now_s)
                 elif topic.kind is Kind.JOB and payload:
                     row = decode(JOB_ROW, payload)

@@ -17,11 +17,19 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from broker.errors import BadMessage, BadStream, ConfigError, LocalError
 from broker.file_names import is_plain
-from broker.protocol.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored, Word
+from broker.protocol.messages import (
+    MAX_CHUNK_BYTES,
+    ArtifactId,
+    AskFetch,
+    Grant,
+    JobId,
+    Stored,
+    Word,
+)
 from broker.protocol.topic_table import Kind
 from broker.sentences import span
 from broker.stream.ranges import RangeSet
-from broker.stream.stream import Complete, Receiver, SendGrant, WriteChunk
+from broker.stream.stream import Complete, Receiver, WriteChunk
 from broker.system.files import FolderLock, holder, make_wanted, naming
 from broker.system.machine import new_id
 from coordinator.client.contact import Unreachable
@@ -217,11 +225,11 @@ def receive(
     """
     receiver = Receiver(offer.size_bytes, offer.chunk_bytes, RangeSet())
     heard_s = asked_s = time.monotonic()
-    effects: list[Any] = list(receiver.on_offer(heard_s))
+    effects: list[Any] = list(receiver.ask(heard_s))
     while not any(isinstance(effect, Complete) for effect in effects):
         for effect in effects:
-            if isinstance(effect, SendGrant):
-                client.grant(effect.grant)
+            if isinstance(effect, Grant):
+                client.grant(effect)
         now_s = time.monotonic()
         if now_s - heard_s > stall_s:
             raise Unreachable(f"nothing of the artifact came for {stall_s:g} s; try again")

@@ -19,10 +19,10 @@ import pytest
 from broker.client.link import Link, LinkSettings
 from broker.client.mailbox import Mailbox, feed
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
-from broker.protocol.messages import GRANT, Finished, Offer, decode, encode
+from broker.protocol.messages import GRANT, Finished, Grant, decode, encode
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
-from broker.stream.stream import Done, SendChunk, Sender, SendOffer
+from broker.stream.stream import SendChunk, Sender
 from broker.system.address import parse_addresses
 from broker.system.machine import new_id
 from coordinator.core.receipts import receipt
@@ -184,9 +184,9 @@ class _Peer:
         )
 
     def hand_over(self) -> None:
-        """Report the job finished, then upload until the artifact is stored."""
+        """Report the job finished, then upload until that is noted."""
         self._link.start()
-        sender: Sender | None = None
+        sender = Sender(len(self._content), 65536, 65536)
         deadline_s = time.monotonic() + 60
         over = False
         while not over:
@@ -196,47 +196,32 @@ class _Peer:
                     self._say_finished()
                     continue
                 topic = self._topics.parse(event.topic)
-                if topic.kind is Kind.REQUEST and b'"wanted"' in event.payload and sender is None:
-                    sender = Sender(len(self._content), 65536, 65536)
-                    over |= self._perform(sender.start(time.monotonic()))
-                elif topic.kind is Kind.GRANT and sender is not None:
+                over |= topic.kind is Kind.REQUEST and b'"stored"' in event.payload
+                if topic.kind is Kind.GRANT:
                     grant = decode(GRANT, event.payload)
-                    over |= self._perform(sender.on_grant(grant, time.monotonic()))
-            if sender is not None:
-                over |= self._perform(sender.on_timer(time.monotonic()))
+                    assert isinstance(grant, Grant)
+                    self._send(sender.on_grant(grant, time.monotonic()))
+            self._send(sender.on_timer(time.monotonic()))
         self._link.stop()
 
     def _say_finished(self) -> None:
         report = Finished(
             id=new_id(), session="-", instance="-", job_id=self._job_id, attempt=1,
-            artifact_id=self._id, size_bytes=len(self._content), receipt=self._receipt,
+            artifact_id=self._id, size_bytes=len(self._content), chunk_bytes=65536,
+            receipt=self._receipt,
         )  # fmt: skip
         self._link.publish(Outgoing(self._topics.response(self._host), encode(report)))
 
-    def _perform(self, effects: list[Any]) -> bool:
-        for effect in effects:
-            if isinstance(effect, SendOffer):
-                offer = Offer(
-                    job_id=self._job_id, attempt=1, instance="-",
-                    size_bytes=len(self._content), chunk_bytes=65536,
-                )  # fmt: skip
-                self._link.publish(
-                    Outgoing(self._topics.offer(self._host, self._id), encode(offer))
-                )
-            elif isinstance(effect, SendChunk):
-                self._send(effect)
-        return any(isinstance(effect, Done) for effect in effects)
-
-    def _send(self, chunk: SendChunk) -> None:
-        fate = self._rng.random()
-        if fate < 0.2:
-            self.lost += 1
-            return
-        topic = self._topics.chunk(self._host, self._id, chunk.index)
-        data = self._content[chunk.offset : chunk.offset + chunk.length]
-        for _ in range(2 if fate > 0.8 else 1):
-            self._link.publish(Outgoing(topic, data, 0))
-        self.repeated += fate > 0.8
+    def _send(self, chunks: list[SendChunk]) -> None:
+        for chunk in chunks:
+            fate = self._rng.random()
+            topic = self._topics.chunk(self._host, self._id, chunk.index)
+            data = self._content[chunk.offset : chunk.offset + chunk.length]
+            times = 0 if fate < 0.2 else 2 if fate > 0.8 else 1
+            for _ in range(times):
+                self._link.publish(Outgoing(topic, data, 0))
+            self.lost += times == 0
+            self.repeated += times == 2
 
 
 def test_lost_and_repeated_chunks_do_no_harm(fleet: Any) -> None:

@@ -217,7 +217,7 @@ def test_a_late_result_is_uploaded_like_any_other() -> None:
     (cancel,) = pi.heard(m.Cancel)
     assert cancel.keep_finished
     assert pi.finishes(job) == "wanted"
-    pi.uploads(job)
+    pi.uploads()
     assert fleet.core.world.uploads[HEX].finishing
 
 
@@ -250,7 +250,7 @@ def test_a_host_holds_what_the_ledger_says_between_two_heartbeats() -> None:
     pi.beats((fleet.job().job_id, 1, "bundling"))
     assert holds() == [("job", "bundling")]
     assert pi.finishes(fleet.job()) == "wanted"
-    pi.uploads(fleet.job())
+    pi.uploads()
     fleet.handle(PartStored(HEX, 2000))
     assert fleet.job().state == "completed"
     assert holds() == [], "its heartbeat is older"

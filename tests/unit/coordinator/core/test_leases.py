@@ -239,7 +239,7 @@ def test_a_result_of_a_lost_attempt_is_taken_while_a_later_one_runs() -> None:
     pi.joins((job.job_id, 1, "reporting"))
     assert not pi.heard(m.Cancel)
     assert pi.finishes(job, 1, receipt=receipt) == "wanted"
-    pi.uploads(job, 1)
+    pi.uploads()
     fleet.handle(PartStored(HEX, 2000))
     assert (fleet.job().state, fleet.job().host, fleet.job().attempt) == ("completed", "pi", 2)
     assert (fleet.changes[-1].attempt, fleet.changes[-1].event) == (1, "completed")
@@ -254,7 +254,7 @@ def test_a_result_of_an_attempt_that_a_twin_gave_back_is_taken() -> None:
     pi.reports(m.Released, job, reason="drained")
     assert fleet.job().state == "pending"
     assert pi.finishes(job, 1, receipt=receipt) == "wanted"
-    pi.uploads(job, 1)
+    pi.uploads()
     fleet.handle(PartStored(HEX, 2000))
     assert fleet.job().state == "completed"
 
@@ -292,7 +292,7 @@ def test_an_interrupted_attempt_that_got_further_costs_nothing() -> None:
             interrupted=True,
         )  # fmt: skip
         if attempt == 1:
-            host.uploads(fleet.job(), attempt)
+            host.uploads()
             fleet.handle(PartStored(HEX, 2000))
         assert fleet.job().losses == losses
         host = pi if fleet.job().host == "pi" else pc

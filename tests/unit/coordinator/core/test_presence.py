@@ -207,13 +207,9 @@ def test_a_host_that_lists_ever_new_jobs_is_told_of_so_many_at_a_time() -> None:
 
 
 def _offers(fleet: Fleet, host: Host, artifact_id: str) -> bool:
-    """A host has its job's result to bring, and offers it; whether it may send."""
+    """A host has its job's result to bring, and announces it; whether it may send."""
     (job,) = fleet.core.world.held_at(host.name)
     host.reports(m.Finished, job, artifact_id=artifact_id, size_bytes=2000)
-    offer = m.Offer(
-        job_id=job.job_id, attempt=1, instance=host.instance, size_bytes=2000, chunk_bytes=1024
-    )
-    host.says(fleet.topics.offer(host.name, artifact_id), offer)
     for opened in fleet.took(OpenPart):
         fleet.handle(PartOpened(opened.artifact_id, RangeSet(), opened.part))
     return bool(host.heard(m.Grant))

@@ -138,7 +138,7 @@ def test_a_coordinator_that_restarts_goes_on(state: str) -> None:
         pi.reports(m.Accepted, fleet.job(), request_id=assign.id)
     assert fleet.job().attempt == 1
     assert pi.finishes(fleet.job()) == "wanted"
-    pi.uploads(fleet.job())
+    pi.uploads()
     fleet.handle(PartStored(HEX, 2000))
     assert fleet.job().state == "completed"
     assert [event for _, event in fleet.history].count("assigned") == 1

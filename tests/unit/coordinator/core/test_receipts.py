@@ -40,7 +40,7 @@ def test_a_restored_ledger_takes_what_it_gave_out_before() -> None:
     assert fleet.job().attempt == 0
     pi.status("online", "birth")
     assert pi.finishes(fleet.job(), 2, assign.receipt) == "wanted"
-    pi.uploads(fleet.job(), 2)
+    pi.uploads()
     fleet.handle(PartStored(HEX, 2000))
     assert (fleet.job().state, fleet.job().attempt, fleet.job().host) == ("completed", 2, "pi")
     assert [word for _, word in fleet.history] == ["restored", "resumed", "completed"]
@@ -80,7 +80,7 @@ def test_no_other_word_is_taken(who: str, attempt: int, said: str | None) -> Non
     evil = fleet.host(who)
     shown = assign.receipt if said is None else said
     assert evil.finishes(fleet.job(), attempt, shown) == "superseded"
-    evil.uploads(fleet.job(), attempt)
+    evil.uploads()
     assert str(fleet.ledger) == before
     assert not fleet.core.world.uploads
     assert fleet.asks(m.AskStatus(id="s")).data["refused"] == {"report": 1}
