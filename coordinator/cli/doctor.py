@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from broker.client.access import PEOPLE, open_access
+from broker.client.access import PEOPLE, open_access, person_here
 from broker.doctor.checks import check_apart, check_clock, check_python
 from broker.doctor.findings import INDENT, Finding, fail, ok, skipped, tell, warn
 from broker.doctor.reach import (
@@ -96,9 +96,6 @@ def doctor_command(role: str | None, *, watch: bool, as_json: bool, **options: A
 
 def _person(at: dict[str, Any], options: dict[str, Any]) -> str | None:
     """Return whose machine this is, where nothing that was said is for another role."""
-    from broker.client.access import person_here
-    from broker.system.machine import system_clock
-
     if any(options[name] is not None for name in _OF_ROLES):
         return None
     try:
@@ -109,12 +106,10 @@ def _person(at: dict[str, Any], options: dict[str, Any]) -> str | None:
 
 def _of_person(at: dict[str, Any], found: str | None, *, watch: bool, as_json: bool) -> int:
     """Check the machine of somebody who looks at the fleet, or commands it."""
-    from coordinator.cli.doctor import findings
 
     def all_findings() -> Iterator[Finding]:
         if found is not None:
-            text = f"operator, since {found} is here and no host; --role says another"
-            yield ok("role", text)
+            yield ok("role", f"operator, since {found} is here and no host; --role says another")
         yield from findings(at)
 
     def read() -> Any:
