@@ -21,7 +21,9 @@ from coordinator.core.effects import (
     PartFailed,
     PartOpened,
     PartStored,
+    PartTask,
     PartWritten,
+    ShellEvent,
     WriteChunk,
 )
 from coordinator.jobs.records import BundleKept
@@ -30,8 +32,6 @@ from coordinator.store.store import NoRoomError, Store
 
 log = logging.getLogger("fleet.coordinator")
 
-Task = OpenPart | WriteChunk | FinishPart | DropPart | LeavePart
-Told = PartOpened | PartWritten | PartFailed | PartStored | BundleFiled | BundleRefused
 Submit = Callable[[Callable[[], None]], object]
 
 
@@ -39,7 +39,7 @@ class Intake:
     """Everything that is on its way into the store."""
 
     def __init__(
-        self, store: Store, put: Callable[[Told], object], writing: Submit, background: Submit
+        self, store: Store, put: Callable[[ShellEvent], object], writing: Submit, background: Submit
     ) -> None:
         """`writing` runs a function on the one thread that writes, `background` on another."""
         self._store = store
@@ -48,7 +48,7 @@ class Intake:
         self._background = background
         self._parts: dict[str, tuple[int, Part]] = {}  # the writing thread's own
 
-    def do(self, task: Task) -> None:
+    def do(self, task: PartTask) -> None:
         """Have something done, after all that was handed over before."""
         self._writing(partial(self._perform, task))
 
@@ -74,7 +74,7 @@ class Intake:
         else:
             self._put(BundleFiled(one.artifact_id))
 
-    def _perform(self, task: Task) -> None:
+    def _perform(self, task: PartTask) -> None:
         if isinstance(task, OpenPart):
             self._open(task)
             return
