@@ -155,7 +155,7 @@ def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
         _fail(state, run, why, 0, now, transient=event.passing)
 
 
-def on_bundle_timer(state: State, job_id: str) -> None:
+def on_bundle_timer(state: State, job_id: str, _: Now) -> None:
     """Try again to bundle."""
     run = state.runs.get(job_id)
     if run is not None:

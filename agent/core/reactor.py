@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -85,6 +86,34 @@ class Core:
     ) -> None:
         """Start with nothing running."""
         self.state = State(settings, topics, rng, new_id)
+        self._handlers: dict[type, Callable[[State, Any, Now], None]] = {
+            Assign: runs.on_assign,
+            Lease: leases.on_lease,
+            Cancel: runs.on_cancel,
+            Release: runs.on_release,
+            Rules: owner.on_rules,
+            Noted: reports.on_noted,
+            TrainerStarted: runs.on_started,
+            TrainerLine: runs.on_line,
+            TrainerExited: endings.on_exited,
+            BundleMade: endings.on_bundle_made,
+            BundleFailed: endings.on_bundle_failed,
+            CheckpointFound: resumption.on_found,
+            CheckpointInstalled: resumption.on_installed,
+            CheckpointBundled: endings.on_checkpoint_bundled,
+            BundleChecked: reports.on_checked,
+            BundleUnread: reports.on_unread,
+        }
+        self._job_timers: dict[str, Callable[[State, str, Now], None]] = {
+            "report": reports.send,
+            "upload": reports.on_upload_timer,
+            "timeout": runs.on_timeout,
+            "stall": runs.on_stall,
+            "bundle": endings.on_bundle_timer,
+            "fetch": resumption.on_timer,
+            "kill": runs.on_kill_timer,
+            "lease": leases.on_timer,
+        }
         reports.reload(self.state, list(spooled))
         endings.reload(self.state, left, interrupted)
 
@@ -170,33 +199,11 @@ class Core:
                 self._on_shutdown(now)
             case Tick():
                 pass
+            case TrainerExited(data_gone=True):
+                self._has_data(None)  # first, so that the job does not come here again
+                endings.on_exited(state, event, now)
             case _:
-                self._on_child(event, now)
-
-    def _on_child(self, event: ShellEvent, now: Now) -> None:
-        match event:
-            case TrainerStarted():
-                runs.on_started(self.state, event, now)
-            case TrainerLine():
-                runs.on_line(self.state, event, now)
-            case TrainerExited():
-                if event.data_gone:
-                    self._has_data(None)  # first, so that the job does not come here again
-                endings.on_exited(self.state, event, now)
-            case BundleMade():
-                endings.on_bundle_made(self.state, event, now)
-            case BundleFailed():
-                endings.on_bundle_failed(self.state, event, now)
-            case CheckpointFound():
-                resumption.on_found(self.state, event, now)
-            case CheckpointInstalled():
-                resumption.on_installed(self.state, event, now)
-            case CheckpointBundled():
-                endings.on_checkpoint_bundled(self.state, event, now)
-            case BundleChecked():
-                reports.on_checked(self.state, event, now)
-            case BundleUnread():
-                reports.on_unread(self.state, event, now)
+                self._handlers[type(event)](state, event, now)
 
     def _on_shutdown(self, now: Now) -> None:
         state = self.state
@@ -298,28 +305,8 @@ class Core:
             case ("birth",):
                 state.listening = True
                 self._birth(now, whole=state.capability_due)
-            case ("report", job_id):
-                reports.send(state, job_id, now)
-            case ("upload", job_id):
-                reports.on_upload_timer(state, job_id, now)
             case (kind, job_id):
-                self._on_run_timer(kind, job_id, now)
-
-    def _on_run_timer(self, kind: str, job_id: str, now: Now) -> None:
-        state = self.state
-        match kind:
-            case "timeout":
-                runs.on_timeout(state, job_id, now)
-            case "stall":
-                runs.on_stall(state, job_id, now)
-            case "bundle":
-                endings.on_bundle_timer(state, job_id)
-            case "fetch":
-                resumption.on_timer(state, job_id, now)
-            case "kill":
-                runs.on_kill_timer(state, job_id)
-            case "lease":
-                leases.on_timer(state, job_id, now)
+                self._job_timers[kind](state, job_id, now)
 
     def begin(self, now: Now) -> None:
         """Start the heartbeat and the looks at the machine."""
@@ -359,24 +346,14 @@ class Core:
             reports.on_grant(state, topic.artifact_id, grant, now)
 
     def _on_request(self, request: AgentRequest, now: Now) -> None:
-        match request:
-            case Assign() if request.instance != self.state.settings.instance:
-                self.state.drop("assign", "meant for another process of this agent")
-            case Assign():
-                runs.on_assign(self.state, request, now)
-            case Lease():
-                leases.on_lease(self.state, request, now)
-            case Cancel():
-                runs.on_cancel(self.state, request, now)
-            case Release():
-                runs.on_release(self.state, request, now)
-            case Rules():
-                owner.on_rules(self.state, request, now)
-            case Noted():
-                reports.on_noted(self.state, request, now)
-            case Rebirth():
-                self.state.listening = True
-                self._birth(now)
+        state = self.state
+        if isinstance(request, Rebirth):
+            state.listening = True
+            self._birth(now)
+        elif isinstance(request, Assign) and request.instance != state.settings.instance:
+            state.drop("assign", "meant for another process of this agent")
+        else:
+            self._handlers[type(request)](state, request, now)
 
     def _on_coordinator(self, status: Status, now: Now, *, retained: bool) -> None:
         """A coordinator that has just come knows nothing of us but what is in its ledger.

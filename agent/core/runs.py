@@ -188,7 +188,7 @@ def on_stall(state: State, job_id: str, now: Now) -> None:
     stop(state, run, Stop.OVER_LIMIT, why, now)
 
 
-def on_kill_timer(state: State, job_id: str) -> None:
+def on_kill_timer(state: State, job_id: str, _: Now) -> None:
     """Kill a trainer whose grace is over."""
     run = state.runs.get(job_id)
     if run is not None and run.stopping:
