@@ -74,15 +74,6 @@ def test_an_agent_does_not_wait_for_ever_for_its_checkpoint_to_be_taken() -> Non
     assert agent.took(Leave)
 
 
-def test_a_checkpoint_that_lies_here_already_is_not_fetched() -> None:
-    """The host that left off goes on at once."""
-    agent = Agent()
-    agent.assigned(2, checkpoint=CHECKPOINT)
-    agent.handle(CheckpointFound(JOB, 2, here=True))
-    assert agent.took(StartTrainer)
-    assert not [one for topic, one in agent.sent if topic.kind is Kind.CHECKPOINT_GRANT]
-
-
 def test_a_checkpoint_is_fetched_before_the_trainer_starts() -> None:
     """Granted, written piece by piece, installed; the heartbeat says what is going on."""
     agent = fetching()

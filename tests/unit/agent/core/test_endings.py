@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent.core.effects import (
@@ -11,7 +13,6 @@ from agent.core.effects import (
     ClearJob,
     MakeBundle,
     SpoolReport,
-    StartTrainer,
     TrainerExited,
     TrainerStarted,
 )
@@ -67,19 +68,6 @@ def test_the_first_line_of_a_failure_says_all_that_is_known(
     assert others == (["what came before:", "a"] if lines[:-1] else [])
 
 
-def test_what_cannot_be_started_or_bundled_fails() -> None:
-    """With what the system said."""
-    agent = Agent()
-    agent.assigned()
-    agent.handle(TrainerExited(JOB, 1, None, "no such file"))
-    assert agent.said(m.Failed)[0].error == "no such file"
-    other = Agent()
-    other.runs()
-    other.ends(0)
-    other.handle(BundleFailed(JOB, 1, "disk full"))
-    assert "disk full" in other.said(m.Failed)[0].error
-
-
 def test_a_report_says_how_long_the_trainer_ran_and_no_more() -> None:
     """Not from the assignment, not the bundling; and the same when it is said again hours later."""
     agent = Agent()
@@ -126,23 +114,29 @@ def test_what_fails_is_given_back_or_is_stopped_says_how_long_it_ran() -> None:
     assert agent.said(m.Failed)[0].ran_s is None
 
 
-@pytest.mark.parametrize(("code", "transient"), [(1, True), (-9, True), (2, False), (127, True)])
-def test_an_exit_code_says_whether_another_attempt_may_go_well(code: int, transient: bool) -> None:
-    """2 is the trainer's word for bad hyperparameters or data."""
+@pytest.mark.parametrize(
+    ("event", "error", "transient"),
+    [
+        (TrainerExited(JOB, 1, 1), "exit code 1", True),
+        (TrainerExited(JOB, 1, -9), "signal 9", True),
+        (TrainerExited(JOB, 1, 2), "exit code 2", False),  # bad hyperparameters or data
+        (TrainerExited(JOB, 1, None, "no such file", transient=True), "no such file", True),
+        (TrainerExited(JOB, 1, None, "does not fit", transient=False), "does not fit", False),
+        (BundleFailed(JOB, 1, "disk full"), "disk full", False),
+    ],
+)
+def test_a_failure_says_whether_another_attempt_may_go_well(
+    event: Any, error: str, transient: bool
+) -> None:
+    """Also where the trainer could not be started, or its result not bundled."""
     agent = Agent()
     agent.runs()
-    agent.ends(code)
-    assert agent.said(m.Failed)[0].transient is transient
-
-
-@pytest.mark.parametrize("transient", [True, False])
-def test_a_trainer_that_cannot_be_started(transient: bool) -> None:
-    """A process table that is full may pass; hyperparameters that do not fit do not."""
-    agent = Agent()
-    agent.assigned()
-    agent.took(StartTrainer)
-    agent.handle(TrainerExited(JOB, 1, None, "no", transient))
-    assert agent.said(m.Failed)[0].transient is transient
+    if isinstance(event, BundleFailed):
+        agent.ends(0)
+    agent.handle(event)
+    (failed,) = agent.said(m.Failed)
+    assert error in failed.error
+    assert failed.transient is transient
 
 
 def test_a_finished_job_waits_for_room_on_the_disk() -> None:

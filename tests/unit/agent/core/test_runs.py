@@ -74,14 +74,16 @@ def test_an_assignment_is_carried_out_once() -> None:
 
 
 def test_a_retained_or_foreign_command_is_none() -> None:
-    """T2: a replay; and what is meant for another host."""
+    """T2: a replay; what is meant for another host, or for another process of this agent."""
     agent = Agent()
     assign = m.Assign(
         id="a", job_id=JOB, attempt=1, instance="i1", name="n", model="gbt", mode="oracle",
     )  # fmt: skip
     agent.handle(Incoming(agent.topics.request("pi"), m.encode(assign), retained=True))
     agent.handle(Incoming(agent.topics.request("other"), m.encode(assign)))
+    agent.hears(assign.model_copy(update={"instance": "i0"}))
     assert not agent.took(StartTrainer)
+    assert not agent.said(m.Refused)
 
 
 def test_cancel_means_term_then_kill_then_stopped() -> None:
@@ -111,22 +113,16 @@ def test_why_an_attempt_ends_is_told(why: str, said: str) -> None:
     assert agent.core.why_ending(JOB, 1) == said
 
 
-def test_cancel_of_what_is_not_here_is_answered_at_once() -> None:
-    """And keeps a late assignment of that attempt from starting."""
+@pytest.mark.parametrize(("ask", "answer"), [(m.Cancel, m.Stopped), (m.Release, m.Released)])
+def test_what_is_not_here_is_answered_at_once(ask: Any, answer: Any) -> None:
+    """And a late assignment of that attempt does not start; the next one does."""
     agent = Agent()
-    agent.hears(m.Cancel(id="c1", job_id=JOB, attempt=3))
-    assert agent.said(m.Stopped)
+    agent.hears(ask(id="c1", job_id=JOB, attempt=3))
+    assert agent.said(answer)[0].attempt == 3
     agent.assigned(3)
     assert agent.said(m.Refused)
-
-
-def test_cancel_of_an_older_attempt_leaves_the_newer_alone() -> None:
-    """Fencing."""
-    agent = Agent()
-    agent.runs(attempt=2)
-    agent.hears(m.Cancel(id="c1", job_id=JOB, attempt=1))
-    assert agent.said(m.Stopped)
-    assert not agent.took(SignalTrainer)
+    agent.assigned(4)
+    assert agent.took(StartTrainer)
 
 
 @pytest.mark.parametrize("when", ["starting", "bundling", "owed"])
@@ -223,16 +219,6 @@ def test_a_cancel_may_leave_what_is_finished() -> None:
         assert not agent.took(ClearJob)
 
 
-def test_an_assignment_for_another_process_is_not_taken() -> None:
-    """It was meant for an agent that is gone, or for a second one of this name."""
-    agent = Agent()
-    agent.hears(m.Assign(
-        id="a", job_id=JOB, attempt=1, instance="i0", name="n", model="gbt", mode="oracle",
-    ))  # fmt: skip
-    assert not agent.took(StartTrainer)
-    assert not agent.said(m.Refused)
-
-
 def test_what_was_refused_stays_refused() -> None:
     """A second copy of the assignment finds the slot free; the attempt was refused all the same."""
     agent = Agent(ram_gib=1)
@@ -261,23 +247,3 @@ def test_a_release_ends_the_trainer_and_gives_its_checkpoint_back() -> None:
     assert (released.reason, released.artifact_id) == ("drained by al", HEX)
     agent.assigned(2)
     assert agent.took(StartTrainer), "a drain is the coordinator's business"
-
-
-def test_a_release_of_what_is_finished_brings_the_result() -> None:
-    """Nothing that is done is thrown away."""
-    agent = Agent()
-    agent.runs()
-    finished = agent.finishes()
-    _release(agent)
-    assert agent.said(m.Finished)[0].id == finished.id
-
-
-def test_a_release_of_what_is_not_here_is_answered_and_keeps_it_from_starting() -> None:
-    """Its assignment may still be on the way."""
-    agent = Agent()
-    _release(agent, 3)
-    assert agent.said(m.Released)[0].attempt == 3
-    agent.assigned(3)
-    assert not agent.took(StartTrainer)
-    agent.assigned(4)
-    assert agent.took(StartTrainer)

@@ -149,16 +149,6 @@ def test_what_an_agent_that_was_killed_ran_is_given_back_with_its_checkpoint() -
     assert agent.phase() == "reporting"
 
 
-def test_what_it_ran_can_be_cancelled_meanwhile() -> None:
-    """It answers, and says nothing more of it."""
-    agent = Agent(interrupted=[(JOB, 3)])
-    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=3))
-    assert agent.said(m.Stopped)
-    agent.handle(CheckpointBundled(JOB, 3, HEX, 2000))
-    assert not agent.said(m.Released)
-    assert agent.phase() is None
-
-
 # The coordinator's side
 
 

@@ -87,20 +87,6 @@ def test_the_result_of_an_old_attempt_is_superseded() -> None:
     assert fleet.job().host == "attic"
 
 
-def test_the_result_of_the_newest_attempt_is_taken_late() -> None:
-    """J6: also when the lease is long over."""
-    fleet = Fleet(spec(), stale_after_s=50.0)
-    pi = fleet.host().joins()
-    job = pi.runs()
-    pi.status("offline", "lost")
-    fleet.passes(60)
-    assert fleet.job().state == "pending"
-    assert pi.finishes(job, attempt=1) == "wanted"
-    pi.uploads()
-    fleet.handle(PartStored(HEX, 2000))
-    assert fleet.job().state == "completed"
-
-
 def test_an_ordinary_handover_of_a_checkpoint_is_no_false_report() -> None:
     """The answer to its report was lost: it repeats that, and the job has left it by then."""
     fleet = Fleet(spec())
@@ -205,19 +191,6 @@ def test_a_part_that_is_being_checked_is_left_alone() -> None:
     assert not fleet.took(OpenPart)
     fleet.handle(PartStored(HEX, 2000))
     assert fleet.job().state == "completed"
-
-
-def test_failed_and_released_are_noted_each_time() -> None:
-    """J3: the agent may not have heard the first answer."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
-    pi.reports(m.Failed, job, error="it diverged", exit_code=2, transient=False)
-    assert fleet.job().error == "it diverged"
-    assert pi.heard(m.Noted)[0].verdict == "recorded"
-    pi.reports(m.Failed, job, error="it diverged", exit_code=1)
-    assert pi.heard(m.Noted)[0].verdict == "superseded"
-    assert fleet.history.count(("job", "failed")) == 1
 
 
 def test_hosts_that_are_away_keep_no_place_from_who_is_there() -> None:
