@@ -30,11 +30,8 @@ EXIT_USAGE: Final = 2  # of a trainer: bad hyperparameters or data; another atte
 INTERRUPTED: Final = "the agent was killed while it ran"
 
 
-def on_exited(state: State, event: TrainerExited, now: Now) -> None:
+def on_exited(state: State, run: Run, event: TrainerExited, now: Now) -> None:
     """The trainer's process has ended."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        return
     state.timers.cancel(("kill", run.job_id))
     if run.began_s is not None:
         run.ran_s = round(now.mono_s - run.began_s, 3)  # bundling and handing over are no training
@@ -62,11 +59,8 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
         _fail(state, run, _error(run, event), event.code, now, transient=transient)
 
 
-def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
+def on_bundle_made(state: State, run: Run, event: BundleMade, now: Now) -> None:
     """Report the finished job; its bundle is in the spool."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        return
     if run.stopping is Stop.CANCELLED:
         cancelled(state, run, now, event.artifact_id)
         return
@@ -74,12 +68,8 @@ def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
     reports.finished(state, run, event, now)
 
 
-def on_checkpoint_bundled(state: State, event: CheckpointBundled, now: Now) -> None:
+def on_checkpoint_bundled(state: State, run: Run, event: CheckpointBundled, now: Now) -> None:
     """Give the job back, with the checkpoint that was bundled."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        _interrupted(state, event, now)
-        return
     if run.stopping is Stop.CANCELLED:
         cancelled(state, run, now, event.artifact_id)
         return
@@ -114,7 +104,7 @@ def reload(
         state.do(BundleCheckpoint(job_id, attempt))
 
 
-def _interrupted(state: State, event: CheckpointBundled, now: Now) -> None:
+def on_interrupted(state: State, event: CheckpointBundled, now: Now) -> None:
     """Give an interrupted job back, with its checkpoint from the spool."""
     if state.interrupted.get(event.job_id) != event.attempt:
         reports.clear(state, event.job_id, event.attempt, event.artifact_id)  # it was cancelled
@@ -133,17 +123,14 @@ def release(
     """Give the job back, with the checkpoint `artifact_id` if there is one."""
     _over(state, run, now)
     report = Released(
-        **state.about(run.job_id, run.attempt, run.assign.receipt), reason=run.why,
+        **state.about_run(run), reason=run.why,
         artifact_id=artifact_id, size_bytes=size_bytes, ran_s=run.ran_s,
     )  # fmt: skip
     reports.owe(state, report, now)
 
 
-def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
+def on_bundle_failed(state: State, run: Run, event: BundleFailed, now: Now) -> None:
     """Try again later if the disk may have room then, else fail the job."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        return
     if run.stopping is Stop.CANCELLED:
         cancelled(state, run, now)
     elif event.passing and run.bundlings < MAX_BUNDLINGS:
@@ -155,11 +142,9 @@ def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
         _fail(state, run, why, 0, now, transient=event.passing)
 
 
-def on_bundle_timer(state: State, job_id: str, _: Now) -> None:
+def on_bundle_timer(state: State, run: Run, _: Now) -> None:
     """Try again to bundle."""
-    run = state.runs.get(job_id)
-    if run is not None:
-        state.do(MakeBundle(run.job_id, run.attempt))
+    state.do(MakeBundle(run.job_id, run.attempt))
 
 
 def cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None) -> None:
@@ -191,7 +176,7 @@ def _fail(
 ) -> None:
     _over(state, run, now)
     report = Failed(
-        **state.about(run.job_id, run.attempt, run.assign.receipt), error=error[-16_000:],
+        **state.about_run(run), error=error[-16_000:],
         exit_code=code, transient=transient, ran_s=run.ran_s,
     )  # fmt: skip
     reports.owe(state, report, now)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from agent.core import endings, leases, output, owner, reports, resumption, runs
 from agent.core.effects import (
+    AttemptEvent,
     BundleChecked,
     BundleFailed,
     BundleMade,
@@ -27,14 +28,13 @@ from agent.core.effects import (
     Probed,
     ShellEvent,
     Shutdown,
-    Tick,
     TrainerExited,
     TrainerLine,
     TrainerStarted,
     Unbundled,
     Vitals,
 )
-from agent.core.state import CoreSettings, State, Stop
+from agent.core.state import CoreSettings, Run, State, Stop
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.protocol.events import Connected, Disconnected, Incoming
@@ -86,13 +86,15 @@ class Core:
     ) -> None:
         """Start with nothing running."""
         self.state = State(settings, topics, rng, new_id)
-        self._handlers: dict[type, Callable[[State, Any, Now], None]] = {
+        self._requests: dict[type, Callable[[State, Any, Now], None]] = {
             Assign: runs.on_assign,
             Lease: leases.on_lease,
             Cancel: runs.on_cancel,
             Release: runs.on_release,
             Rules: owner.on_rules,
             Noted: reports.on_noted,
+        }
+        self._run_events: dict[type, Callable[[State, Run, Any, Now], None]] = {
             TrainerStarted: runs.on_started,
             TrainerLine: runs.on_line,
             TrainerExited: endings.on_exited,
@@ -101,12 +103,8 @@ class Core:
             CheckpointFound: resumption.on_found,
             CheckpointInstalled: resumption.on_installed,
             CheckpointBundled: endings.on_checkpoint_bundled,
-            BundleChecked: reports.on_checked,
-            BundleUnread: reports.on_unread,
         }
-        self._job_timers: dict[str, Callable[[State, str, Now], None]] = {
-            "report": reports.send,
-            "upload": reports.on_upload_timer,
+        self._run_timers: dict[str, Callable[[State, Run, Now], None]] = {
             "timeout": runs.on_timeout,
             "stall": runs.on_stall,
             "bundle": endings.on_bundle_timer,
@@ -197,13 +195,22 @@ class Core:
                 owner.give_back(state, now)
             case Shutdown():
                 self._on_shutdown(now)
-            case Tick():
-                pass
-            case TrainerExited(data_gone=True):
-                self._has_data(None)  # first, so that the job does not come here again
-                endings.on_exited(state, event, now)
-            case _:
-                self._handlers[type(event)](state, event, now)
+            case BundleChecked():
+                reports.on_checked(state, event, now)
+            case BundleUnread():
+                reports.on_unread(state, event, now)
+            case AttemptEvent():
+                self._on_attempt(event, now)
+
+    def _on_attempt(self, event: AttemptEvent, now: Now) -> None:
+        state = self.state
+        if isinstance(event, TrainerExited) and event.data_gone:
+            self._has_data(None)  # first, so that the job does not come here again
+        run = state.run(event.job_id, event.attempt)
+        if run is not None:
+            self._run_events[type(event)](state, run, event, now)
+        elif isinstance(event, CheckpointBundled):
+            endings.on_interrupted(state, event, now)
 
     def _on_shutdown(self, now: Now) -> None:
         state = self.state
@@ -305,8 +312,12 @@ class Core:
             case ("birth",):
                 state.listening = True
                 self._birth(now, whole=state.capability_due)
-            case (kind, job_id):
-                self._job_timers[kind](state, job_id, now)
+            case ("report", job_id):
+                reports.send(state, job_id, now)
+            case ("upload", job_id):
+                reports.on_upload_timer(state, job_id, now)
+            case (kind, job_id) if job_id in state.runs:
+                self._run_timers[kind](state, state.runs[job_id], now)
 
     def begin(self, now: Now) -> None:
         """Start the heartbeat and the looks at the machine."""
@@ -353,7 +364,7 @@ class Core:
         elif isinstance(request, Assign) and request.instance != state.settings.instance:
             state.drop("assign", "meant for another process of this agent")
         else:
-            self._handlers[type(request)](state, request, now)
+            self._requests[type(request)](state, request, now)
 
     def _on_coordinator(self, status: Status, now: Now, *, retained: bool) -> None:
         """A coordinator that has just come knows nothing of us but what is in its ledger.

@@ -49,7 +49,7 @@ _UNFINISHED: Final = frozenset({"pending", "claimed", "running"})
 def finished(state: State, run: Run, made: BundleMade, now: Now) -> None:
     """Report a finished job, whose bundle is in the spool."""
     report = Finished(
-        **state.about(run.job_id, run.attempt, run.assign.receipt),
+        **state.about_run(run),
         artifact_id=made.artifact_id,
         size_bytes=made.size_bytes,
         metrics=run.result or {},

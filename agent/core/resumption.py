@@ -38,15 +38,14 @@ def begin(state: State, run: Run) -> None:
         state.do(FindCheckpoint(run.job_id, run.attempt, checkpoint.attempt))
 
 
-def on_found(state: State, event: CheckpointFound, now: Now) -> None:
+def on_found(state: State, run: Run, event: CheckpointFound, now: Now) -> None:
     """Start from a checkpoint that is here, or fetch it."""
-    run = _fetching(state, event.job_id, event.attempt)
-    if run is None or run.assign.checkpoint is None:
+    checkpoint = run.assign.checkpoint
+    if run.phase is not Phase.FETCHING or checkpoint is None:
         return
     if event.here:
         _start(state, run)
         return
-    checkpoint = run.assign.checkpoint
     run.fetch = Receiver(checkpoint.size_bytes, checkpoint.chunk_bytes, RangeSet())
     _perform(state, run, run.fetch.ask(now.mono_s), b"")
 
@@ -61,27 +60,24 @@ def on_chunk(state: State, artifact_id: str, index: int, data: bytes, now: Now) 
                 _perform(state, run, run.fetch.on_written(len(data), now.mono_s), b"")
 
 
-def on_timer(state: State, job_id: str, now: Now) -> None:
+def on_timer(state: State, run: Run, now: Now) -> None:
     """Ask again for missing chunks; after `FETCH_IDLE_S` start without the checkpoint."""
-    run = state.runs.get(job_id)
-    if run is None or run.fetch is None or run.assign.checkpoint is None:
+    if run.fetch is None:
         return
     if now.mono_s - run.fetch.idle_since < FETCH_IDLE_S:
         _perform(state, run, run.fetch.on_timer(now.mono_s), b"")
         return
-    state.do(GiveUpFetch(run.job_id, run.attempt))
     _go_without(state, run, f"nothing came for {FETCH_IDLE_S:.0f} s", now)
 
 
-def on_installed(state: State, event: CheckpointInstalled, now: Now) -> None:
+def on_installed(state: State, run: Run, event: CheckpointInstalled, now: Now) -> None:
     """Start the trainer, with the installed checkpoint or without one."""
-    run = _fetching(state, event.job_id, event.attempt)
-    if run is not None and run.assign.checkpoint is not None:
-        if event.error:
-            state.do(GiveUpFetch(run.job_id, run.attempt))
-            _go_without(state, run, event.error, now)
-        else:
-            _start(state, run)
+    if run.phase is not Phase.FETCHING:
+        return
+    if event.error:
+        _go_without(state, run, event.error, now)
+    else:
+        _start(state, run)
 
 
 def start_if_leased(state: State, run: Run) -> None:
@@ -93,7 +89,7 @@ def start_if_leased(state: State, run: Run) -> None:
 
 def end(state: State, run: Run) -> None:
     """Give up the fetch of a run that is over before its trainer was started."""
-    if run.fetch is not None and run.assign.checkpoint is not None:
+    if run.fetch is not None:
         run.fetch = None
         state.timers.cancel(("fetch", run.job_id))
         state.do(GiveUpFetch(run.job_id, run.attempt))
@@ -107,15 +103,10 @@ def _start(state: State, run: Run) -> None:
 
 
 def _go_without(state: State, run: Run, why: str, now: Now) -> None:
+    state.do(GiveUpFetch(run.job_id, run.attempt))
     text = f"the checkpoint could not be fetched ({why}); the job starts anew"
     output.say(state, run, text, now)
     _start(state, run)
-
-
-def _fetching(state: State, job_id: str, attempt: int) -> Run | None:
-    run = state.runs.get(job_id)
-    fits = run is not None and run.attempt == attempt and run.phase is Phase.FETCHING
-    return run if fits else None
 
 
 def _perform(state: State, run: Run, effects: Sequence[ReceiverEffect], data: bytes) -> None:

@@ -63,11 +63,8 @@ def on_vitals(state: State, vitals: Vitals, now: Now) -> None:
             _start(state, assign, now)
 
 
-def on_started(state: State, event: TrainerStarted, now: Now) -> None:
+def on_started(state: State, run: Run, event: TrainerStarted, now: Now) -> None:
     """Report that the trainer's process runs, and set its limits."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        return
     run.pid, run.resumes, run.began_s = event.pid, event.resumes, now.mono_s
     if run.stopping:
         state.do(SignalTrainer(run.job_id, run.attempt, kill=False))
@@ -83,11 +80,8 @@ def on_started(state: State, event: TrainerStarted, now: Now) -> None:
     state.beat_soon(now)
 
 
-def on_line(state: State, event: TrainerLine, now: Now) -> None:
+def on_line(state: State, run: Run, event: TrainerLine, now: Now) -> None:
     """Take a line of the trainer's output."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        return
     run.heard_s = now.mono_s
     line = understand(event.line)
     run.tail = [*run.tail[-(TAIL_LINES - 1) :], line.text]
@@ -166,32 +160,28 @@ def stop(state: State, run: Run, how: Stop, why: str, now: Now) -> None:
         state.beat_soon(now)
 
 
-def on_timeout(state: State, job_id: str, now: Now) -> None:
+def on_timeout(state: State, run: Run, now: Now) -> None:
     """Stop a trainer that has reached its time limit."""
-    run = state.runs.get(job_id)
-    if run is not None and run.stopping is None:
+    if run.stopping is None:
         why = f"timeout: it ran for longer than {run.assign.timeout_s:g} s (timeout_s)"
         stop(state, run, Stop.OVER_LIMIT, why, now)
 
 
-def on_stall(state: State, job_id: str, now: Now) -> None:
+def on_stall(state: State, run: Run, now: Now) -> None:
     """Stop a trainer that has printed nothing for too long."""
-    run = state.runs.get(job_id)
-    if run is None or run.stopping or run.assign.stall_timeout_s is None:
-        return
-    due_s = run.heard_s + run.assign.stall_timeout_s
-    if now.mono_s < due_s:
-        state.timers.set(("stall", job_id), due_s)
-        return
     limit_s = run.assign.stall_timeout_s
+    if run.stopping or limit_s is None:
+        return
+    if now.mono_s < run.heard_s + limit_s:
+        state.timers.set(("stall", run.job_id), run.heard_s + limit_s)
+        return
     why = f"stalled: no output and no progress for {limit_s:g} s (stall_timeout_s)"
     stop(state, run, Stop.OVER_LIMIT, why, now)
 
 
-def on_kill_timer(state: State, job_id: str, _: Now) -> None:
+def on_kill_timer(state: State, run: Run, _: Now) -> None:
     """Kill a trainer whose grace is over."""
-    run = state.runs.get(job_id)
-    if run is not None and run.stopping:
+    if run.stopping:
         state.do(SignalTrainer(run.job_id, run.attempt, kill=True))
 
 
@@ -232,7 +222,7 @@ def _say_refused(state: State, assign: Assign, reasons: tuple[str, ...]) -> None
 
 
 def _say_started(state: State, run: Run) -> None:
-    about = state.about(run.job_id, run.attempt, run.assign.receipt)
+    about = state.about_run(run)
     state.report(Started(**about, slot=run.slot, pid=run.pid, resumes=run.resumes))
 
 

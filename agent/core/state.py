@@ -279,6 +279,10 @@ class State:
             "receipt": receipt,
         }
 
+    def about_run(self, run: Run) -> dict[str, Any]:
+        """Return those fields for a run."""
+        return self.about(run.job_id, run.attempt, run.assign.receipt)
+
     def sent(self, name: str, now: Now) -> None:
         """Note when something was sent that a lease may answer: an acceptance, a heartbeat."""
         self.sent_s[name] = now.mono_s
