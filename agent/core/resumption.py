@@ -10,16 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from agent.core import effects as fx
 from agent.core import output
-from agent.core.effects import (
-    CheckpointFound,
-    CheckpointInstalled,
-    FindCheckpoint,
-    GiveUpFetch,
-    InstallCheckpoint,
-    StartTrainer,
-    WriteFetched,
-)
 from agent.core.state import Phase, Run, State
 from broker.clock import Now
 from broker.protocol.messages import Grant, Stored
@@ -35,10 +27,10 @@ def begin(state: State, run: Run) -> None:
     if checkpoint is None:
         _start(state, run)
     else:
-        state.do(FindCheckpoint(run.job_id, run.attempt, checkpoint.attempt))
+        state.do(fx.FindCheckpoint(run.job_id, run.attempt, checkpoint.attempt))
 
 
-def on_found(state: State, run: Run, event: CheckpointFound, now: Now) -> None:
+def on_found(state: State, run: Run, event: fx.CheckpointFound, now: Now) -> None:
     """Start from a checkpoint that is here, or fetch it."""
     checkpoint = run.assign.checkpoint
     if run.phase is not Phase.FETCHING or checkpoint is None:
@@ -70,7 +62,7 @@ def on_timer(state: State, run: Run, now: Now) -> None:
     _go_without(state, run, f"nothing came for {FETCH_IDLE_S:.0f} s", now)
 
 
-def on_installed(state: State, run: Run, event: CheckpointInstalled, now: Now) -> None:
+def on_installed(state: State, run: Run, event: fx.CheckpointInstalled, now: Now) -> None:
     """Start the trainer, with the installed checkpoint or without one."""
     if run.phase is not Phase.FETCHING:
         return
@@ -84,7 +76,7 @@ def start_if_leased(state: State, run: Run) -> None:
     """Start the trainer once all is here and the coordinator has granted a lease."""
     if run.phase is Phase.READY and run.lease_s:
         run.move(Phase.STARTING)
-        state.do(StartTrainer(run.assign, run.slot, run.gpu))
+        state.do(fx.StartTrainer(run.assign, run.slot, run.gpu))
 
 
 def end(state: State, run: Run) -> None:
@@ -92,7 +84,7 @@ def end(state: State, run: Run) -> None:
     if run.fetch is not None:
         run.fetch = None
         state.timers.cancel(("fetch", run.job_id))
-        state.do(GiveUpFetch(run.job_id, run.attempt))
+        state.do(fx.GiveUpFetch(run.job_id, run.attempt))
 
 
 def _start(state: State, run: Run) -> None:
@@ -103,7 +95,7 @@ def _start(state: State, run: Run) -> None:
 
 
 def _go_without(state: State, run: Run, why: str, now: Now) -> None:
-    state.do(GiveUpFetch(run.job_id, run.attempt))
+    state.do(fx.GiveUpFetch(run.job_id, run.attempt))
     text = f"the checkpoint could not be fetched ({why}); the job starts anew"
     output.say(state, run, text, now)
     _start(state, run)
@@ -120,13 +112,13 @@ def _perform(state: State, run: Run, effects: Sequence[ReceiverEffect], data: by
                 state.publish(state.topics.checkpoint_grant(host, artifact_id), effect)
             case WriteChunk(_, offset, begin, end):
                 piece = data[begin:end]
-                state.do(WriteFetched(run.job_id, run.attempt, offset, piece))
+                state.do(fx.WriteFetched(run.job_id, run.attempt, offset, piece))
             case Complete():
                 run.fetch = None
                 state.timers.cancel(("fetch", run.job_id))
                 made_by = checkpoint.attempt
                 state.publish(state.topics.checkpoint_grant(host, artifact_id), Stored())
-                state.do(InstallCheckpoint(run.job_id, run.attempt, artifact_id, made_by))
+                state.do(fx.InstallCheckpoint(run.job_id, run.attempt, artifact_id, made_by))
                 return
     deadline_s, patience_s = run.fetch.next_deadline(), run.fetch.idle_since + FETCH_IDLE_S
     due_s = patience_s if deadline_s is None else min(deadline_s, patience_s)

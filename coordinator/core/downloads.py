@@ -13,11 +13,10 @@ from typing import Final
 from broker.clock import Now
 from broker.protocol.messages import AskFetch, Grant, GrantMessage
 from broker.sentences import counted
-from broker.stream.stream import SendChunk as Send
-from broker.stream.stream import Sender, chunk_size
+from broker.stream.stream import SendChunk, Sender, chunk_size
 from coordinator.core import authorization
+from coordinator.core import effects as fx
 from coordinator.core.authorization import Data, RequestRefused, told_apart
-from coordinator.core.effects import FindResults, ResultsFound, SendChunk
 from coordinator.core.entries import Download
 from coordinator.core.state import World
 from coordinator.jobs import set_aside
@@ -34,11 +33,11 @@ def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> Da
     size_bytes = world.stored.get(artifact_id or "", 0)  # 0: its file was emptied
     if artifact_id and size_bytes and ask.attempt in {None, job.attempt}:
         return _begin(world, client, ask.attempt, job, artifact_id, size_bytes, now)
-    world.do(FindResults(client, ask.id, ask.attempt, job.job_id, artifact_id))
+    world.do(fx.FindResults(client, ask.id, ask.attempt, job.job_id, artifact_id))
     return None
 
 
-def on_results(world: World, event: ResultsFound, now: Now) -> None:
+def on_results(world: World, event: fx.ResultsFound, now: Now) -> None:
     """It is known what a job's attempts have brought: what is wanted goes, or is said not to."""
     asked = event.asked
     client, request_id, attempt = asked.client, asked.request_id, asked.attempt
@@ -165,10 +164,10 @@ def _end(world: World, receiver: str) -> None:
     world.timers.cancel(("download", receiver))
 
 
-def _send(world: World, receiver: str, download: Download, chunks: Sequence[Send]) -> None:
+def _send(world: World, receiver: str, download: Download, chunks: Sequence[SendChunk]) -> None:
     for chunk in chunks:
         topic = download.topic_of(chunk.index)
-        world.do(SendChunk(topic, download.artifact_id, chunk.offset, chunk.length))
+        world.do(fx.SendChunk(topic, download.artifact_id, chunk.offset, chunk.length))
     deadline_s = download.sender.next_deadline()
     idle_s = download.last_s + IDLE_S
     world.timers.set(
