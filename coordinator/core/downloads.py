@@ -33,14 +33,14 @@ def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> Da
     size_bytes = world.stored.get(artifact_id or "", 0)  # 0: its file was emptied
     if artifact_id and size_bytes and ask.attempt in {None, job.attempt}:
         return _begin(world, client, ask.attempt, job, artifact_id, size_bytes, now)
-    world.do(fx.FindResults(client, ask.id, ask.attempt, job.job_id, artifact_id))
+    world.do(fx.FindResults(client, ask, job.job_id, artifact_id))
     return None
 
 
 def on_results(world: World, event: fx.ResultsFound, now: Now) -> None:
     """It is known what a job's attempts have brought: what is wanted goes, or is said not to."""
     asked = event.asked
-    client, request_id, attempt = asked.client, asked.request_id, asked.attempt
+    client, request_id, attempt = asked.client, asked.ask.id, asked.ask.attempt
     job = world.book.get(asked.job_id)
     if job is None:
         return  # it is asked again, and then there is no such job

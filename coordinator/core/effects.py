@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from broker.protocol.events import Outgoing
 from broker.protocol.loglines import LogLines
-from broker.protocol.messages import AskIdentity, NoRoom, Progress
+from broker.protocol.messages import AskFetch, AskIdentity, NoRoom, Progress
 from broker.stream.ranges import RangeSet
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import AttemptFilter, Result, StoryFilter
@@ -23,83 +23,70 @@ from coordinator.manifest.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What the core asks of its shell."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartTask(Task):
-    """It concerns the part file of an artifact."""
-
-    artifact_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Question(Task):
-    """A request whose answer is not in memory; the shell looks it up and publishes it."""
-
-    client: str
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class OpenPart(PartTask):
+class OpenPart:
     """Open or create a part file; answer `PartOpened` or `PartFailed`. `part` numbers openings."""
 
+    artifact_id: str
     size_bytes: int
     chunk_bytes: int
     part: int
 
 
 @dataclass(frozen=True, slots=True)
-class WriteChunk(PartTask):
+class WriteChunk:
     """Write whole chunks from `index` on; answer `PartWritten` or `PartFailed`."""
 
+    artifact_id: str
     index: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class FinishPart(PartTask):
+class FinishPart:
     """Hash, rename into the store, fsync; answer with `PartStored` or `PartFailed`."""
 
+    artifact_id: str
     model: str
     mode: str
 
 
 @dataclass(frozen=True, slots=True)
-class FileBundles(Task):
+class FileBundles:
     """Make files of what the ledger keeps; answer each by `BundleFiled` or `BundleRefused`."""
 
     artifact_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyStored(Task):
+class VerifyStored:
     """Hash an artifact in the store: answer `PartStored`, or `ArtifactLost` if it is not whole."""
 
     artifact_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class DropPart(PartTask):
+class DropPart:
     """Nobody wants this artifact any more: close and delete its part file."""
 
+    artifact_id: str
+
 
 @dataclass(frozen=True, slots=True)
-class LeavePart(PartTask):
+class LeavePart:
     """Nobody sends this artifact any more: close its part file, and keep it for a later go."""
 
+    artifact_id: str
+
 
 @dataclass(frozen=True, slots=True)
-class AppendIndex(Task):
+class AppendIndex:
     """Append a row to the store's index."""
 
     row: dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
-class AppendLog(Task):
+class AppendLog:
     """Append lines of a trainer's output, heard at `at_s` (since the epoch), to the job's log."""
 
     job_id: str
@@ -108,7 +95,7 @@ class AppendLog(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class KeepPoint(Task):
+class KeepPoint:
     """Add what a trainer has told of its losses to the job's curve."""
 
     job_id: str
@@ -116,47 +103,58 @@ class KeepPoint(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithCurves(Question):
+class AnswerWithCurves:
     """Answer an operator's `curves` with what is kept of these jobs."""
 
+    client: str
+    request_id: str
     job_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithEvents(Question):
+class AnswerWithEvents:
     """Answer an operator's `show`: `data` and the job's events from the ledger."""
 
+    client: str
+    request_id: str
     job_id: str
     data: dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
-class FindResults(Question):
+class FindResults:
     """Look up the results of a job's attempts; answer `ResultsFound`. `held` is the present one."""
 
-    attempt: int | None
+    client: str
+    ask: AskFetch
     job_id: str
     held: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithStory(Question):
+class AnswerWithStory:
     """Answer an operator's `events` with a page of the ledger's story."""
 
+    client: str
+    request_id: str
     wanted: StoryFilter
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithAttempts(Question):
+class AnswerWithAttempts:
     """Answer an operator's `attempts` with a page of those that have ended."""
 
+    client: str
+    request_id: str
     wanted: AttemptFilter
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithLog(Question):
+class AnswerWithLog:
     """Answer an operator's `logs` with the last `lines` lines; `others` have the same name."""
 
+    client: str
+    request_id: str
     job_id: str
     name: str
     attempt: int
@@ -165,7 +163,7 @@ class AnswerWithLog(Question):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadManifest(Task):
+class ReadManifest:
     """Read the manifest again; answer with `ManifestRead` or `ManifestRefused`."""
 
     client: str | None = None
@@ -173,7 +171,7 @@ class ReadManifest(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class SendChunk(Task):
+class SendChunk:
     """Read a piece of a stored artifact and publish it on the topic of one who downloads it."""
 
     topic: str
@@ -183,7 +181,7 @@ class SendChunk(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class Collect(Task):
+class Collect:
     """Delete old events, dead part files, artifacts that no job has; answer `Collected`."""
 
     unreferenced: tuple[str, ...]
@@ -191,57 +189,70 @@ class Collect(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class Tell(Task):
+class Tell:
     """Have the log, and whoever manages the service, know what the coordinator has done."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Warn(Task):
+class Warn:
     """Log a warning; the core says each thing once."""
 
     text: str
 
 
-Effect = Outgoing | Task
-
+Effect = (
+    Outgoing
+    | Tell
+    | Warn
+    | OpenPart
+    | WriteChunk
+    | FinishPart
+    | FileBundles
+    | VerifyStored
+    | DropPart
+    | LeavePart
+    | AppendIndex
+    | AppendLog
+    | KeepPoint
+    | AnswerWithCurves
+    | AnswerWithEvents
+    | FindResults
+    | AnswerWithStory
+    | AnswerWithAttempts
+    | AnswerWithLog
+    | ReadManifest
+    | SendChunk
+    | Collect
+)
 
 # Events: shell to core
 
 
 @dataclass(frozen=True, slots=True)
-class ShellEvent:
-    """What the shell tells the core."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactEvent(ShellEvent):
-    """It concerns an artifact."""
-
-    artifact_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class PartOpened(ArtifactEvent):
+class PartOpened:
     """The part file is open; `have` are the chunks that are on disk already."""
 
+    artifact_id: str
     have: RangeSet
     part: int
 
 
 @dataclass(frozen=True, slots=True)
-class PartWritten(ArtifactEvent):
+class PartWritten:
     """So many bytes more are in the part file."""
 
+    artifact_id: str
     part: int
     length: int
 
 
 @dataclass(frozen=True, slots=True)
-class PartFailed(ArtifactEvent):
+class PartFailed:
     """The part file failed; `corrupt`: its hash is wrong; `no_room`: what the disk lacks."""
 
+    artifact_id: str
     part: int
     reason: str
     corrupt: bool = False
@@ -249,29 +260,36 @@ class PartFailed(ArtifactEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class PartStored(ArtifactEvent):
+class PartStored:
     """The artifact is in the store: hashed, renamed, fsynced."""
 
+    artifact_id: str
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class BundleFiled(ArtifactEvent):
+class BundleFiled:
     """A small artifact is a file of the store, durably."""
 
+    artifact_id: str
+
 
 @dataclass(frozen=True, slots=True)
-class BundleRefused(ArtifactEvent):
+class BundleRefused:
     """The disk has refused to make a file of a small artifact; the ledger still keeps it."""
 
+    artifact_id: str
+
 
 @dataclass(frozen=True, slots=True)
-class ArtifactLost(ArtifactEvent):
+class ArtifactLost:
     """An artifact that was in the store is gone, or damaged: somebody has touched it."""
 
+    artifact_id: str
+
 
 @dataclass(frozen=True, slots=True)
-class ResultsFound(ShellEvent):
+class ResultsFound:
     """What a job's attempts have brought, by attempt, for whoever has `asked`."""
 
     asked: FindResults
@@ -279,14 +297,14 @@ class ResultsFound(ShellEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Collected(ShellEvent):
+class Collected:
     """Old things are deleted; of the unreferenced artifacts these are still there, by size."""
 
     kept: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestRead(ShellEvent):
+class ManifestRead:
     """The manifest was read and is whole."""
 
     plan: Plan
@@ -295,7 +313,7 @@ class ManifestRead(ShellEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestRefused(ShellEvent):
+class ManifestRefused:
     """The manifest is faulty; the running plan stays as it is."""
 
     problems: tuple[Problem, ...]
@@ -304,24 +322,43 @@ class ManifestRefused(ShellEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class ReloadAsked(ShellEvent):
+class ReloadAsked:
     """Someone on this machine asked for a reload (SIGHUP)."""
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestChanged(ShellEvent):
+class ManifestChanged:
     """The manifest's file is not what was read last; `how` in words, empty when it is again."""
 
     how: str
 
 
 @dataclass(frozen=True, slots=True)
-class JournalRead(ShellEvent):
+class JournalRead:
     """The journal of the CA was read: who did what, oldest first."""
 
     entries: tuple[tuple[str, AskIdentity], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tick(ShellEvent):
+class Tick:
     """Time has passed."""
+
+
+ShellEvent = (
+    PartOpened
+    | PartWritten
+    | PartFailed
+    | PartStored
+    | BundleFiled
+    | BundleRefused
+    | ArtifactLost
+    | ResultsFound
+    | Collected
+    | ManifestRead
+    | ManifestRefused
+    | ReloadAsked
+    | ManifestChanged
+    | JournalRead
+    | Tick
+)

@@ -20,7 +20,7 @@ from coordinator.core.effects import (
     AnswerWithEvents,
     AnswerWithLog,
     AnswerWithStory,
-    Question,
+    FindResults,
     SendChunk,
 )
 from coordinator.jobs.curve import in_fields
@@ -32,6 +32,18 @@ from coordinator.store.store import Store
 log = logging.getLogger("fleet.coordinator")
 
 EVENTS_BYTES: Final = 80_000  # of a job's history in one answer, beside the job itself
+
+Answered = (
+    AnswerWithEvents | AnswerWithLog | AnswerWithCurves | AnswerWithStory | AnswerWithAttempts
+)
+Question = Answered | FindResults
+
+
+def asked_by(question: Question) -> tuple[str, str]:
+    """Return who asks, and how they call their request."""
+    if isinstance(question, FindResults):
+        return question.client, question.ask.id
+    return question.client, question.request_id
 
 
 class Lookups:
@@ -47,7 +59,7 @@ class Lookups:
         self._disk = disk
         self._keep_results_s = keep_results_s
 
-    def data(self, question: Question) -> dict[str, JsonValue]:
+    def data(self, question: Answered) -> dict[str, JsonValue]:
         """Return what the answer holds."""
         match question:
             case AnswerWithEvents():
@@ -67,7 +79,6 @@ class Lookups:
             case AnswerWithCurves():
                 found = ((one, self._logs.curves.get(one)) for one in question.job_ids)
                 return {"curves": [in_fields(one, curve) for one, curve in found if curve]}
-        raise AssertionError(f"nobody looks up {question}")
 
     def results(self, job_id: str, held: str | None) -> list[Result]:
         """Return what a job's attempts have brought; `held` is what it has now."""

@@ -24,15 +24,17 @@ from coordinator.core.effects import (
     BundleRefused,
     Collect,
     Collected,
+    DropPart,
     Effect,
     FileBundles,
     FindResults,
+    FinishPart,
     KeepPoint,
+    LeavePart,
     ManifestRead,
     ManifestRefused,
+    OpenPart,
     PartStored,
-    PartTask,
-    Question,
     ReadManifest,
     ResultsFound,
     SendChunk,
@@ -40,6 +42,7 @@ from coordinator.core.effects import (
     Tell,
     VerifyStored,
     Warn,
+    WriteChunk,
 )
 from coordinator.core.reactor import Core
 from coordinator.core.state import MAX_ANSWERS
@@ -48,7 +51,7 @@ from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.problems import ManifestError
-from coordinator.service.lookups import Lookups
+from coordinator.service.lookups import Lookups, Question, asked_by
 from coordinator.store.index_rows import ended
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import PARTS_KEPT_S, Store
@@ -140,7 +143,7 @@ class Performer:
         match effect:
             case Outgoing():
                 pass  # published already
-            case PartTask():
+            case WriteChunk() | OpenPart() | FinishPart() | DropPart() | LeavePart():
                 self._intake.do(effect)
             case FileBundles(artifact_ids):
                 self._file_bundles(artifact_ids)
@@ -159,7 +162,7 @@ class Performer:
                 self._collect(unreferenced, unfiled, now)
             case Tell() | Warn():
                 self._log(effect)
-            case Question():
+            case _:
                 self._answer(effect)
 
     def _keep_word(self, effect: AppendLog | KeepPoint) -> None:
@@ -177,18 +180,17 @@ class Performer:
 
     def _answer(self, effect: Question) -> None:
         """Look up what is asked for; where that cannot be read, say so, and go on."""
+        client, request_id = asked_by(effect)
         try:
             if isinstance(effect, FindResults):
                 found = self._lookups.results(effect.job_id, effect.held)
                 self._around.put(ResultsFound(effect, tuple(found)))
                 return
-            response = OperatorResponse(
-                id=effect.request_id, ok=True, data=self._lookups.data(effect)
-            )
+            response = OperatorResponse(id=request_id, ok=True, data=self._lookups.data(effect))
         except StorageError as error:
             log.error("%s", error)
-            response = RequestRefused(str(error)).response(effect.request_id)
-        topic = self._around.topics.operator_response(effect.client)
+            response = RequestRefused(str(error)).response(request_id)
+        topic = self._around.topics.operator_response(client)
         self._around.publish(Outgoing(topic, encode(response)))
 
     def _look_for(self, artifact_id: str) -> None:

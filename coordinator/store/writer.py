@@ -18,6 +18,7 @@ from coordinator.store.store import NoRoomError, Store
 
 log = logging.getLogger("fleet.coordinator")
 
+Task = fx.OpenPart | fx.WriteChunk | fx.FinishPart | fx.DropPart | fx.LeavePart
 Put = Callable[[fx.ShellEvent], object]
 Submit = Callable[[Callable[[], None]], object]
 
@@ -39,7 +40,7 @@ class Intake:
         self._background = background
         self._parts: dict[str, tuple[int, Part]] = {}  # the writing thread's own
 
-    def do(self, task: fx.PartTask) -> None:
+    def do(self, task: Task) -> None:
         """Have something done, after all that was handed over before."""
         self._writing(partial(self._perform, task))
 
@@ -65,7 +66,7 @@ class Intake:
         else:
             self._put(fx.BundleFiled(one.artifact_id))
 
-    def _perform(self, task: fx.PartTask) -> None:
+    def _perform(self, task: Task) -> None:
         if isinstance(task, fx.OpenPart):
             self._open(task)
             return
