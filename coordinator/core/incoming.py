@@ -5,6 +5,9 @@ All of it is untrusted. What does not fit raises `BadMessage` or `BadStream`, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
@@ -64,9 +67,8 @@ def _on_stream(world: World, topic: Topic, message: Incoming, now: Now) -> None:
             ask = m.decode(m.OPERATOR_REQUEST, payload)
             requests.on_request(world, topic.host, ask, payload, now)
         case Kind.HOME_COMMAND if not message.retained:
-            homeassistant_commands.on_command(
-                world, topic.host, m.decode(m.HOME_COMMAND, payload), now
-            )
+            command = m.decode(m.HOME_COMMAND, payload)
+            homeassistant_commands.on_command(world, topic.host, command, now)
         case Kind.DOWNLOAD_GRANT if not message.retained:
             downloads.on_grant(world, topic.host, m.decode(m.GRANT, payload), now)
         case _:
@@ -86,21 +88,16 @@ def _on_report(
     if not speaks and not isinstance(report, m.Stopped):
         # Of an attempt that is over, or of somebody else's job: J1 has it change nothing.
         world.refuse("report", f"a report of {host} about a job that is not its own")
-    match report:
-        case m.Accepted():
-            assignment.on_accepted(world, host, report, now)
-        case m.Refused():
-            assignment.on_refused(world, host, report, now)
-        case m.Started():
-            assignment.on_started(world, host, report, now)
-        case m.Failed():
-            assignment.on_failed(world, host, report, now)
-        case m.Released():
-            uploads.on_released(world, host, report, now)
-        case m.Stopped():
-            stopping.on_stopped(world, host, report, now)
-        case m.Finished():
-            uploads.on_finished(world, host, report, now)
+    handlers: dict[type, Callable[[World, str, Any, Now], None]] = {
+        m.Accepted: assignment.on_accepted,
+        m.Refused: assignment.on_refused,
+        m.Started: assignment.on_started,
+        m.Failed: assignment.on_failed,
+        m.Released: uploads.on_released,
+        m.Stopped: stopping.on_stopped,
+        m.Finished: uploads.on_finished,
+    }
+    handlers[type(report)](world, host, report, now)
 
 
 def _on_log(world: World, topic: Topic, payload: bytes, now: Now) -> None:
