@@ -284,31 +284,14 @@ class State:
 
     def held(self) -> tuple[m.HeldJob, ...]:
         """Return all that this host holds, runs first."""
-        runs = [
-            m.HeldJob(
-                job_id=run.job_id,
-                attempt=run.attempt,
-                phase=_TOLD[run.phase],
-                progress=run.share(),
-                receipt=run.assign.receipt,
-            )
-            for run in self.runs.values()
-        ]
-        owed = [
-            m.HeldJob(
-                job_id=owed.report.job_id,
-                attempt=owed.report.attempt,
-                phase=owed.phase,
-                progress=owed.sender.share if owed.sender else None,
-                receipt=owed.report.receipt,
-            )
-            for owed in self.owed.values()
-        ]
-        interrupted = [
+        found = [_held(run.assign, _TOLD[run.phase], run.share()) for run in self.runs.values()]
+        found += [
             m.HeldJob(job_id=job_id, attempt=attempt, phase="bundling")
             for job_id, attempt in self.interrupted.items()
         ]
-        return tuple((runs + interrupted + owed)[: m.MAX_LISTED])
+        for owed in self.owed.values():
+            found.append(_held(owed.report, owed.phase, owed.sender.share if owed.sender else None))
+        return tuple(found[: m.MAX_LISTED])
 
     def beat_soon(self, now: Now) -> None:
         """Send a heartbeat soon after a change."""
@@ -320,3 +303,11 @@ class State:
         self.dropped[kind] += 1
         if self.dropped[kind] == 1:
             self.do(Warn(f"dropped a message on {kind}: {why} (further ones are only counted)"))
+
+
+def _held(
+    of: m.Assign | m.Finished | m.Failed | m.Released, phase: m.Phase, progress: float | None
+) -> m.HeldJob:
+    return m.HeldJob(
+        job_id=of.job_id, attempt=of.attempt, phase=phase, progress=progress, receipt=of.receipt
+    )
