@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected, Incoming
 from broker.protocol.loglines import LogLines, decode_lines, encode_lines, missing
 from broker.protocol.topic_table import Kind
-from broker.system.files import RealDisk
 from coordinator.cli.logs import Follower
 from coordinator.core.effects import AppendLog
 from coordinator.store.joblog import JobLogs
@@ -128,42 +126,6 @@ def test_a_log_that_was_let_go_at_its_beginning_is_not_a_hole(tmp_path: Path) ->
     assert tail.truncated
     assert not any("missing" in line for line in tail.lines)
     assert tail.lines[-1] == "line 499"
-
-
-class FullWhenHalved(RealDisk):
-    """A disk that becomes full as the log's first half is let go."""
-
-    def open(self, path: Path, mode: str) -> Any:
-        """See `Disk`."""
-        file = super().open(path, mode)
-        if mode != "wb":
-            return file
-        file.close()  # it is there, and empty
-        return super().open(Path("/dev/full"), mode)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
-def test_a_disk_that_is_full_when_a_log_is_halved_costs_no_line(tmp_path: Path) -> None:
-    """The rest is written beside the log, and takes its place only when it is whole."""
-    logs = JobLogs(tmp_path, 1000, FullWhenHalved())
-    for number in range(1, 101):
-        logs.append(JOB, LogLines(1, number, (f"line {number}",)), 1e9)
-    assert logs.tail(JOB, 1, 1000).lines == [f"line {number}" for number in range(1, 101)]
-
-
-class Full(RealDisk):
-    """A disk without room for another line."""
-
-    def open(self, path: Path, mode: str) -> Any:
-        """See `Disk`."""
-        return super().open(Path("/dev/full"), mode)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
-def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
-    """Nobody is told."""
-    logs = JobLogs(tmp_path, 1000, Full())
-    logs.append(JOB, LogLines(1, 1, ("line",)), 1e9)
 
 
 def test_who_follows_sees_each_line_once_and_is_told_of_holes() -> None:
