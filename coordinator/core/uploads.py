@@ -32,8 +32,7 @@ from coordinator.jobs.states import FINAL, Event, JobState
 MAX_UPLOADS: Final = 24
 MAX_OF_HOST: Final = 2  # its agent announces the next one when one of them is stored
 IDLE_S: Final = 10.0
-OFFLINE_S: Final = 30.0
-ABANDONED_S: Final = 3600.0
+ABANDONED_S: Final = 60.0
 
 
 def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
@@ -222,7 +221,7 @@ def on_artifact_lost(world: World, artifact_id: str) -> None:
 
 
 def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
-    """Progress stalls: grant again; after long silence forget the upload, not its part file."""
+    """Progress stalls: grant again; after a while give its place away, and keep the part file."""
     upload = world.uploads.get(artifact_id)
     if upload is None or upload.receiver is None or upload.finishing:
         return
@@ -230,8 +229,6 @@ def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
         _abandon(world, upload)
     elif now.mono_s - upload.receiver.idle_since > ABANDONED_S:
         _leave(world, upload)
-    elif (host := world.hosts.get(upload.host)) is not None and not host.online:
-        world.timers.set(("upload", artifact_id), now.mono_s + OFFLINE_S)
     else:
         _perform(world, upload, upload.receiver.on_timer(now.mono_s))
 
@@ -246,21 +243,8 @@ def _open(world: World, upload: Upload) -> None:
 
 
 def _has_place(world: World, host: str) -> bool:
-    if sum(upload.host == host for upload in world.uploads.values()) >= MAX_OF_HOST:
-        return False
-    if len(world.uploads) >= MAX_UPLOADS:
-        _make_room(world)
-    return len(world.uploads) < MAX_UPLOADS
-
-
-def _make_room(world: World) -> None:
-    """Take a place from a host that is away: when it is back it reports, and goes on, again."""
-    for upload in world.uploads.values():
-        host = world.hosts.get(upload.host)
-        is_away = host is not None and not host.online
-        if is_away and upload.receiver is not None and not upload.finishing:
-            _leave(world, upload)
-            return
+    of_host = sum(upload.host == host for upload in world.uploads.values())
+    return of_host < MAX_OF_HOST and len(world.uploads) < MAX_UPLOADS
 
 
 def _leave(world: World, upload: Upload) -> None:
