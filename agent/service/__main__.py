@@ -220,7 +220,6 @@ class Service:
         self._looker.shutdown(wait=False, cancel_futures=True)
         # A bundle that is being made: the next agent must not find its file half written.
         self._workers.shutdown(wait=True, cancel_futures=True)
-        self._spool.close()
         self._lock.release()
         self._manager.close()
 
