@@ -6,10 +6,6 @@ what to do; where it cannot serve, it ends; and `fleet doctor` finds it before.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,8 +26,8 @@ from broker.system.settings import BrokerSettings
 from coordinator.service.entrance import Entrance
 from coordinator.service.succession import DENIED_S, HEARD_S
 from tests.harness import secured_brokers
+from tests.harness.doctor import checks, doctor
 from tests.harness.ear import Ear
-from tests.harness.fleet import ROOT
 from tests.harness.secured import Secured
 
 DEADLINE_S = 60.0
@@ -74,17 +70,11 @@ class Coming:
 
     def doctor(self) -> tuple[int, tuple[str, str]]:
         """The exit code of `fleet doctor`; the level of what it says of rights, and that."""
-        environment = {key: one for key, one in os.environ.items() if not key.startswith("FLEET_")}
-        environment |= {"XDG_CONFIG_HOME": str(self.home), "FLEET_BROKER": self.url}
-        done = subprocess.run(
-            [
-                sys.executable, "-m", "coordinator.cli", "doctor", "--role=coordinator", "--json",
-                f"--state={self.home / 'state'}",
-            ],
-            capture_output=True, text=True, timeout=60, check=False, cwd=ROOT, env=environment,
+        done = doctor(
+            "--role=coordinator", "--json", f"--state={self.home / 'state'}",
+            XDG_CONFIG_HOME=str(self.home), FLEET_BROKER=self.url,
         )  # fmt: skip
-        (found,) = [one for one in json.loads(done.stdout)["checks"] if one["check"] == "rights"]
-        return done.returncode, (found["level"], f"{found['text']}; {found['remedy']}")
+        return done.returncode, checks(done)["rights"]
 
 
 @pytest.fixture
