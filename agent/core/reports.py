@@ -149,13 +149,14 @@ def on_grant(state: State, artifact_id: str, grant: m.GrantMessage, now: Now) ->
     if isinstance(grant, m.Rejected):
         _check(state, job_id, owed, now)
     elif isinstance(grant, m.Grant) and not isinstance(owed.report, m.Failed):
+        chunk_bytes = _chunk_bytes(state, owed.report)
+        sender = owed.sender or Sender(owed.report.size_bytes, chunk_bytes, state.message_bytes)
+        chunks = sender.on_grant(grant, now.mono_s)  # a senseless grant changes nothing
         if owed.sender is None:
-            chunk_bytes = _chunk_bytes(state, owed.report)
-            owed.sender = Sender(owed.report.size_bytes, chunk_bytes, state.message_bytes)
             state.beat_soon(now)
-        owed.bundle, owed.sent = "", 0
+        owed.sender, owed.bundle, owed.sent = sender, "", 0
         state.timers.set(("report", job_id), now.mono_s + SILENCE_S)
-        _send_chunks(state, job_id, owed.sender, owed.sender.on_grant(grant, now.mono_s))
+        _send_chunks(state, job_id, sender, chunks)
 
 
 def _announce_next(state: State, now: Now) -> None:
