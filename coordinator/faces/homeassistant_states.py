@@ -14,9 +14,9 @@ from coordinator.core.commands.host_commands import restraint
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.hosts import Host
+from coordinator.jobs.in_words import no_room
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import FINAL, JobState
-from coordinator.scheduler.explanation_layout import no_room
 
 GIB: Final = 1024**3
 NAMED: Final = 8  # so many jobs or problems are told by name

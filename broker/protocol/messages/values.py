@@ -100,6 +100,19 @@ class Needs(Piece):
     min_cores: int | None = Field(default=None, ge=1)
 
 
+class Objection(Piece):
+    """Why a host cannot start a job now: a code, with figures (sizes in GiB)."""
+
+    code: Word
+    needed: float | None = None
+    available: float | None = None
+    said: Line = ""
+
+    def figures(self) -> dict[str, JsonValue]:
+        """Return what there is beside the code."""
+        return self.model_dump(exclude={"code"}, exclude_defaults=True)
+
+
 # What a person looks for in a line of a trace.
 _FIRST: Final = (
     "v", "type", "verdict", "name", "state", "host", "job_id", "attempt", "why", "reason",
