@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from agent.core.state import State
-from broker.protocol.messages import Assign, Objection
+from broker.protocol.messages import Assign, Objection, lacking
 
 GIB: Final = 1024**3
 
@@ -34,6 +34,7 @@ def objections(state: State, assign: Assign) -> tuple[Objection, ...]:
     ram_gib = vitals.ram_available_bytes / GIB
     if needs.min_ram_gib and needs.min_ram_gib > ram_gib:
         found.append(Objection(code="ram-now", needed=needs.min_ram_gib, available=ram_gib))
+    found += lacking(needs, vitals)
     if free_slot(state, assign) is None:
         found.append(_slot_objection(state, assign))
     return tuple(found)

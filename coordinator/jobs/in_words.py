@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from broker.protocol.messages import FREE_NEEDS
 from broker.sentences import size, span
 from coordinator.jobs.reasons import Reason
 from coordinator.jobs.records import moment
@@ -52,7 +53,9 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "many": ("has too many assignments at once", ""),
     "no-slot": ("no slot fits", ""),
 }  # fmt: skip
-_SIZES: Final = {"ram": "RAM", "vram": "VRAM", "disk": "disk space"}
+_SIZES: Final = {"ram": "RAM", "vram": "VRAM"} | {
+    what: called for what, (_, _, called) in FREE_NEEDS.items()
+}
 _CLAUSES: Final[Mapping[str, str]] = {
     "trainer": "has its trainer", "data": "has prepared data", "slots": "[hosts] slots",
     "allow_jobs": "[hosts] allow_jobs", "deny_jobs": "[hosts] deny_jobs",

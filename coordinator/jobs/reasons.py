@@ -8,10 +8,12 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from broker.protocol.messages import FREE_NEEDS
+
 # It may change without anybody's doing.
 PASSING: Final = frozenset({
     "offline", "joining", "refuses", "twins", "rules", "snoozed", "busy", "refused", "ram-now",
-    "vram-now", "grace", "retry", "not-free",
+    "vram-now", "grace", "retry", "not-free", *(f"{what}-now" for what in FREE_NEEDS),
 })  # fmt: skip
 # What `fleet resume` lifts of a host.
 BARRED: Final = frozenset({"drained", "quarantine"})

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.protocol.messages import Needs
+from broker.protocol.messages import FREE_NEEDS, Needs
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec
 from coordinator.jobs.reasons import BARRED, Reason
 from coordinator.scheduler.rules import GIB, HostView, could_take
@@ -46,6 +46,7 @@ CLAUSES: Final[Mapping[str, frozenset[str]]] = {
     "takes": frozenset({"refuses", "snoozed", "rules"}),
     "ram_now": frozenset({"ram-now"}),
     "vram_now": frozenset({"vram-now"}),
+    **{key: frozenset({f"{what}-now"}) for what, (key, _, _) in FREE_NEEDS.items()},
     "prefer_cuda": frozenset({"grace"}),
     "refused": frozenset({"refused"}),
     "retry": frozenset({"retry"}),

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from broker.protocol.hyperschema import check_hyper
-from broker.protocol.messages import Capability, Gpu, Heartbeat, Needs
+from broker.protocol.messages import Capability, Gpu, Heartbeat, Needs, lacking
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec
 from coordinator.jobs.reasons import Reason, reason
 
@@ -261,6 +261,8 @@ def _by_memory(job: JobSpec, view: HostView) -> Iterable[Reason]:
     if need.min_ram_gib is not None:
         most = _within(view.capability.ram_total_bytes, view.policy.max_ram_gib)
         yield from _short("ram", need.min_ram_gib, min(view.free_ram_bytes(), most), most)
+    if view.heartbeat is not None:
+        yield from (Reason(one.code, one.figures()) for one in lacking(need, view.heartbeat))
     if need.min_vram_gib is not None and use_cuda(job, view):
         totals = [gpu.vram_total_bytes for gpu in view.capability.gpus if gpu.vram_total_bytes]
         total = _within(max(totals), view.policy.max_vram_gib) if totals else None

@@ -21,6 +21,8 @@ NO_DATA = m.Objection(code="no-data")
         (Agent(), {"model": "cnn"}, m.Objection(code="no-trainer", said="cnn")),
         (Agent(ram_gib=1.5), {"needs": m.Needs(min_ram_gib=4)},
          m.Objection(code="ram-now", needed=4, available=1.5)),
+        (Agent(disk_gib=1.5), {"needs": m.Needs(min_disk_gib=2)},
+         m.Objection(code="disk-now", needed=2, available=1.5)),
         (Agent(), {"needs": m.Needs(min_cores=9)},
          m.Objection(code="cores", needed=9, available=4)),
         (Agent(), {"needs": m.Needs(require_cuda=True), "use_cuda": True},

@@ -42,7 +42,7 @@ class Host:
         around = Surroundings(
             self.agent.topics, publish=self._publish, put=self.events.append,
             background=lambda work: work(),
-            measure=lambda gpus: self.events.append(measure(folder, gpus)),
+            measure=lambda gpus: self.events.append(measure(folder, gpus, Path())),
             look=lambda _: None, start=self._start,
         )  # fmt: skip
         self.shell = Shell(self.agent.core, around, Spool(tmp / "s"), Checkpoints(tmp / "s"))

@@ -98,6 +98,8 @@ def why(one: JobSpec, view: HostView, waited_s: float = 0, grace_s: float = 300)
         (job(min_ram_gib=8), host(), "ram-now", {"needed": 8, "available": 6, "total": 16}),
         (job(min_ram_gib=4), host(beat={"ram_available_bytes": GIB}),
          "ram-now", {"needed": 4, "available": 1, "total": 16}),
+        (job(min_disk_gib=2), host(beat={"ram_available_bytes": GIB, "disk_free_bytes": GIB}),
+         "disk-now", {"needed": 2, "available": 1}),
         (job(min_ram_gib=4), host(policy={"max_ram_gib": 3.0}),
          "ram", {"needed": 4, "available": 3}),
         (job(require_cuda=True, min_vram_gib=16), host(gpus=(gpu(),)),
