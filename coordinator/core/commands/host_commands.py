@@ -27,6 +27,7 @@ from coordinator.core import release
 from coordinator.core.authorization import Data, RequestRefused, fitting, no_host
 from coordinator.core.state import World
 from coordinator.jobs import host_condition
+from coordinator.jobs.host_condition import Condition
 from coordinator.jobs.hosts import Host
 from coordinator.jobs.in_words import words
 from coordinator.jobs.jobs import Job
@@ -167,15 +168,9 @@ def on_alarm(world: World, host: str, now: Now) -> None:
     world.remember(Action(now.text(), "coordinator", "resume", "done", what, host=host))
 
 
-def condition(world: World, host: Host, now: Now) -> str:
-    """Return in one word how a host is: see `host_condition`."""
-    return host_condition.condition(world.presence(host, now), restraint(world, host))
-
-
-def restraint(world: World, host: Host) -> str:
-    """Return in one word why a host is given no jobs; empty where it is."""
-    refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
-    return host_condition.restraint(world.record(host.name), refuses, lacks_data=lacks_data(host))
+def condition(world: World, host: Host, now: Now) -> Condition:
+    """Return how a host is."""
+    return host_condition.condition(world.presence(host, now), restraints(world, host))
 
 
 def restraints(world: World, host: Host) -> tuple[Reason, ...]:
