@@ -151,7 +151,7 @@ class BoardMachine(RuleBasedStateMachine):
                 host.finishes(job)
             case "handed over":
                 host.finishes(job)
-                host.uploads(job)
+                host.uploads()
             case _:
                 host.reports(m.Released, job, reason="shutdown")
 
