@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -201,6 +202,11 @@ class Vitals(ShellEvent):
     load_1m: float | None = None
     gpus: tuple[Gpu, ...] = ()
     suspended_s: float | None = None
+    disk_free_bytes: int | None = None  # for the agent's own files
+
+    def figures(self) -> dict[str, Any]:
+        """Return what a heartbeat says of them: all but the data."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "data_id"}
 
 
 @dataclass(frozen=True, slots=True)

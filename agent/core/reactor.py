@@ -240,15 +240,11 @@ class Core:
             session=state.session,
             instance=state.settings.instance,
             seq=state.seq,
-            ram_available_bytes=vitals.ram_available_bytes,
-            cpu_percent=vitals.cpu_percent,
-            load_1m=vitals.load_1m,
-            gpus=vitals.gpus,
             jobs=state.held(),
             refuses=self._refuses(),
             dropped=state.dropped.total(),
             rules=state.rules_digest,
-            suspended_s=vitals.suspended_s,
+            **vitals.figures(),
         )
         state.sent(str(beat.seq), now)
         state.publish(state.topics.heartbeat(state.settings.host), beat, qos=0)

@@ -31,12 +31,12 @@ def on_assign(state: State, assign: m.Assign, now: Now) -> None:
         return
     if assign.attempt <= state.ended.get(assign.job_id, 0):
         attempt, reasons = state.refused.get(assign.job_id, (0, ()))
-        over = (f"attempt {assign.attempt} is over on this host",)
+        over = (m.Objection(code="over"),)
         _say_refused(state, assign, reasons if attempt == assign.attempt else over)
     elif any(one.job_id == assign.job_id for one in state.waiting):
         pass  # it is being judged
     elif len(state.waiting) >= MAX_WAITING:
-        _refuse(state, assign, ("too many assignments at once",))
+        _refuse(state, assign, (m.Objection(code="many"),))
     else:
         state.waiting.append(assign)
         state.do(Measure())
@@ -198,7 +198,7 @@ def _accept(state: State, assign: m.Assign, now: Now) -> None:
     state.report(accepted)
 
 
-def _refuse(state: State, assign: m.Assign, reasons: tuple[str, ...]) -> None:
+def _refuse(state: State, assign: m.Assign, reasons: tuple[m.Objection, ...]) -> None:
     """Refuse an attempt for good: a repeated assignment must not be taken where one was refused."""
     state.end(assign.job_id, assign.attempt)
     state.refused[assign.job_id] = (assign.attempt, reasons)
@@ -207,7 +207,7 @@ def _refuse(state: State, assign: m.Assign, reasons: tuple[str, ...]) -> None:
     _say_refused(state, assign, reasons)
 
 
-def _say_refused(state: State, assign: m.Assign, reasons: tuple[str, ...]) -> None:
+def _say_refused(state: State, assign: m.Assign, reasons: tuple[m.Objection, ...]) -> None:
     about = state.about(assign.job_id, assign.attempt, assign.receipt)
     state.report(m.Refused(**about, request_id=assign.id, reasons=reasons))
 

@@ -5,34 +5,36 @@ from __future__ import annotations
 from typing import Final
 
 from agent.core.state import State
-from broker.protocol.messages import Assign
+from broker.protocol.messages import Assign, Objection, lacking
 
 GIB: Final = 1024**3
 
 
-def objections(state: State, assign: Assign) -> tuple[str, ...]:
+def objections(state: State, assign: Assign) -> tuple[Objection, ...]:
     """Return every reason, with figures, why this host cannot start the assignment now."""
-    capability, vitals = state.capability, state.vitals
+    capability, vitals, needs = state.capability, state.vitals, assign.needs
     if capability is None or vitals is None:
-        return ("this host is still being probed",)
-    found: list[str] = []
+        return (Objection(code="probing"),)
+    found: list[Objection] = []
     if state.leaving:
-        found.append("this agent is shutting down")
+        found.append(Objection(code="leaving"))
     if state.refuses:
-        found.append(state.refuses)
+        found.append(Objection(code="refuses", said=state.refuses))
     if assign.job_id in state.runs:
-        found.append(f"attempt {state.runs[assign.job_id].attempt} of it is still stopping here")
+        found.append(Objection(code="stopping"))
     if assign.job_id in state.interrupted:
-        found.append("the checkpoint of an earlier attempt of it is being bundled here")
+        found.append(Objection(code="bundling"))
     if assign.model not in capability.trainers:
-        found.append(f"has no trainer for {assign.model!r}")
+        found.append(Objection(code="no-trainer", said=assign.model))
     if capability.data_id is None:
-        found.append("has no prepared data")
-    if (cores := assign.needs.min_cores) and cores > capability.physical_cores:
-        found.append(f"needs {cores} cores; this host has {capability.physical_cores}")
+        found.append(Objection(code="no-data"))
+    if (cores := needs.min_cores) and cores > capability.physical_cores:
+        available = capability.physical_cores
+        found.append(Objection(code="cores", needed=cores, available=available))
     ram_gib = vitals.ram_available_bytes / GIB
-    if (need_gib := assign.needs.min_ram_gib) and need_gib > ram_gib:
-        found.append(f"needs {need_gib:g} GiB of RAM; {ram_gib:.1f} GiB is available")
+    if needs.min_ram_gib and needs.min_ram_gib > ram_gib:
+        found.append(Objection(code="ram-now", needed=needs.min_ram_gib, available=ram_gib))
+    found += lacking(needs, vitals)
     if free_slot(state, assign) is None:
         found.append(_slot_objection(state, assign))
     return tuple(found)
@@ -55,10 +57,10 @@ def free_slot(state: State, assign: Assign) -> int | None:
     )
 
 
-def _vram_objection(state: State, slot: int, assign: Assign) -> str | None:
+def _vram_objection(state: State, slot: int, assign: Assign) -> Objection | None:
     gpu = state.slots[slot]
     if gpu is None:
-        return "needs CUDA; this host has none"
+        return Objection(code="no-cuda")
     need_gib = assign.needs.min_vram_gib
     if not need_gib or state.vitals is None:
         return None
@@ -70,13 +72,13 @@ def _vram_objection(state: State, slot: int, assign: Assign) -> str | None:
             known_gib = known_bytes / GIB
             if known_gib >= need_gib:
                 return None
-            what = "in all" if free_bytes is None else "free"
-            return f"needs {need_gib:g} GiB of VRAM; {known_gib:.1f} GiB is {what} on GPU {gpu}"
-    return f"needs {need_gib:g} GiB of VRAM; what is free on GPU {gpu} is unknown"
+            code = "vram" if free_bytes is None else "vram-now"
+            return Objection(code=code, needed=need_gib, available=known_gib)
+    return Objection(code="vram-unknown", needed=need_gib)
 
 
-def _slot_objection(state: State, assign: Assign) -> str:
+def _slot_objection(state: State, assign: Assign) -> Objection:
     if len(state.runs) >= len(state.slots):
-        return f"all {len(state.slots)} slots are busy"
+        return Objection(code="busy", available=len(state.slots))
     found = [_vram_objection(state, slot, assign) for slot in range(len(state.slots))]
-    return next((text for text in found if text), "no slot fits")
+    return next((one for one in found if one), Objection(code="no-slot"))

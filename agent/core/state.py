@@ -220,7 +220,7 @@ class State:
     suspended_s: float = 0.0  # for how long the machine has slept since it booted
     waiting: list[m.Assign] = field(default_factory=list)
     ended: OrderedDict[str, int] = field(default_factory=OrderedDict)
-    refused: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    refused: dict[str, tuple[int, tuple[m.Objection, ...]]] = field(default_factory=dict)
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
     dropped: Counter[str] = field(default_factory=Counter)
     seq: int = 0

@@ -9,10 +9,12 @@ import functools
 import json
 import logging
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final
 
 import psutil
@@ -124,7 +126,7 @@ def probe_capability(
     )
 
 
-def measure(data: DataFolder, known: tuple[Gpu, ...]) -> Vitals:
+def measure(data: DataFolder, known: tuple[Gpu, ...], work: Path) -> Vitals:
     """Return what the machine can spare now; waits 10 s each for `nvidia-smi` and the data's disk.
 
     The share of busy processors is since the last call on this thread.
@@ -136,6 +138,7 @@ def measure(data: DataFolder, known: tuple[Gpu, ...]) -> Vitals:
         load_1m=psutil.getloadavg()[0],
         gpus=_measure_gpus(known) if known else (),
         suspended_s=suspended_s(),
+        disk_free_bytes=shutil.disk_usage(work).free,
     )
 
 
@@ -145,9 +148,10 @@ class Measurer:
     So a driver that takes ten seconds is not asked once for each assignment.
     """
 
-    def __init__(self, data: DataFolder, put: Callable[[Vitals], object]) -> None:
-        """Start nothing yet; answers go to `put`."""
+    def __init__(self, data: DataFolder, put: Callable[[Vitals], object], work: Path) -> None:
+        """Start nothing yet; answers go to `put`. `work` is the folder of the agent's files."""
         self._data = data
+        self._work = work
         self._put = put
         self._known: tuple[Gpu, ...] = ()
         self._is_asked = False
@@ -167,7 +171,7 @@ class Measurer:
     def _measure(self) -> None:
         self._is_asked = False
         try:
-            self._put(measure(self._data, self._known))
+            self._put(measure(self._data, self._known, self._work))
         except Exception:  # the next heartbeat asks for it again
             log.exception("the machine could not be measured")
 

@@ -99,7 +99,7 @@ class Service:
         self._caches = settings.state.absolute() / "cache"
         self._starter = Starter()
         self.mailbox: Mailbox[Event] = Mailbox()
-        self._measurer = Measurer(self._data, self.mailbox.put)
+        self._measurer = Measurer(self._data, self.mailbox.put, settings.state)
         self._stopped = threading.Event()
         core = self._make_core(topics, rng)
         self._link = Link(

@@ -16,6 +16,7 @@ from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.cli.serve import become_module
 from coordinator.client.contact import NotDone
+from coordinator.jobs import in_words
 from coordinator.jobs.set_aside import begins_again
 from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.candidates import complete_first_host, complete_host
@@ -124,8 +125,10 @@ def snooze_command(
             raise
     name = data["host"]
     if off:
-        text = f"{name} is no longer {data['was'][0]}" if data["was"] else f"{name} is not snoozed"
-        text += f", but takes no jobs: {'; '.join(data['refuses'])}" if data["refuses"] else ""
+        was = in_words.without_remedy(data["was"])
+        text = f"{name} is no longer {was}" if was else f"{name} is not snoozed"
+        against = in_words.all_words(data["refuses"])
+        text += f", but takes no jobs: {against}" if against else ""
     else:
         text = (
             f"{name} is snoozed until {data['until']}{_held(data)}; `fleet resume {name}` ends it"
@@ -174,7 +177,7 @@ def resume_command(
     text = f"{data['host']} is given jobs again"
     if data.get("refuses"):
         text = f"{data['host']} may have jobs again, but takes none now: {data['refuses']}"
-    answer(data, f"{text}; it was {' and '.join(data['was'])}", as_json=as_json)
+    answer(data, f"{text}; it was {in_words.without_remedy(data['was'])}", as_json=as_json)
     return 0
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coordinator.jobs.in_words import away, no_room
 from coordinator.jobs.set_aside import chance_words
-from coordinator.scheduler.explanation_layout import no_room
 from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.several import Choice, model_option, status_option
@@ -86,7 +86,7 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
         if row.get("below_chance"):
             yield f"{row['name']}: {chance_words(row['metrics'])}"
         if row.get("away"):
-            yield f"{row['name']}: {row['away']}"
+            yield f"{row['name']}: {away(row['away'])}"
         if lack := row.get("no_room"):
             yield f"{row['name']}: its result {no_room(lack)}"
         if row["state"] == "failed":

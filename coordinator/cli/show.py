@@ -11,8 +11,8 @@ import click
 from broker.protocol.messages import AskShow
 from broker.sentences import is_figure
 from broker.system.machine import new_id
+from coordinator.jobs.in_words import no_room, waits
 from coordinator.jobs.set_aside import chance_words, command
-from coordinator.scheduler.explanation_layout import no_room, waits
 from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.several import Choice, choosing, exit_code, one_by_one

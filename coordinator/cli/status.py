@@ -14,7 +14,7 @@ from broker.sentences import counted, printable
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone, Unreachable
 from coordinator.client.predictions import look
-from coordinator.scheduler.explanation_layout import no_room
+from coordinator.jobs.in_words import away, no_room, words
 from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing
 
@@ -94,7 +94,7 @@ def _read(client: OperatorClient) -> dict[str, Any]:
 def _draw(data: dict[str, Any]) -> Iterator[Any]:
     if data.get("paused"):  # nobody should have to look for that
         yield terminal.Text("PAUSED       no new jobs are given out", style="bold yellow")
-        yield _indented(data["paused"])
+        yield _indented(words(data["paused"]))
     who = data["coordinator"]
     started = terminal.ago(who["started_at"])
     yield _fact("Coordinator", f"{who['host']}, version {who['version']}, started {started}")
@@ -222,11 +222,11 @@ def _warnings(status: dict[str, Any]) -> Iterator[str]:
     hosts = status.get("restrained", [])
     for row in hosts[:SHOWN]:
         for reason in row["reasons"]:
-            yield f"{row['host']}: {reason}"
+            yield f"{row['host']}: {words(reason)}"
     if len(hosts) > SHOWN:
         yield f"... and {len(hosts) - SHOWN} more; see `fleet workers`"
     for row in status.get("away", []):
-        yield f"{row['job']}: {row['text']}"
+        yield f"{row['job']}: {away(row)}"
 
 
 def _indented(words: str) -> terminal.Line:

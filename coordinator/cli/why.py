@@ -15,7 +15,7 @@ from broker.sentences import counted
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone, Unreachable
 from coordinator.client.predictions import look
-from coordinator.scheduler.explanation_layout import alike, no_room, wished
+from coordinator.jobs.in_words import HOW, alike, beyond, clause, no_room, wished
 from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import job_argument
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 LIVE: Final = ("pending", "claimed", "running")
 _MEMORY: Final = ("out of memory", "memoryerror", "cannot allocate")
 _PERHAPS_MEMORY: Final = "for want of memory"  # the agent's words of who was killed
-# How a host that would suit the job is, in words.
-_HOW: Final = {
-    "now": "free for it now",
-    "quiet": "taking no jobs now",
-    "busy": "busy",
-    "soon": "about to be",
-}
 
 
 @click.command("why")
@@ -74,7 +67,7 @@ def _draw(data: dict[str, Any]) -> Iterable[Any]:
 
 def _print(data: dict[str, Any], out: Any) -> None:
     line = terminal.Text(f"{data['name']} is ").append(terminal.state(data["state"]))
-    outlook.say(out, line.append(terminal.told(_told(data["state"], data["summary"]))))
+    outlook.say(out, line.append(terminal.told(beyond(data))))
     if lack := data.get("no_room"):
         outlook.say(out, f"Its result {no_room(lack)}.")
         outlook.say(out, "Make room there; its host tries again every two minutes or sooner.", 2)
@@ -85,17 +78,9 @@ def _print(data: dict[str, Any], out: Any) -> None:
     for text in data["advice"]:
         outlook.say(out, text, 2)
     _print_clauses(out, data)
-    _print_hosts(out, data["hosts"], data["summary"])
+    _print_hosts(out, data)
     if (more := data.get("known", 0) - len(data["hosts"])) > 0:
         outlook.say(out, f"and {counted(more, 'host')} with more against them", 2)
-
-
-def _told(state: str, summary: str) -> str:
-    """Return what a summary says beyond the state, which was said."""
-    more = summary.removeprefix(f"it is {state}")
-    if more != summary:
-        return more
-    return f": {summary.removeprefix('it failed: ').removeprefix('it was cancelled; ')}"
 
 
 def _forecast(client: OperatorClient) -> Forecast | None:
@@ -151,35 +136,34 @@ def _advice(data: dict[str, Any]) -> list[str]:
     """Say what else there is to know of a job that is over, and not well."""
     if data["state"] != "failed":
         return []
-    name, why = data["name"], data["summary"].lower()
+    name, why = data["name"], (data["error"] or "").lower()
     found = [f"`fleet logs {name}` shows its output, `fleet show {name}` where it was tried"]
     if any(words in why for words in _MEMORY):
         found.insert(0, "it ran out of memory: raise its min_vram_gib or min_ram_gib, and reload")
     elif _PERHAPS_MEMORY in why:
         found.insert(0, "if it ran out of memory: raise its min_ram_gib, and reload")
-    if "it failed: lost " in why:
+    if data["was_lost"]:
         found.insert(0, "its hosts went away while it ran: `fleet workers` says how they are")
     return found
 
 
 def _print_clauses(out: Any, data: dict[str, Any]) -> None:
-    from coordinator.scheduler.explanation import PRESENCE
-
     if data["clauses"]:
         known = data["known"]
         rows = [(counted(known, "known host"), "", known, "")]
         rows += [
-            (one["clause"], one["against"] or "-", one["left"], one["detail"])
+            (title, one["against"] or "-", one["left"], which)
             for one in data["clauses"]
+            for title, which in (clause(one),)
         ]
         out.print()
         columns = ("CONDITION", ">RULES OUT", ">LEAVES", "WHICH")
         out.print(terminal.table(columns, rows, wrap=True))
     suits = data["suitable"]
     if suits and "now" not in suits:
-        counts, words = data["suit"], _HOW | PRESENCE
+        counts = data["suit"]
         told = [
-            f"{counts[how]} {words.get(how, how)} ({_some(names)})" for how, names in suits.items()
+            f"{counts[how]} {HOW.get(how, how)} ({_some(names)})" for how, names in suits.items()
         ]
         out.print()
         outlook.say(out, f"{sum(counts.values())} would suit it, in time: {', '.join(told)}")
@@ -194,13 +178,10 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
-def _print_hosts(out: Any, hosts: list[dict[str, Any]], summary: str) -> None:
-    """Print the hosts, grouped by reasons, without those that the summary has told already."""
-    said = {
-        reason
-        for reason in (hosts[0]["reasons"] if len(hosts) > 1 else ())
-        if reason in summary and all(reason in host["reasons"] for host in hosts)
-    }
+def _print_hosts(out: Any, data: dict[str, Any]) -> None:
+    """Print the hosts, grouped by reasons, without a pause, which the summary has told already."""
+    hosts = data["hosts"]
+    said = {"paused"} if data["paused"] and len(hosts) > 1 else set()
     if hosts:
         out.print()
     groups = alike(hosts, said)

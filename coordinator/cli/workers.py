@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from coordinator.jobs.in_words import words
 from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.terminal import Column
@@ -59,7 +60,7 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
         columns.append(Column("DESCRIPTION", rank=10, least=20))
     yield terminal.table(columns, [_cells(row)[: len(columns)] for row in rows])
     for row in rows:
-        for why in [*row["barred"], *_twins(row), *_near_its_end(row)]:
+        for why in [*map(words, row["barred"]), *_twins(row), *_near_its_end(row)]:
             yield terminal.Line(f"{row['host']}: {why}", style="yellow")
 
 

@@ -16,6 +16,7 @@ from broker.protocol.messages import AskAttempts, AskPlan, Capability, Heartbeat
 from broker.system.machine import new_id
 from coordinator.jobs import host_paging
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, policy_from_dict, spec_from_dict
+from coordinator.jobs.reasons import RESUMED, from_dict
 from coordinator.scheduler.durations import History, default_epochs
 from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.feasibility import Waiting
@@ -208,12 +209,12 @@ def _view(row: Mapping[str, Any], capability: Capability) -> HostView:
     return HostView(
         host=row["host"],
         online=row["status"] == "online",
-        offline_why=row["presence"],
+        presence=row["presence"],
         capability=capability,
         heartbeat=Heartbeat.model_validate(row["heartbeat"]) if row["heartbeat"] else None,
         policy=policy_from_dict(row["policy"]),
-        revoked=row["revoked"],
-        barred=tuple(row["drained"]),
-        snoozed=row["snoozed"],
+        restraints=tuple(
+            one for one in map(from_dict, row["barred"]) if one.code in RESUMED | {"revoked"}
+        ),
         twins=row["presence"] == "twins",
     )

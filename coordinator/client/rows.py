@@ -15,8 +15,7 @@ from broker.clock import Now
 from broker.protocol.messages import Gpu, JobRow, Progress
 from broker.sentences import is_figure, rounded
 from coordinator.client.seen import Going, HostSeen, Snapshot
-from coordinator.jobs import host_condition, set_aside
-from coordinator.scheduler import explanation_layout
+from coordinator.jobs import host_condition, in_words, set_aside
 
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
 UNPLACEABLE: Final = "unplaceable"  # beside the states, what a pending job may be chosen by
@@ -146,8 +145,8 @@ def job_row(job: JobRow, going: Going) -> Row:
         "planned": job.in_plan,
         "chance": set_aside.chance_words(job.metrics or {}) if job.below_chance else "",
         "unplaceable": job.unplaceable,
-        "awaits": explanation_layout.awaits(waits_for) if waits_for else "",
-        "waits": explanation_layout.waits(waits_for) if waits_for else "",
+        "awaits": in_words.awaits(waits_for) if waits_for else "",
+        "waits": in_words.waits(waits_for) if waits_for else "",
         "artifact": job.artifact_id is not None,
     }
 
@@ -201,7 +200,7 @@ def host_row(host: HostSeen, job: Row | None, held: int, *, ending: bool, now: N
     free = beat.ram_available_bytes if beat else None
     all_gpus = (*(made.gpus if made else ()), *gpus)
     known = {gpu.index: gpu.vram_total_bytes for gpu in all_gpus if gpu.vram_total_bytes}
-    barred = [str(reason) for reason in host.row.get("barred") or ()]
+    barred = [in_words.words(one) for one in host.row.get("barred") or ()]
     return {
         "id": host.name,
         "state": host.condition,

@@ -17,6 +17,7 @@ from broker.protocol.messages import (
 )
 from coordinator.jobs import job_progress
 from coordinator.jobs.curve import Curve
+from coordinator.jobs.in_words import words
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,8 @@ class Snapshot:
     @property
     def paused(self) -> str:
         """Why no new jobs are given out, as far as it is known; empty when they are."""
-        said = str(self.status.get("paused") or "")
+        told = self.status.get("paused")
+        said = words(told) if told else ""
         if self.summary is None:
             return said
         return (said or "the fleet is paused") if self.summary.paused else ""

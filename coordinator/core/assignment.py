@@ -18,7 +18,9 @@ from coordinator.core.host_views import host_view, refusals
 from coordinator.core.receipts import is_receipt, receipt
 from coordinator.core.state import RESEND_BASE_S, RESEND_CAP_S, World
 from coordinator.core.stopping import current
+from coordinator.jobs.in_words import all_words
 from coordinator.jobs.jobs import Job
+from coordinator.jobs.reasons import Reason, reason
 from coordinator.jobs.records import GOES_ON
 from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.scheduler.queue import Queue
@@ -144,7 +146,7 @@ def send_claim(world: World, job_id: str, now: Now) -> None:
     if claim is None or job is None or job.state is not JobState.CLAIMED:
         return
     if now.mono_s >= claim.until_s:
-        _hold_back(world, job, claim.host, ("did not answer the assignment",), now)
+        _hold_back(world, job, claim.host, (reason("silent"),), now)
         world.move(job, Event.UNANSWERED, now, "coordinator", f"{claim.host} did not answer")
         return
     request = claim.request
@@ -191,8 +193,9 @@ def on_refused(world: World, host: str, report: Refused, now: Now) -> None:
     job = world.book.get(report.job_id)
     if job is None or job.state is not JobState.CLAIMED or not job.is_at(host, report.attempt):
         return
-    _hold_back(world, job, host, report.reasons, now)
-    why = "; ".join(report.reasons)[:2000]
+    reasons = tuple(Reason(one.code, one.figures()) for one in report.reasons)
+    _hold_back(world, job, host, reasons, now)
+    why = all_words(reasons)[:2000]
     world.move(job, Event.REFUSED, now, f"host:{host}", why, host=None)
 
 
@@ -248,7 +251,7 @@ def _retry(world: World, job: Job, host: str, report: Failed, error: str, now: N
     )  # fmt: skip
     world.pending_since_s.setdefault(job.job_id, now.mono_s)
     set_retry(world, job.job_id, now.mono_s + wait_s)
-    _hold_back(world, job, host, ("it has just failed here",), now)
+    _hold_back(world, job, host, (reason("failed"),), now)
 
 
 def set_retry(world: World, job_id: str, at_s: float) -> None:
@@ -329,7 +332,7 @@ def on_claims_loaded(world: World, now: Now) -> None:
             world.timers.set(("assign", job.job_id), now.mono_s + RESEND_BASE_S)
 
 
-def _hold_back(world: World, job: Job, host: str, why: tuple[str, ...], now: Now) -> None:
+def _hold_back(world: World, job: Job, host: str, why: tuple[Reason, ...], now: Now) -> None:
     held_back = world.holdbacks.setdefault(job.job_id, {})
     earlier = held_back.get(host)
     times = earlier.times + 1 if earlier else 0

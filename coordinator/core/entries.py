@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from broker.protocol.messages import Assign, Finished, OperatorResponse, Released
 from broker.stream.stream import Receiver, Sender
+from coordinator.jobs.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Holdback:
 
     until_s: float
     times: int
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from broker.clock import Now
 from coordinator.core import host_rules
 from coordinator.core.state import World
 from coordinator.jobs.jobs import Job
+from coordinator.jobs.reasons import Reason, reason
 from coordinator.jobs.states import JobState
-from coordinator.scheduler.rules import HostView, Reason, prefers_cuda, reasons
+from coordinator.scheduler.rules import HostView, prefers_cuda, reasons
 
 
 def host_view(world: World, name: str, now: Now) -> HostView | None:
@@ -18,20 +19,16 @@ def host_view(world: World, name: str, now: Now) -> HostView | None:
     host = world.hosts.get(name)
     if host is None or host.capability is None:
         return None
-    record = world.record(name)
     return HostView(
         host=name,
         online=host.online,
-        offline_why="" if host.online else world.presence(host, now),
+        presence=world.presence(host, now),
         capability=host.capability,
         joined=host.has_joined(),
         heartbeat=host.heartbeat,
         policy=world.policy(name),
         used_slots=_used_slots(world, name),
-        revoked=world.why_revoked(name),
-        barred=record.barred(),
-        snoozed=record.snoozed(),
-        paused=world.fleet.why_paused(),
+        restraints=world.restraints(name),
         untold=not host_rules.is_told(world, host),
         twins=host.has_twin(now),
     )
@@ -45,12 +42,14 @@ def host_views(world: World, now: Now) -> list[HostView]:
 
 def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reason, ...]]]:
     """Return every host with every reason that speaks against its taking the job now."""
-    waited_s = waited(world, job, now)
-    retry = _retry_reason(world, job, now)
+    waited_s, grace_s = waited(world, job, now), world.grace_s()
+    own = _of_retry(world, job, now)
     return [
         (
             view,
-            retry + reasons(job.spec, _for_job(world, view, job, now), waited_s, world.grace_s()),
+            reasons(
+                job.spec, view, waited_s, grace_s, own + _of_refusal(world, job, view.host, now)
+            ),
         )
         for view in host_views(world, now)
     ]
@@ -80,12 +79,17 @@ def retry_wait_s(world: World, job: Job, now: Now) -> float:
     return max(0.0, world.retry_at_s.get(job.job_id, 0.0) - now.mono_s)
 
 
-def _retry_reason(world: World, job: Job, now: Now) -> tuple[Reason, ...]:
-    wait_s = retry_wait_s(world, job, now)
-    if not wait_s:
+def _of_retry(world: World, job: Job, now: Now) -> tuple[Reason, ...]:
+    wait_s = round(retry_wait_s(world, job, now))
+    number, most = job.failures, job.spec.retries
+    return (reason("retry", number=number, most=most, left_s=wait_s),) if wait_s else ()
+
+
+def _of_refusal(world: World, job: Job, host: str, now: Now) -> tuple[Reason, ...]:
+    holdback = world.holdbacks.get(job.job_id, {}).get(host)
+    if holdback is None or holdback.until_s <= now.mono_s:
         return ()
-    text = f"retry {job.failures} of {job.spec.retries} begins in {wait_s:.0f} s"
-    return (Reason("retry", text, passing=True),)
+    return (reason("refused", reasons=[one.to_dict() for one in holdback.reasons]),)
 
 
 def _used_slots(world: World, host: str) -> int:
@@ -97,10 +101,3 @@ def _used_slots(world: World, host: str) -> int:
         if host_name == host and (newer is None or not newer.is_held or newer.host != host):
             used += 1
     return used
-
-
-def _for_job(world: World, view: HostView, job: Job, now: Now) -> HostView:
-    holdback = world.holdbacks.get(job.job_id, {}).get(view.host)
-    if holdback is None or holdback.until_s <= now.mono_s:
-        return view
-    return view.refusing(holdback.reasons)

@@ -44,6 +44,7 @@ from coordinator.jobs.hosts import Host, TrainerSets
 from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
+from coordinator.jobs.reasons import Reason
 from coordinator.jobs.records import (
     FleetRecord,
     HostForgotten,
@@ -332,10 +333,11 @@ class World:
         """Return in one word how a host is: as `Host.presence` does, or `revoked`."""
         return "revoked" if host.name in self.revoked else host.presence(now)
 
-    def why_revoked(self, host: str) -> str:
-        """Return that a host's certificate was taken back, with the remedy; empty if it was not."""
+    def restraints(self, host: str) -> tuple[Reason, ...]:
+        """Return what operators have decided that keeps jobs from a host."""
         revocation = self.revoked.get(host)
-        return "" if revocation is None else revocation.reason(host)
+        revoked = () if revocation is None else (revocation.restraint(host),)
+        return (*revoked, *self.record(host).restraints(), *self.fleet.restraints())
 
     def known_hosts(self) -> frozenset[str]:
         """Return the names of the hosts that have come, or that the ledger has something of."""

@@ -10,13 +10,13 @@ from broker.protocol.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob,
 from broker.protocol.messages.homeassistant import FleetState, HostState
 from broker.sentences import counted
 from coordinator.core import earlier_attempts, filing
-from coordinator.core.commands.host_commands import restraint
+from coordinator.core.commands.host_commands import condition
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.hosts import Host
+from coordinator.jobs.in_words import no_room
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import FINAL, JobState
-from coordinator.scheduler.explanation_layout import no_room
 
 GIB: Final = 1024**3
 NAMED: Final = 8  # so many jobs or problems are told by name
@@ -131,11 +131,11 @@ def shown(text: str) -> str:
 
 
 def _word(world: World, host: Host, held: list[Job], now: Now) -> str:
-    presence = world.presence(host, now)
-    if presence != "online":
-        word = "starting" if presence in {"restarted", "rebooted"} else presence
-        return word if word in _WORDS else "unknown"
-    return "working" if held else restraint(world, host) or "idle"
+    word = condition(world, host, now)
+    if held and world.presence(host, now) == "online":
+        return "working"
+    known = {"online": "idle", "restarted": "starting", "rebooted": "starting"}.get(word, word)
+    return known if known in _WORDS else "unknown"
 
 
 def _problems(host: Host, quarantine: str, now: Now) -> list[str]:

@@ -212,7 +212,7 @@ METRICS: Final = (
     _by("fleet_hosts", "Hosts by presence.", "presence", _hosts),
     _host("fleet_host_online", "1 while the host is online.", lambda _, host: host.online),
     _host("fleet_host_barred", "1 while the host is drained or in quarantine.",
-          lambda world, host: bool(world.record(host.name).barred())),
+          lambda world, host: world.record(host.name).is_barred()),
     _host("fleet_host_last_seen_seconds", "When the host was last heard, in Unix time.",
           lambda _, host: _seconds(host.last_seen_at)),
     _beat("fleet_host_jobs", "Jobs that the host holds.", lambda beat: len(beat.jobs)),

@@ -1,52 +1,62 @@
-"""How a host is: one word, whoever asks; see docs/how-to/operations.md.
+"""How a host is: one of a closed set, whoever asks; see docs/how-to/operations.md.
 
 It is how it is there (`Host.presence`), or of one that is, why it is given no jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Final, Literal
 
-from coordinator.jobs.records import HostRecord
+from coordinator.jobs.reasons import Reason
 
 Tone = Literal["good", "busy", "warn", "bad", "dim"]
 
-TONES: Final[Mapping[str, Tone]] = {
-    "online": "good",
-    "starting": "busy",
-    "restarted": "busy",
-    "rebooted": "busy",
-    "drained": "warn",
-    "quarantine": "warn",
-    "snoozed": "warn",
-    "refusing": "warn",
-    "no data": "warn",
-    "twins": "bad",
-    "revoked": "bad",
-    "cut-off": "bad",
-    "silent": "bad",
-    "left": "dim",
-    "asleep": "dim",
-    "offline": "dim",
-    "unknown": "dim",
-}
+
+class Condition(StrEnum):
+    """How a host is."""
+
+    ONLINE = "online"
+    STARTING = "starting"
+    RESTARTED = "restarted"
+    REBOOTED = "rebooted"
+    DRAINED = "drained"
+    QUARANTINE = "quarantine"
+    SNOOZED = "snoozed"
+    REFUSING = "refusing"
+    NO_DATA = "no data"
+    TWINS = "twins"
+    REVOKED = "revoked"
+    CUT_OFF = "cut-off"
+    SILENT = "silent"
+    LEFT = "left"
+    ASLEEP = "asleep"
+    OFFLINE = "offline"
+    UNKNOWN = "unknown"
 
 
-def restraint(record: HostRecord, refuses: str, *, lacks_data: bool) -> str:
-    """Return why a host is given no jobs, empty where it is; `refuses` is its agent's word."""
-    found = {
-        "drained": record.drained, "quarantine": record.quarantine,
-        "snoozed": record.snoozed_until, "refusing": refuses, "no data": lacks_data,
-    }  # fmt: skip
-    return next((word for word, holds in found.items() if holds), "")
+_C = Condition
+TONES: Final[Mapping[Condition, Tone]] = {
+    _C.ONLINE: "good",
+    **dict.fromkeys((_C.STARTING, _C.RESTARTED, _C.REBOOTED), "busy"),
+    **dict.fromkeys((_C.DRAINED, _C.QUARANTINE, _C.SNOOZED, _C.REFUSING, _C.NO_DATA), "warn"),
+    **dict.fromkeys((_C.TWINS, _C.REVOKED, _C.CUT_OFF, _C.SILENT), "bad"),
+}  # fmt: skip
+_OF_REASON: Final[Mapping[str, Condition]] = {
+    "drained": _C.DRAINED, "quarantine": _C.QUARANTINE, "snoozed": _C.SNOOZED,
+    "refuses": _C.REFUSING, "no-data": _C.NO_DATA,
+}  # fmt: skip
 
 
-def condition(presence: str, restraint: str) -> str:
-    """Return how a host is."""
-    return restraint if presence == "online" and restraint else presence
+def condition(presence: str, reasons: Iterable[Reason]) -> Condition:
+    """Return how a host is; `reasons` are why it is given no jobs."""
+    if presence != _C.ONLINE:
+        return Condition(presence)
+    found = (_OF_REASON[one.code] for one in reasons if one.code in _OF_REASON)
+    return next(found, _C.ONLINE)
 
 
 def tone(word: str) -> Tone:
-    """Return what a word of these means."""
-    return TONES.get(word, "dim")
+    """Return what a condition means."""
+    return TONES.get(Condition(word), "dim") if word in {*Condition} else "dim"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from pydantic import JsonValue
+
 from broker.protocol.messages import OperatorResponse
+from coordinator.jobs.reasons import Reason, reason
 
 RequestKey = tuple[str, str]  # the client, and what it called its request
 GOES_ON: Final = (
@@ -53,29 +56,21 @@ class HostRecord:
         """Return it as it is when its snooze is over."""
         return replace(self, snoozed_until="", snoozed_by="", snooze_s=0.0, snoozed_now=False)
 
-    def snoozed(self) -> str:
-        """Return that it is snoozed, until when, and the remedy; empty when it is not."""
-        why = self.why_snoozed()
-        return f"{why}; `fleet resume {self.host}` ends it" if why else ""
+    def is_barred(self) -> bool:
+        """Whether it is given no jobs until somebody lifts that."""
+        return self.drained or bool(self.quarantine)
 
-    def barred(self) -> tuple[str, ...]:
-        """Return every reason why it is given no jobs until somebody lifts it, with the remedy."""
-        return tuple(f"{why}; `fleet resume {self.host}` lifts it" for why in self._why_barred())
-
-    def lifted_by_resume(self) -> tuple[str, ...]:
-        """Return everything that a resume lifts, for who is at that: without the remedy."""
-        return (*self._why_barred(), *filter(None, [self.why_snoozed()]))
-
-    def why_snoozed(self) -> str:
-        """Return that it is snoozed, until when and by whom; empty when it is not."""
-        if not self.snoozed_until:
-            return ""
-        return f"snoozed until {moment(self.snoozed_until)} by {self.snoozed_by}"
-
-    def _why_barred(self) -> tuple[str, ...]:
-        drained = f"drained by {self.who} at {moment(self.at)}" if self.drained else ""
-        quarantine = f"in quarantine: {self.quarantine}" if self.quarantine else ""
-        return tuple(filter(None, (drained, quarantine)))
+    def restraints(self) -> tuple[Reason, ...]:
+        """Return every reason why it is given no jobs; `fleet resume` lifts them all."""
+        host, found = self.host, []
+        if self.drained:
+            found.append(reason("drained", host=host, who=self.who, at=self.at))
+        if self.quarantine:
+            found.append(reason("quarantine", host=host, said=self.quarantine))
+        if self.snoozed_until:
+            until, who = self.snoozed_until, self.snoozed_by
+            found.append(reason("snoozed", host=host, who=who, until=until))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +81,13 @@ class FleetRecord:
     at: str = ""
     who: str = ""
 
-    def why_paused(self) -> str:
-        """Return that no new jobs are given out, and the remedy; empty when they are."""
-        if not self.paused:
-            return ""
-        at = moment(self.at)
-        return f"the fleet was paused by {self.who} at {at}; `fleet pause --off` lifts it"
+    def restraints(self) -> tuple[Reason, ...]:
+        """Return the reason why no new jobs are given out; empty when they are."""
+        return (reason("paused", who=self.who, at=self.at),) if self.paused else ()
+
+    def told(self) -> JsonValue:
+        """Return that reason as JSON values; none when there is none."""
+        return next((one.to_dict() for one in self.restraints()), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +140,9 @@ class Revocation:
     at: str
     who: str
 
-    def reason(self, host: str) -> str:
-        """Return why the host is given no jobs, with the remedy."""
-        again = f"`fleet enroll {host} --replace` lets it in again"
-        return f"its certificate was revoked by {self.who} at {moment(self.at)}; {again}"
+    def restraint(self, host: str) -> Reason:
+        """Return why the host is given no jobs."""
+        return reason("revoked", host=host, who=self.who, at=self.at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class JobTable(RunTable):
     min_vram_gib: Gib | None = None
     min_ram_gib: Gib | None = None
     min_cores: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    min_disk_gib: Gib | None = None
     allowed_hosts: list[str] = []
     denied_hosts: list[str] = []
     on_lost: Literal["keep", "stop"] | None = None

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from broker.protocol.messages import WaitsFor
 from coordinator.jobs.plan_entries import JobSpec
+from coordinator.jobs.reasons import Reason
 from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.rules import (
     HostView,
-    Reason,
     kind_of,
     of_host,
     of_job,
@@ -28,10 +28,12 @@ from coordinator.scheduler.rules import (
 What = Literal["quiet", "return", "data", "resume"]
 
 MOST_HOSTS: Final = 3  # that are named
-MOST_TEXTS: Final = 4
+MOST_REASONS: Final = 4
 # What passes sooner comes first; what somebody has to do, last.
 ORDER: Final[tuple[What, ...]] = ("quiet", "return", "data", "resume")
-_BY_REASON: Final[dict[str, What]] = {"barred": "resume", "no-data": "data", "offline": "return"}
+_BY_REASON: Final[dict[str, What]] = {
+    "drained": "resume", "quarantine": "resume", "no-data": "data", "offline": "return",
+}  # fmt: skip
 _MEMORY: Final = frozenset({"ram-now", "vram-now"})
 
 
@@ -51,7 +53,7 @@ class Places:
         """Look at each host once, as if the fleet were not paused."""
         self._groups: dict[Hashable, tuple[HostView, dict[What, list[str]]]] = {}
         for view in views:
-            awaits = what(of_host(replace(view, paused="")))
+            awaits = what(of_host(view.without("paused")))
             if awaits is not None:
                 _, hosts = self._groups.setdefault((view.size(), view.profile()), (view, {}))
                 hosts.setdefault(awaits, []).append(view.host)
@@ -102,6 +104,14 @@ class Waiting:
 Conditions = Mapping[str, Literal["always", "release", "grace"]]
 
 
+class Against(NamedTuple):
+    """Reasons, and how many hosts have them; `host` where they are one host's alone."""
+
+    reasons: tuple[Reason, ...]
+    hosts: int = 1
+    host: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Fate:
     """Where a job may go; where it may go nowhere, what it waits for, or what is against it."""
@@ -109,7 +119,7 @@ class Fate:
     conditions: Conditions
     awaits: What | None = None
     awaited: tuple[str, ...] = ()
-    against: tuple[tuple[str, int], ...] = ()
+    against: tuple[Against, ...] = ()
 
 
 class Sorter:
@@ -138,9 +148,9 @@ class Sorter:
 
     def _look(self, spec: JobSpec, waited_s: float) -> Fate:
         conditions: dict[str, Literal["always", "release", "grace"]] = {}
-        absent: Counter[str] = Counter()
+        absent: list[Against] = []
         awaited: dict[What, list[str]] = {}
-        texts: Counter[str] = Counter()
+        lasting: Counter[Reason] = Counter()
         for view in self._hosts.values():
             found = reasons(spec, view, waited_s, self._grace_s)
             codes = {reason.code for reason in found}
@@ -153,13 +163,10 @@ class Sorter:
             else:
                 if (awaits := what(found)) is not None:
                     awaited.setdefault(awaits, []).append(view.host)
-                    absent[_away(view, found)] += 1
-                texts.update({reason.text: 1 for reason in found if reason.lasts})
-        against = tuple((absent or texts).most_common(MOST_TEXTS))
+                    holds_up = tuple(one for one in found if one.code != "grace")
+                    absent.append(Against(holds_up, host=view.host))
+                lasting.update({one for one in found if one.lasts})
+        stuck = [Against((one,), count) for one, count in lasting.most_common(MOST_REASONS)]
+        against = tuple(absent[:MOST_REASONS] or stuck)
         first = min(awaited, key=ORDER.index, default=None)
         return Fate(conditions, first, tuple(awaited[first]) if first else (), against)
-
-
-def _away(view: HostView, found: Sequence[Reason]) -> str:
-    texts = "; ".join(reason.text for reason in found if reason.code != "grace")
-    return f"{view.host}: {texts}"

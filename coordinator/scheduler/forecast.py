@@ -20,9 +20,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from coordinator.jobs.plan_entries import JobSpec
+from coordinator.jobs.reasons import reason
 from coordinator.scheduler.durations import Expected, History
 from coordinator.scheduler.estimates import QUANTILES, Earlier, Estimate, Span
-from coordinator.scheduler.feasibility import Conditions, Fate, Sorter, Waiting, What
+from coordinator.scheduler.feasibility import Against, Conditions, Fate, Sorter, Waiting, What
 from coordinator.scheduler.rules import HostView, choose
 
 MEDIAN: Final = 1  # in QUANTILES
@@ -76,7 +77,7 @@ class Outlook:
     vague: bool = False
     after: str | None = None
     ahead: int = 0
-    against: tuple[tuple[str, int], ...] = ()
+    against: tuple[Against, ...] = ()
     awaits: What | None = None
     awaited: tuple[str, ...] = ()
 
@@ -160,7 +161,7 @@ def forecast(
 
 def _with_room(view: HostView) -> HostView:
     """A host as it is, but for what passes by itself: busy slots, refusals, its first heartbeat."""
-    return replace(view, used_slots=0, refused=(), joined=True)
+    return replace(view, used_slots=0, joined=True)
 
 
 def _with_memory(view: HostView) -> HostView:
@@ -357,8 +358,8 @@ def _outlook(job: Waiting, played: Sequence[_Placed | None], expected: Expected)
     middle = played[MEDIAN]
     if middle is None:
         # What room there is, is never free: more jobs are held there than it has slots.
-        why = (("no slot of its hosts comes free", 1),)
-        return Outlook(job.spec, "absent", against=why, awaits="quiet")
+        why = Against((reason("not-free"),))
+        return Outlook(job.spec, "absent", against=(why,), awaits="quiet")
     starts = [one.start_s for one in played if one is not None]
     ends = [one.end_s for one in played if one is not None]
     return Outlook(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from operator import itemgetter
 from typing import Final
 
 from broker.clock import Timers
@@ -39,12 +38,6 @@ class Line:
         spec, grace_s = next(iter(self.jobs.values())), 1.0 if waits else 0.0
         if view.profile() in takers and not any(rules.of_kind(spec, view, 0.0, grace_s)):
             self.hosts[view.host] = rules.rank(spec, view)
-
-    def first(self) -> Order | None:
-        """Return the first job."""
-        while self.heap and self.heap[0] not in self.jobs:
-            heappop(self.heap)
-        return self.heap[0] if self.heap else None
 
 
 class Queue:
@@ -97,12 +90,10 @@ class Queue:
         """Take a job out, if it is there."""
         self.later.cancel(job_id)
         if job_id in self._at:
-            self._leave(*self._at.pop(job_id))
-
-    def _leave(self, line: Line, order: Order) -> None:
-        del line.jobs[order]
-        if not line.jobs:
-            del self._lines[line.key]
+            line, order = self._at.pop(job_id)
+            del line.jobs[order]
+            if not line.jobs:
+                del self._lines[line.key]
 
     def learn(self, view: HostView) -> None:
         """Part the jobs by what a host says of each, if it is the first that judges so."""
@@ -114,8 +105,9 @@ class Queue:
             kind, waits, takers = line.key
             for order, spec in [*line.jobs.items()]:
                 if not any(rules.of_job(spec, view)):
-                    self._leave(line, order)
+                    del line.jobs[order]
                     self._enter((kind, waits, takers | {profile}), order, spec)
+        self._lines = {key: line for key, line in self._lines.items() if line.jobs}
 
     def admit(self, view: HostView) -> None:
         """Let a host that is open, as it is now, have the jobs that suit it."""
@@ -135,8 +127,8 @@ class Queue:
     ) -> Iterator[tuple[Job, HostView]]:
         """Yield in claim order each job that a host can take, with the one that suits it best."""
         passed: list[tuple[Line, Order]] = []
-        while heads := self._heads():
-            order, line = min(heads, key=itemgetter(0))
+        while head := min(self._heads(), key=lambda one: one[0], default=None):
+            order, line = head
             while line.heap[:1] == [order]:
                 heappop(line.heap)
             job = job_of(order[-1])
@@ -155,6 +147,9 @@ class Queue:
         for line, order in passed:
             heappush(line.heap, order)
 
-    def _heads(self) -> list[tuple[Order, Line]]:
-        lines = (line for line in self._lines.values() if line.hosts)
-        return [(order, line) for line in lines if (order := line.first()) is not None]
+    def _heads(self) -> Iterator[tuple[Order, Line]]:
+        for line in self._lines.values():
+            while line.heap and line.heap[0] not in line.jobs:
+                heappop(line.heap)
+            if line.heap and line.hosts:
+                yield line.heap[0], line

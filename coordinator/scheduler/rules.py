@@ -1,8 +1,8 @@
 """Which host may take which job, and which one should: pure functions over what is known.
 
-`reasons` returns every reason against a host, in an operator's words; no reason means eligible. It
-has three parts, of the host, of the job's kind and of the job itself. Assignment, `fleet why` and
-the forecast ask these three and nothing else.
+`reasons` returns every reason against a host; no reason means eligible. It has three parts, of the
+host, of the job's kind and of the job itself. Assignment, `fleet why` and the forecast ask these
+three and nothing else.
 
 What a host declares in the manifest and what it detects are intersected: the more restrictive wins.
 Free memory is what the newest heartbeat says, other people's processes counted.
@@ -16,15 +16,11 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from broker.protocol.hyperschema import check_hyper
-from broker.protocol.messages import Capability, Gpu, Heartbeat, Needs
+from broker.protocol.messages import Capability, Gpu, Heartbeat, Needs, lacking
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec
+from coordinator.jobs.reasons import Reason, reason
 
 GIB: Final = 1024**3
-# What an operator lifts, by `fleet resume` or `fleet pause --off`, or by mounting a disk: the host
-# suits all the same.
-_NO_DATA: Final = "no-data"
-_LIFTED: Final = frozenset({"barred", "paused", _NO_DATA})
-NO_DATA: Final = "has no prepared data (start its agent with --data, or mount that folder again)"
 
 Rank = tuple[int, bool, float, float, int, str]
 # What jobs have in common of which `of_kind` says the same of every host; what hosts have in common
@@ -34,49 +30,30 @@ Profile = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a host does not take a job. `passing`: it may change without anybody's doing."""
-
-    code: str
-    text: str
-    passing: bool = False
-
-    @property
-    def lasts(self) -> bool:
-        """Whether neither time ends it, nor an operator's word to the host or the fleet, nor data.
-
-        A certificate that was taken back is not lifted: who is enrolled again begins anew. By this
-        alone a job that no host can ever run is told from one that waits for a host.
-        """
-        return not self.passing and self.code not in _LIFTED
-
-
-@dataclass(frozen=True, slots=True)
 class HostView:
     """A host as matchmaking sees it.
 
-    `joined`: its present process has said what it is and what it holds. `refused`: why it refused
-    this very job a moment ago. `revoked`: that its certificate was taken back, with the remedy.
-    `barred`: why it is given no jobs at all, until an operator lifts it; `snoozed`: until the
-    snooze ends; `paused`: why nobody is given any. `untold`: it has not taken the manifest's rules
-    yet. `twins`: two agents use its name.
+    `presence` is in one word how it is there. `joined`: its present process has said what it is and
+    what it holds. `restraints` are what operators have decided. `untold`: it has not taken the
+    manifest's rules yet. `twins`: two agents use its name.
     """
 
     host: str
     online: bool
-    offline_why: str
+    presence: str
     capability: Capability
     heartbeat: Heartbeat | None
     policy: HostPolicy
     used_slots: int = 0
-    refused: tuple[str, ...] = ()
     joined: bool = True
-    revoked: str = ""
-    barred: tuple[str, ...] = ()
-    snoozed: str = ""
-    paused: str = ""
+    restraints: tuple[Reason, ...] = ()
     untold: bool = False
     twins: bool = False
+
+    def without(self, *codes: str) -> HostView:
+        """Return the view as it is once some restraints are lifted."""
+        kept = tuple(one for one in self.restraints if one.code not in codes)
+        return replace(self, restraints=kept)
 
     def slots(self) -> int:
         """Return how many jobs it may run at once."""
@@ -85,14 +62,6 @@ class HostView:
     def free_slots(self) -> int:
         """Return how many more jobs it may take now."""
         return max(0, self.slots() - self.used_slots)
-
-    def with_one_more(self) -> HostView:
-        """Return the view after it was given a job."""
-        return replace(self, used_slots=self.used_slots + 1)
-
-    def refusing(self, why: tuple[str, ...]) -> HostView:
-        """Return the view for a job that it has just refused."""
-        return replace(self, refused=why)
 
     def profile(self) -> Profile:
         """Return its profile. Equal sets of trainers are the same object, see `TrainerSets`."""
@@ -145,13 +114,15 @@ def kind_of(job: JobSpec) -> Kind:
     return job.model, job.needs, job.allowed_hosts, job.denied_hosts
 
 
-def reasons(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> tuple[Reason, ...]:
+def reasons(
+    job: JobSpec, view: HostView, waited_s: float, grace_s: float, more: Iterable[Reason] = ()
+) -> tuple[Reason, ...]:
     """Return every reason against giving `job` to the host now; none means eligible.
 
     `waited_s` is for how long the job has been pending, `grace_s` for how long a `prefer_cuda` job
-    waits for a CUDA host.
+    waits for a CUDA host. `more` are what is known of this job and host beside.
     """
-    return tuple(_reasons(job, view, waited_s, grace_s))
+    return (*more, *_reasons(job, view, waited_s, grace_s))
 
 
 def _reasons(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterator[Reason]:
@@ -162,9 +133,22 @@ def _reasons(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> I
 
 def of_host(view: HostView) -> Iterator[Reason]:
     """Yield what speaks against giving the host any job now."""
-    yield from _by_presence(view)
-    yield from _by_people(view)
-    yield from _by_slots(view)
+    if not view.online:
+        yield reason("offline", presence=view.presence)
+    elif not view.joined:
+        yield reason("joining", presence=view.presence)
+    elif view.heartbeat is not None and view.heartbeat.refuses:
+        yield reason("refuses", said=view.heartbeat.refuses)
+    if view.twins:
+        # With TLS it is the certificate that has the name.
+        yield reason("twins", tls=bool(view.capability.certificate_expires_at))
+    if view.online and view.joined and view.untold:
+        yield reason("rules")
+    yield from view.restraints
+    if view.slots() == 0:
+        yield reason("no-slots")
+    elif view.free_slots() == 0:
+        yield reason("busy", available=view.slots())
 
 
 def of_kind(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterator[Reason]:
@@ -225,64 +209,20 @@ def preferred(rank: Rank, last_host: str | None) -> tuple[object, ...]:
     return (priority, mismatch, rank[-1] != last_host, *rest)
 
 
-def _by_presence(view: HostView) -> Iterable[Reason]:
-    if not view.online:
-        yield Reason("offline", f"offline ({view.offline_why or 'unknown'})", passing=True)
-    elif not view.joined:
-        yield Reason("joining", "has just come; its first heartbeat is awaited", passing=True)
-    elif view.heartbeat is not None and view.heartbeat.refuses:
-        text = f"takes no jobs now: {view.heartbeat.refuses}"
-        yield Reason("refuses", text, passing=True)
-    if view.twins:
-        yield Reason("twins", _why_twins(view.capability), passing=True)
-    if view.online and view.joined and view.untold:
-        text = "its agent has not taken the manifest's quiet hours yet (is it of this version?)"
-        yield Reason("rules", text, passing=True)
-
-
-def _by_people(view: HostView) -> Iterable[Reason]:
-    if view.revoked:
-        yield Reason("revoked", view.revoked)
-    for why in view.barred:
-        yield Reason("barred", why)
-    if view.snoozed:
-        yield Reason("snoozed", view.snoozed, passing=True)
-    if view.paused:
-        yield Reason("paused", view.paused)
-
-
-def _by_slots(view: HostView) -> Iterable[Reason]:
-    slots = view.slots()
-    if slots == 0:
-        yield Reason("no-slots", "[hosts] gives it no slots")
-    elif view.free_slots() == 0:
-        busy = "its only slot is busy" if slots == 1 else f"all {slots} slots are busy"
-        yield Reason("busy", busy, passing=True)
-    for why in view.refused:
-        yield Reason("refused", f"refused a moment ago: {why}", passing=True)
-
-
-def _why_twins(capability: Capability) -> str:
-    if capability.certificate_expires_at:  # with TLS the certificate has the name
-        return "two agents use its certificate; `fleet enroll` another name for one of them"
-    return "two agents use its name; start one of them with another --host"
-
-
 def _by_hosts(job: JobSpec, view: HostView) -> Iterable[Reason]:
     if job.allowed_hosts and view.host not in job.allowed_hosts:
-        yield Reason("not-allowed", "not among the job's allowed_hosts")
+        yield reason("not-allowed")
     if view.host in job.denied_hosts:
-        yield Reason("denied", "among the job's denied_hosts")
+        yield reason("denied")
 
 
 def _by_name(job: JobSpec, view: HostView) -> Iterable[Reason]:
     policy = view.policy
     denied = _matching(job, policy.deny_jobs)
     if denied is not None:
-        text = f"[hosts.{view.host}] deny_jobs has {denied!r}"
-        yield Reason("deny-jobs", text)
+        yield reason("deny-jobs", host=view.host, pattern=denied)
     elif policy.allow_jobs and _matching(job, policy.allow_jobs) is None:
-        yield Reason("allow-jobs", f"[hosts.{view.host}] allow_jobs does not have it")
+        yield reason("allow-jobs", host=view.host)
 
 
 def _matching(job: JobSpec, patterns: Iterable[str]) -> str | None:
@@ -294,76 +234,62 @@ def _matching(job: JobSpec, patterns: Iterable[str]) -> str | None:
 
 def _by_trainer(job: JobSpec, view: HostView) -> Iterable[Reason]:
     if job.model not in view.capability.trainers:
-        yield Reason("no-trainer", f"has no trainer for {job.model!r}")
+        yield reason("no-trainer", said=job.model)
 
 
 def _by_hyper(job: JobSpec, view: HostView) -> Iterable[Reason]:
     trainer = view.capability.trainers.get(job.model)
     if trainer is not None:
         for key, message in check_hyper(job.hyper, trainer.hyper_schema, job.model):
-            yield Reason("hyper", f"its trainer does not take hyper.{key}: {message}")
+            yield reason("hyper", key=key, said=message)
 
 
 def _by_hardware(job: JobSpec, view: HostView) -> Iterable[Reason]:
     capability = view.capability
     if capability.data_id is None:
-        yield Reason(_NO_DATA, NO_DATA)
+        yield reason("no-data")
     need = job.needs
     if need.require_cuda and not view.has_cuda():
-        if capability.gpus:
-            yield Reason("cuda-off", f"needs CUDA; [hosts.{view.host}] says cuda = false")
-        else:
-            yield Reason("no-cuda", "needs CUDA; this host has none")
+        yield reason("cuda-off", host=view.host) if capability.gpus else reason("no-cuda")
     cores = capability.physical_cores
     if need.min_cores is not None and cores < need.min_cores:
-        yield Reason("cores", f"needs {need.min_cores} cores; this host has {cores}")
+        yield reason("cores", needed=need.min_cores, available=cores)
 
 
 def _by_memory(job: JobSpec, view: HostView) -> Iterable[Reason]:
     need = job.needs
     if need.min_ram_gib is not None:
         most = _within(view.capability.ram_total_bytes, view.policy.max_ram_gib)
-        free = min(view.free_ram_bytes(), most)
-        if most < need.min_ram_gib * GIB:
-            text = f"needs {need.min_ram_gib:g} GiB of RAM; this host has {_gib(most)}"
-            yield Reason("ram", text)
-        elif free < need.min_ram_gib * GIB:
-            text = (
-                f"needs {need.min_ram_gib:g} GiB of RAM; {_gib(free)} is available now"
-                f" (of {_gib(most)})"
-            )
-            yield Reason("ram-now", text, passing=True)
+        yield from _short("ram", need.min_ram_gib, min(view.free_ram_bytes(), most), most)
+    if view.heartbeat is not None:
+        yield from (Reason(one.code, one.figures()) for one in lacking(need, view.heartbeat))
     if need.min_vram_gib is not None and use_cuda(job, view):
-        yield from _by_vram(need.min_vram_gib, view)
+        totals = [gpu.vram_total_bytes for gpu in view.capability.gpus if gpu.vram_total_bytes]
+        total = _within(max(totals), view.policy.max_vram_gib) if totals else None
+        yield from _short("vram", need.min_vram_gib, view.free_vram_bytes(), total)
 
 
-def _by_vram(need_gib: float, view: HostView) -> Iterable[Reason]:
-    totals = [gpu.vram_total_bytes for gpu in view.capability.gpus if gpu.vram_total_bytes]
-    most = _within(max(totals), view.policy.max_vram_gib) if totals else None
-    free = view.free_vram_bytes()
-    if most is not None and most < need_gib * GIB:
-        yield Reason("vram", f"needs {need_gib:g} GiB of VRAM; this host has {_gib(most)}")
-    elif free is None and most is None:
-        text = f"needs {need_gib:g} GiB of VRAM; what is free here is unknown"
-        yield Reason("vram-unknown", text)
-    elif free is not None and free < need_gib * GIB:
-        of = f" (of {_gib(most)})" if most is not None else ""
-        text = f"needs {need_gib:g} GiB of VRAM; {_gib(free)} is free now{of}"
-        yield Reason("vram-now", text, passing=True)
+def _short(
+    what: str, needed: float, free_bytes: float | None, most_bytes: float | None
+) -> Iterable[Reason]:
+    """Yield that a host has less than is needed in all, or less than that is free now."""
+    if most_bytes is not None and most_bytes < needed * GIB:
+        yield reason(what, needed=needed, available=_gib(most_bytes))
+    elif free_bytes is None and most_bytes is None:
+        yield reason(f"{what}-unknown", needed=needed)
+    elif free_bytes is not None and free_bytes < needed * GIB:
+        total = {} if most_bytes is None else {"total": _gib(most_bytes)}
+        yield reason(f"{what}-now", needed=needed, available=_gib(free_bytes), **total)
 
 
 def _by_grace(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> Iterable[Reason]:
     if prefers_cuda(job) and not view.has_cuda() and waited_s < grace_s:
-        text = (
-            f"prefers CUDA, which this host has not; waits {grace_s - waited_s:.0f} s more"
-            f" (of {grace_s:g} s) for a host that has"
-        )
-        yield Reason("grace", text, passing=True)
+        yield reason("grace", left_s=round(grace_s - waited_s), grace_s=grace_s)
 
 
 def _within(size_bytes: float, limit_gib: float | None) -> float:
     return size_bytes if limit_gib is None else min(size_bytes, limit_gib * GIB)
 
 
-def _gib(size_bytes: float) -> str:
-    return f"{size_bytes / GIB:.1f} GiB"
+def _gib(size_bytes: float) -> float:
+    return round(size_bytes / GIB, 3)

@@ -19,10 +19,15 @@ MOST_PLACES: Final = 3
 
 def doubt(name: str, known: Collection[str]) -> str:
     """Say that no host is called so, and which one may be meant."""
-    # What is still told of may have been forgotten as a host.
-    close = meant(name, sorted({*known} - {name}))
+    close = closest(name, known)
     hint = "" if close is None else f"; did you mean {close!r}?"
     return f"no host is called {name!r}{hint}"
+
+
+def closest(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that may be meant, if there is one."""
+    # What is still told of may have been forgotten as a host.
+    return meant(name, sorted({*known} - {name}))
 
 
 def of_plan(plan: Plan, known: Collection[str]) -> list[str]:

@@ -26,6 +26,8 @@ from broker.system.machine import new_id, system_clock
 from coordinator.client.contact import Outage, Unreachable
 from coordinator.client.rows import Row, Tables
 from coordinator.client.watcher import Watcher
+from coordinator.jobs.in_words import words
+from coordinator.jobs.reasons import RESUMED
 from coordinator.jobs.set_aside import set_aside
 from coordinator.top import headline, host_table, job_table
 from coordinator.top.detail import Detail, HostDetail, JobDetail
@@ -128,9 +130,9 @@ class Top(OneKeyAtATime):
         ):
             line.update(_text(cells, colours))
         troubles = (headline.trouble(seen, outage, self._drawn_s), headline.pause(seen))
-        for banner, words in zip(self._banners.values(), troubles):
-            banner.display = bool(words)
-            banner.update(Line(words, indent=0))
+        for banner, trouble in zip(self._banners.values(), troubles):
+            banner.display = bool(trouble)
+            banner.update(Line(trouble, indent=0))
         self.hosts.colours = self.jobs.colours = colours
         self.hosts.show(self.tables.hosts.rows.values())
         rows = self.tables.jobs.rows.values()
@@ -246,8 +248,8 @@ class Top(OneKeyAtATime):
         host = self.watcher.snapshot().hosts.get(name or "")
         if host is None:
             self.notify("no host is selected; Tab leads to the hosts", severity="warning")
-        elif lifted := host.row.get("lifted_by_resume"):
-            why = "\n".join(told(str(one)) for one in lifted)
+        elif lifted := [one for one in host.row.get("barred") or () if one["code"] in RESUMED]:
+            why = "\n".join(told(words(one, remedy=False)) for one in lifted)
             question = f"Give {name} jobs again? It is\n{why}"
             command: Command = AskResume(id=new_id(), host=host.name)
             self._confirm(question, "Resume it", f"{name} is given jobs again", command)

@@ -12,7 +12,7 @@ from broker.sentences import printable
 from coordinator.client.rows import Row
 from coordinator.client.seen import HostSeen, Snapshot
 from coordinator.jobs import curve, job_progress
-from coordinator.scheduler.explanation_layout import alike, wished
+from coordinator.jobs.in_words import alike, summary, wished, words
 from coordinator.top.job_table import left, losses, took
 from coordinator.top.layout import spark
 from coordinator.ui.columns import Column, Table
@@ -77,7 +77,7 @@ def _of_host(host: HostSeen, seen: Snapshot) -> Iterator[tuple[str, str | Text]]
     yield "Host", Text(host.name, style="bold")
     yield "State", Text().append(state(host.condition)).append(heard)
     for why in host.row.get("barred") or ():
-        yield "Barred", Text(told(str(why)), style="yellow")
+        yield "Barred", Text(told(words(why)), style="yellow")
     if host.refuses:
         yield "Takes no jobs", Text(told(host.refuses), style="yellow")
     if capability is not None:
@@ -147,7 +147,7 @@ def log(data: Mapping[str, Any]) -> Text:
 
 def why(data: Mapping[str, Any]) -> Text:
     """Return why a job does not run: what would help, and reasons with the hosts they are of."""
-    text = Text(told(data["summary"]), style="bold")
+    text = Text(told(summary(data)), style="bold")
     title, changes = wished(data)
     if changes:
         text.append(f"\n\n{title}", style="")

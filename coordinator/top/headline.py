@@ -13,7 +13,7 @@ from coordinator.client.rows import Row, Tables
 from coordinator.client.rows import counts as counts_of
 from coordinator.client.seen import Snapshot
 from coordinator.client.watcher import Watcher
-from coordinator.scheduler.explanation_layout import no_room
+from coordinator.jobs.in_words import no_room
 from coordinator.top.job_table import STYLES
 from coordinator.top.layout import BAD, DIM, GOOD, PLAIN, WARN, Cell
 

@@ -11,6 +11,7 @@ import click
 from broker.protocol.messages import AskShow, AskWhy
 from broker.sentences import printable
 from broker.system.machine import new_id
+from coordinator.jobs.in_words import alike, summary
 from coordinator.jobs.set_aside import BELOW_CHANCE, main_metric, metric_words
 from coordinator.ui.job_board import Board, Row
 from coordinator.ui.live import hear, until
@@ -100,9 +101,9 @@ def _waits(client: OperatorClient, row: dict[str, Any]) -> str:
     hosts = why["hosts"]
     if why["state"] != "pending" or any(host["eligible"] for host in hosts):
         return ""
-    alike = {tuple(host["reasons"]) for host in hosts}
-    if why["summary"] in {reason for reasons in alike for reason in reasons}:
-        return f"it waits: {why['summary']}"
-    if len(alike) == 1 and why["known"] == len(hosts):
-        return f"it waits: {why['summary']}: {'; '.join(*alike)}"
-    return f"it waits: {why['summary']}; `fleet why {row['name']}` has the reasons"
+    said, groups = summary(why), [*alike(hosts)]
+    if why["paused"] and why["in_time"]:
+        return f"it waits: {said}"
+    if len(groups) == 1 and why["known"] == len(hosts):
+        return f"it waits: {said}: {'; '.join(*groups)}"
+    return f"it waits: {said}; `fleet why {row['name']}` has the reasons"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker.sentences import counted
 from broker.sentences import span as words_of_span
+from coordinator.jobs.in_words import all_words
 from coordinator.scheduler.estimates import Span
-from coordinator.scheduler.feasibility import MOST_HOSTS, ORDER, What
+from coordinator.scheduler.feasibility import MOST_HOSTS, ORDER, Against, What
 from coordinator.scheduler.forecast import Forecast, Outlook
 from coordinator.ui import terminal
 
@@ -167,7 +168,14 @@ def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
         "after": one.after,
         "ahead": one.ahead,
         "awaits": one.awaits,
-        "against": [{"reason": text, "hosts": count} for text, count in one.against],
+        "against": [
+            {
+                "host": against.host,
+                "hosts": against.hosts,
+                "reasons": [reason.to_dict() for reason in against.reasons],
+            }
+            for against in one.against
+        ],
     }
 
 
@@ -190,9 +198,16 @@ def grouped(outlooks: Iterable[Outlook]) -> list[tuple[str, list[str]]]:
     """Return reasons with the names of the jobs that have them, the most frequent first."""
     found: dict[str, list[str]] = {}
     for one in outlooks:
-        texts = [text if count == 1 else f"{text} ({count} hosts)" for text, count in one.against]
-        found.setdefault("; ".join(texts) or "no host is known", []).append(one.spec.name)
+        text = "; ".join(map(_against, one.against)) or "no host is known"
+        found.setdefault(text, []).append(one.spec.name)
     return sorted(found.items(), key=lambda one: -len(one[1]))
+
+
+def _against(told: Against) -> str:
+    text = all_words(told.reasons)
+    if told.host is not None:
+        return f"{told.host}: {text}"
+    return text if told.hosts == 1 else f"{text} ({told.hosts} hosts)"
 
 
 def _spread(span: Span | None) -> dict[str, float] | None:

@@ -17,6 +17,7 @@ from broker.system.address import parse_addresses, text_of
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient
+from coordinator.jobs.in_words import summary, wished, words
 from coordinator.jobs.set_aside import chance_words
 from coordinator.ui import EXIT_NOTHING_RAN, EXIT_REFUSED, terminal
 from coordinator.ui.job_board import Board, Row
@@ -210,8 +211,8 @@ def left_over(client: OperatorClient, rows: Sequence[Row]) -> list[LeftOver]:
 
 def _of(client: OperatorClient, row: Row) -> LeftOver:
     why = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
-    reasons = {reason for host in why["hosts"] for reason in host["reasons"]}
-    return LeftOver(row, tuple(sorted(reasons)) or (why["summary"],), tuple(why["remedies"]))
+    reasons = {words(one) for host in why["hosts"] for one in host["reasons"]}
+    return LeftOver(row, tuple(sorted(reasons)) or (summary(why),), tuple(wished(why)[1]))
 
 
 def held_up(client: OperatorClient, rows: Sequence[Row]) -> str:
@@ -224,7 +225,8 @@ def held_up(client: OperatorClient, rows: Sequence[Row]) -> str:
         if "now" in why["suitable"]:
             return ""
         names = {name for names in why["suitable"].values() for name in names}
-        found = {one for host in why["hosts"] if host["host"] in names for one in host["reasons"]}
+        hosts = (host for host in why["hosts"] if host["host"] in names)
+        found = {words(one) for host in hosts for one in host["reasons"]}
         return f"{row['name']} waits: {'; '.join(sorted(found))}"
     return ""
 
@@ -245,7 +247,7 @@ def in_words(client: OperatorClient, left: Sequence[LeftOver], count: int) -> It
     paused = client.ask(AskStatus(id=new_id()))["paused"]
     never = all(one.row.get("unplaceable", True) for one in left)
     since = "no host here can run them" if never else "no host here takes them now"
-    yield f"Left over ({count}), since {paused or since}:"
+    yield f"Left over ({count}), since {words(paused) if paused else since}:"
     for one in left:
         yield f"  {one.row['name']:<26} {'; '.join(one.reasons)}"
     if count > len(left):

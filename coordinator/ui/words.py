@@ -13,7 +13,7 @@ import click
 
 from broker import sentences
 from broker.sentences import HANG, is_figure, json_text, laid_out, printable, rounded, span
-from coordinator.scheduler.explanation_layout import awaits, waits
+from coordinator.jobs.in_words import awaits, waits
 
 ID_CHARS: Final = 12
 NO_HOST: Final = "no host can"  # stands where the host would

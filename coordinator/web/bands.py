@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from broker.protocol.messages import AskPause
 from broker.sentences import counted
 from broker.system.machine import new_id
-from coordinator.scheduler.explanation_layout import no_room
+from coordinator.jobs.in_words import no_room
 from coordinator.web.hub import Hub
 from coordinator.web.parts import Tag
 

@@ -74,7 +74,7 @@ class Agent:
     """A core on host `pi`, its clock, and what it says and asks for."""
 
     def __init__(self, *spooled: Any, gpus: tuple[m.Gpu, ...] = (), slots: int = 1,
-                 ram_gib: float = 8, data: str | None = "d",
+                 ram_gib: float = 8, disk_gib: float = 100, data: str | None = "d",
                  owner: OwnerSettings | None = None,
                  interrupted: Sequence[tuple[str, int]] = ()) -> None:  # fmt: skip
         self.topics = Topics()
@@ -82,7 +82,7 @@ class Agent:
         self.ids = 0
         self.sent: list[tuple[Any, Any]] = []
         self.effects: list[Any] = []
-        self.gpus, self.ram_gib, self.data = gpus, ram_gib, data
+        self.gpus, self.ram_gib, self.disk_gib, self.data = gpus, ram_gib, disk_gib, data
         self.seen = Looked(MONDAY)
         self.looked_for: list[Look] = []
         self.lease_s: float | None = 600.0  # what a coordinator grants; none: it does not answer
@@ -135,7 +135,10 @@ class Agent:
         for lease in leases:
             self.hears(lease)
         if measure:
-            self.handle(Vitals(int(self.ram_gib * GIB), self.data, gpus=self.gpus))
+            self.handle(Vitals(
+                int(self.ram_gib * GIB), self.data, gpus=self.gpus,
+                disk_free_bytes=int(self.disk_gib * GIB),
+            ))  # fmt: skip
         if look:
             self.handle(replace(self.seen, local=self.local))
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 from broker.clock import Now
 from coordinator.core import assignment, host_views
 from coordinator.core.state import World
-from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import JobState
-from coordinator.scheduler.rules import HostView, choose
+from coordinator.scheduler.rules import choose
 
 
 class OtherwiseDecided(AssertionError):  # noqa: N818 - what it is called
@@ -34,18 +34,13 @@ def plain_scan(world: World, now: Now) -> list[tuple[str, str]]:
             continue
         over_s = world.pending_since_s[job.job_id] + world.grace_s()
         waited_s = world.grace_s() if now.mono_s >= over_s else 0.0
-        candidates = [_for_job(world, view, job, now) for view in views.values()]
+        not_now = host_views.refusals(world, job, now)
+        candidates = [view for view in views.values() if view.host not in not_now]
         chosen = choose(job.spec, candidates, waited_s, world.grace_s(), job.host)
         if chosen is not None:
             given.append((job.spec.name, chosen.host))
-            views[chosen.host] = views[chosen.host].with_one_more()
+            views[chosen.host] = replace(chosen, used_slots=chosen.used_slots + 1)
     return given
-
-
-def _for_job(world: World, view: HostView, job: Job, now: Now) -> HostView:
-    refused = world.holdbacks.get(job.job_id, {}).get(view.host)
-    is_over = refused is None or refused.until_s <= now.mono_s
-    return view if refused is None or is_over else view.refusing(refused.reasons)
 
 
 @contextmanager

@@ -135,7 +135,12 @@ class BoardMachine(RuleBasedStateMachine):
     def _report(self, host: Host, job: Any, kind: str) -> None:
         match kind:
             case "refused":
-                host.reports(m.Refused, job, request_id="r", reasons=("too hot",))
+                host.reports(
+                    m.Refused,
+                    job,
+                    request_id="r",
+                    reasons=(m.Objection(code="hot"),),
+                )
             case "accepted":
                 host.reports(m.Accepted, job, request_id="r")
             case "started":
@@ -146,7 +151,7 @@ class BoardMachine(RuleBasedStateMachine):
                 host.finishes(job)
             case "handed over":
                 host.finishes(job)
-                host.uploads(job)
+                host.uploads()
             case _:
                 host.reports(m.Released, job, reason="shutdown")
 

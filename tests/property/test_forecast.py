@@ -27,6 +27,7 @@ from broker.protocol.messages import (
 from coordinator.client.predictions import Picture, Planned, views_of
 from coordinator.core.effects import Collect, Collected, ManifestRead
 from coordinator.jobs import host_paging
+from coordinator.jobs.in_words import summary
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id, spec_from_dict
 from coordinator.scheduler.durations import History
 from coordinator.scheduler.estimates import Span
@@ -240,6 +241,6 @@ def test_every_face_agrees_on_what_no_host_can_run(
     assert status["unplaceable"]["count"] == len(marked)
     assert status["waiting"]["count"] == len(waits)
     if not paused:
-        why = {row["job_id"]: ask(AskWhy(id="y", job=row["job_id"]))["summary"] for row in rows}
+        why = {row["job_id"]: summary(ask(AskWhy(id="y", job=row["job_id"]))) for row in rows}
         ends = (" can take it", " cannot take it")
         assert {job_id for job_id, one in why.items() if one.endswith(ends)} == marked

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from broker.protocol.messages import Failed, Finished
 from coordinator.core.host_views import explain
+from coordinator.jobs.in_words import all_words
 from coordinator.jobs.jobs import Change, Job
+from coordinator.jobs.reasons import Reason
 from coordinator.jobs.records import Action, FleetRecord, HostRecord, Record, RequestKey
 from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.ledger.replay import contradiction
-from coordinator.scheduler.rules import HostView, Reason
+from coordinator.scheduler.rules import HostView
 
 from .trainer_checks import GIVEN_BACK_S, GRACE_S, LOOK_S, SLACK_S, TrainerChecks, Violation
 
@@ -68,11 +70,7 @@ class Checker(TrainerChecks):
 
     def _remember(self, record: HostRecord | FleetRecord) -> None:
         name = record.host if isinstance(record, HostRecord) else ""
-        why = (
-            record.why_paused()
-            if isinstance(record, FleetRecord)
-            else "; ".join(record.barred()) or record.snoozed()
-        )
+        why = all_words(record.restraints())
         self._barred = {**{k: v for k, v in self._barred.items() if k != name}}
         if why:
             self._barred[name] = why
@@ -322,7 +320,7 @@ class Checker(TrainerChecks):
             return []
         world, now = run.coordinator.shell.core.world, run.coordinator.machine.now()
         return [
-            f"{job.spec.name} on {view.host}: {'; '.join(r.text for r in reasons) or 'could run'}"
+            f"{job.spec.name} on {view.host}: {all_words(reasons) or 'could run'}"
             for job in world.book.in_state(JobState.PENDING)[:3]
             for view, reasons in explain(world, job, now)
         ]

@@ -65,9 +65,7 @@ def test_what_scripts_read_is_as_documented(fleet: Any, cli: Any, short: str) ->
     assert {"host", "status", "capability", "policy", "jobs", "last_seen"} <= set(worker)
     assert (worker["host"], worker["status"]) == ("pi", "online")
     why = cli("why", "gru-oracle", "--json").json()
-    assert why["hosts"] == [
-        {"host": "pi", "eligible": False, "reasons": ["needs CUDA; this host has none"]}
-    ]
+    assert why["hosts"] == [{"host": "pi", "eligible": False, "reasons": [{"code": "no-cuda"}]}]
     status = cli("status", "--json").json()
     assert (status["jobs"]["completed"], status["jobs"]["pending"]) == (1, 1)
     assert status["hosts"] == {"online": 1, "offline": 0}

@@ -124,7 +124,7 @@ def test_forged_messages_of_another_host_change_nothing(
         {"type": "failed", "error": "forged"},
         {"type": "released", "reason": "forged"},
         {"type": "finished", "artifact_id": HEX, "size_bytes": 5, "metrics": {}},
-        {"type": "refused", "request_id": "r", "reasons": ["forged"]},
+        {"type": "refused", "request_id": "r", "reasons": [{"code": "forged"}]},
     ):
         stranger.publish(topics.response("mallory"), json.dumps(about | report).encode())
     assert fleet.status()["active"] == 1

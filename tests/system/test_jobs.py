@@ -210,7 +210,7 @@ def test_a_clean_shutdown_releases_the_job_at_no_cost(fleet: Any, long: str, wai
     assert row["attempt"] == 1
     assert fleet.events("gbt-oracle")[-1] == "released"
     reasons = fleet.why("gbt-oracle")["hosts"][0]["reasons"]
-    assert "offline (left)" in reasons
+    assert {"code": "offline", "presence": "left"} in reasons
 
 
 def test_a_killed_agent_loses_its_job_when_it_comes_back(

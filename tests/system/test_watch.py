@@ -51,7 +51,7 @@ def test_why_is_told_again_when_it_has_changed(fleet: Any, start: Start) -> None
     assert watching.stdout is not None
     first = json.loads(watching.stdout.readline())
     assert (first["state"], first["forecast"]["verdict"]) == ("pending", "stuck")
-    assert [host["reasons"] for host in first["hosts"]] == [["needs CUDA; this host has none"]]
+    assert [host["reasons"] for host in first["hosts"]] == [[{"code": "no-cuda"}]]
     fleet.cancel("gru-oracle")
     states = iter(json.loads(line)["state"] for line in watching.stdout)
     assert next(state for state in states if state != "pending") == "cancelled"

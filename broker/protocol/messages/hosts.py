@@ -128,6 +128,9 @@ class Heartbeat(Wire):
     jobs: Annotated[tuple[HeldJob, ...], Field(max_length=MAX_LISTED)] = ()
     refuses: Line = Field(default="", description="Why it takes no jobs now; empty: it takes some.")
     dropped: int = Field(default=0, ge=0, description="Messages dropped as garbage so far.")
+    disk_free_bytes: Bytes | None = Field(
+        default=None, description="Free where the agent keeps its own files."
+    )
     rules: Annotated[str, Field(max_length=64)] = Field(
         default="", description="Which of the manifest's rules it has taken; their digest."
     )

@@ -23,6 +23,7 @@ from broker.protocol.messages.values import (
     Metrics,
     Mode,
     Needs,
+    Objection,
     Piece,
     Receipt,
     SplitRecipe,
@@ -209,11 +210,11 @@ class Accepted(_Report):
 
 
 class Refused(_Report):
-    """The assignment is not taken, and why, with figures."""
+    """The assignment is not taken, and why."""
 
     type: Literal["refused"] = "refused"
     request_id: Id
-    reasons: Annotated[tuple[Line, ...], Field(min_length=1, max_length=32)]
+    reasons: Annotated[tuple[Objection, ...], Field(min_length=1, max_length=32)]
 
 
 class Started(_Report):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -98,6 +99,34 @@ class Needs(Piece):
     min_vram_gib: float | None = Field(default=None, ge=0)
     min_ram_gib: float | None = Field(default=None, ge=0)
     min_cores: int | None = Field(default=None, ge=1)
+    min_disk_gib: float | None = Field(default=None, ge=0)
+
+
+# What else must be free: a need's key, the figure of a heartbeat, and what it is called.
+FREE_NEEDS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "disk": ("min_disk_gib", "disk_free_bytes", "disk space"),
+}
+
+
+class Objection(Piece):
+    """Why a host cannot start a job now: a code, with figures (sizes in GiB)."""
+
+    code: Word
+    needed: float | None = None
+    available: float | None = None
+    said: Line = ""
+
+    def figures(self) -> dict[str, JsonValue]:
+        """Return what there is beside the code."""
+        return self.model_dump(exclude={"code"}, exclude_defaults=True)
+
+
+def lacking(needs: Needs, measured: object) -> Iterator[Objection]:
+    """Yield what a host has less of, by what it has measured, than a job needs."""
+    for what, (key, figure, _) in FREE_NEEDS.items():
+        needed, free_bytes = getattr(needs, key), getattr(measured, figure)
+        if needed and free_bytes is not None and free_bytes < needed * 2**30:
+            yield Objection(code=f"{what}-now", needed=needed, available=free_bytes / 2**30)
 
 
 # What a person looks for in a line of a trace.

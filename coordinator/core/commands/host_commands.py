@@ -6,10 +6,10 @@ clock, and never later than it was long: a clock that is set back does not lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from pydantic import JsonValue
 
@@ -27,10 +27,12 @@ from coordinator.core import release
 from coordinator.core.authorization import Data, RequestRefused, fitting, no_host
 from coordinator.core.state import World
 from coordinator.jobs import host_condition
+from coordinator.jobs.host_condition import Condition
 from coordinator.jobs.hosts import Host
+from coordinator.jobs.in_words import words
 from coordinator.jobs.jobs import Job
+from coordinator.jobs.reasons import Reason, reason
 from coordinator.jobs.records import Action, FleetRecord, HostForgotten, HostRecord
-from coordinator.scheduler.rules import NO_DATA
 
 # `fleet forget`: a host that is gone for good leaves the coordinator's view, and the broker's.
 #
@@ -107,14 +109,13 @@ def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> Data:
 def _end_snooze(world: World, ask: AskSnooze) -> Data:
     """End a snooze and nothing else; that there is none is no error."""
     record = world.record(ask.host)
-    was = record.why_snoozed()
+    was = _told(one for one in record.restraints() if one.code == "snoozed")
     if was:
         _cancel_alarm(world, ask.host)
         world.remember(record.without_snooze())
     host = world.hosts.get(ask.host)
-    refuses = restraints(world, host) if host is not None else [*record.barred()]
-    lifted: list[JsonValue] = [was] if was else []
-    return {"host": ask.host, "until": None, "was": lifted, "refuses": [*refuses]}
+    against = restraints(world, host) if host is not None else world.record(ask.host).restraints()
+    return {"host": ask.host, "until": None, "was": was, "refuses": _told(against)}
 
 
 def on_resume(world: World, client: str, ask: AskResume, now: Now) -> Data:
@@ -124,9 +125,9 @@ def on_resume(world: World, client: str, ask: AskResume, now: Now) -> Data:
         raise no_host(ask.host, world.known_hosts())
     host = world.hosts.get(ask.host)
     refuses = host.heartbeat.refuses if host is not None and host.heartbeat else ""
-    was = record.lifted_by_resume()
-    if not was and (why := world.why_revoked(ask.host)):
-        raise RequestRefused(f"{ask.host}: {why}")
+    was = record.restraints()
+    if not was and (revocation := world.revoked.get(ask.host)):
+        raise RequestRefused(f"{ask.host}: {words(revocation.restraint(ask.host))}")
     if not was:
         by_itself = f"; it takes no jobs now: {refuses}" if refuses else ""
         what = f"host {ask.host} is neither drained, nor snoozed, nor in quarantine{by_itself}"
@@ -134,7 +135,7 @@ def on_resume(world: World, client: str, ask: AskResume, now: Now) -> Data:
     world.evidence.pop(ask.host, None)
     _cancel_alarm(world, ask.host)
     world.remember(HostRecord(ask.host, at=now.text(), who=user_of(client)))
-    return {"host": ask.host, "drained": False, "was": [*was], "refuses": refuses}
+    return {"host": ask.host, "drained": False, "was": _told(was), "refuses": refuses}
 
 
 def on_pause(world: World, client: str, ask: AskPause, now: Now) -> Data:
@@ -167,31 +168,33 @@ def on_alarm(world: World, host: str, now: Now) -> None:
     world.remember(Action(now.text(), "coordinator", "resume", "done", what, host=host))
 
 
-def condition(world: World, host: Host, now: Now) -> str:
-    """Return in one word how a host is: see `host_condition`."""
-    return host_condition.condition(world.presence(host, now), restraint(world, host))
+def condition(world: World, host: Host, now: Now) -> Condition:
+    """Return how a host is."""
+    return host_condition.condition(world.presence(host, now), restraints(world, host))
 
 
-def restraint(world: World, host: Host) -> str:
-    """Return in one word why a host is given no jobs; empty where it is."""
-    refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
-    return host_condition.restraint(world.record(host.name), refuses, lacks_data=lacks_data(host))
-
-
-def restraints(world: World, host: Host) -> list[JsonValue]:
+def restraints(world: World, host: Host) -> tuple[Reason, ...]:
     """Return every reason why a host is given no jobs now, whoever's doing it is."""
-    record = world.record(host.name)
     refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
-    by_itself = f"takes no jobs now: {refuses}" if refuses else ""
-    lifted, passing = record.barred(), (record.snoozed(), by_itself)
-    no_data = f"it {NO_DATA}" if lacks_data(host) else ""
-    return [*filter(None, (world.why_revoked(host.name), *lifted, *passing, no_data))]
+    own = (reason("refuses", said=refuses),) if refuses else ()
+    no_data = (reason("no-data"),) if lacks_data(host) else ()
+    decided = (one for one in world.restraints(host.name) if one.code != "paused")
+    return (*decided, *own, *no_data)
+
+
+def told_restraints(world: World, host: Host) -> list[JsonValue]:
+    """Return them as JSON values."""
+    return _told(restraints(world, host))
+
+
+def _told(reasons: Iterable[Reason]) -> list[JsonValue]:
+    return [one.to_dict() for one in reasons]
 
 
 def restrained(world: World) -> list[JsonValue]:
     """Return the first hosts that are given no jobs, each with every reason."""
     names = sorted(name for name, host in world.hosts.items() if _may_be(world, host))
-    found = ((name, restraints(world, world.hosts[name])) for name in names)
+    found = ((name, told_restraints(world, world.hosts[name])) for name in names)
     rows: Iterator[Data] = ({"host": name, "reasons": why} for name, why in found if why)
     return fitting(islice(rows, SHOWN), SHOWN_BYTES)
 
@@ -208,7 +211,7 @@ def lacks_data(host: Host) -> bool:
     return host.online and host.capability is not None and host.capability.data_id is None
 
 
-def outcome(data: Data) -> str:
+def outcome(data: Mapping[str, Any]) -> str:
     """Say in words what the answer to one of these commands holds beyond what was asked for."""
     said = [f"until {data['until']}"] if data.get("until") else []
     jobs = data.get("jobs")
@@ -216,7 +219,7 @@ def outcome(data: Data) -> str:
         verb = "gives back" if data.get("gives_back") else "finishes"
         said.append(f"it {verb} {', '.join(map(str, jobs))}")
     was = data.get("was")
-    said += map(str, was) if isinstance(was, list) else []
+    said += [words(one, remedy=False) for one in was] if isinstance(was, list) else []
     if "paused" in data:
         said.append("no new jobs are given out" if data["paused"] else "jobs are given out again")
     return "; ".join(said)

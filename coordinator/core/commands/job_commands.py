@@ -19,7 +19,7 @@ from broker.protocol.messages import (
     WaitsFor,
 )
 from broker.protocol.topics import user_of
-from broker.sentences import counted, span
+from broker.sentences import counted
 from coordinator.core import earlier_attempts
 from coordinator.core.authorization import Data, RequestRefused, paged, told_apart
 from coordinator.core.commands import prospects
@@ -32,19 +32,11 @@ from coordinator.jobs import job_progress, set_aside
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import spec_to_dict
 from coordinator.jobs.states import FINAL, Event, JobState
-from coordinator.scheduler import explanation_layout
 
 _ASKED_CHARS: Final = 200  # as many of what was asked for are said again
 _MESSAGE_CHARS: Final = 500  # of what is said to one of several jobs
 BAD_INPUT: Final = "bad_input: "  # how a trainer's word begins that its input is at fault
 AWAY_SHOWN: Final = 8
-# How a host is in one word -> the same of `the agent of HOST`.
-_HOW: Final = {
-    "left": "was ended",
-    "asleep": "sleeps with its machine",
-    "cut-off": "is cut off",
-    "silent": "is silent",
-}
 
 
 def on_list(world: World, _client: str, ask: AskList, now: Now) -> Data:
@@ -112,72 +104,22 @@ def _no_room(world: World, job: Job) -> Data:
 def on_why(world: World, _client: str, ask: AskWhy, now: Now) -> Data:
     """Return why a job is not running."""
     job = find(world, ask.job)
-    found: dict[str, Any] = prospects.why(world, job, now)
-    summary = _summary(world, job, found, now)
-    told = {key: one for key, one in found.items() if key not in _FOR_THE_SUMMARY}
+    host = world.hosts.get(job.host or "") if job.is_held else None
+    error = job.error or ""
     return {
-        "job_id": job.job_id,
-        "name": job.spec.name,
-        "state": job.state.value,
+        **_known(job),
+        "in_plan": job.in_plan,
         "others": others(world, job),
-        "summary": summary,
+        "host": job.host,
+        "presence": None if host is None or host.online else host.presence(now),
+        "away": away(world, job, now),
+        "error": job.error,
+        "bad_input": error.startswith(BAD_INPUT),
+        "was_lost": job.state is JobState.FAILED and job.losses >= world.settings.max_attempts,
+        "artifact_id": job.artifact_id,
         **_no_room(world, job),
-        **told,
+        **prospects.why(world, job, now),
     }
-
-
-_FOR_THE_SUMMARY: Final = frozenset({"fits", "hopeless", "in_time"})
-
-
-def _summary(world: World, job: Job, found: Mapping[str, Any], now: Now) -> str:
-    match job.state:
-        case JobState.PENDING:
-            return _why_pending(world, job, found)
-        case JobState.CLAIMED | JobState.RUNNING:
-            on = f"it is {job.state.value} on {job.host}"
-            if gone := away(world, job, now):
-                return f"{on}, but {gone}"
-            host = world.hosts.get(job.host or "")
-            how = "" if host is None or host.online else f", which is {host.presence(now)}"
-            return f"{on}{how}"
-        case JobState.FAILED:
-            return f"it failed: {job.error}; {_after_failure(job)}"
-        case JobState.CANCELLED:
-            return "it was cancelled; `fleet requeue` brings it back"
-        case _:
-            return f"it is {job.state.value}"
-
-
-def _after_failure(job: Job) -> str:
-    if job.artifact_id:
-        return "`fleet requeue` takes the result, which came later"
-    if (job.error or "").startswith(BAD_INPUT):
-        return (
-            "the same input would fail again: correct the manifest and `fleet reload`, or the "
-            "host's data and `fleet requeue`"
-        )
-    return "`fleet requeue` tries again"
-
-
-def _why_pending(world: World, job: Job, found: Mapping[str, Any]) -> str:
-    if not job.in_plan:
-        return "it is no longer in the manifest; put it back, or cancel it"
-    known, paused = found["known"], world.fleet.why_paused()
-    nobody = f"none of {known} known hosts can take it"
-    if known == 1:
-        nobody = "the only known host cannot take it"
-    if paused:
-        return paused if found["in_time"] or not known else f"{paused}, but {nobody} even then"
-    if not known:
-        return "no host is known yet; start an agent with `fleet agent`"
-    if found["fits"]:
-        return "it is about to be assigned"
-    if found["hopeless"]:
-        return nobody
-    waits_for = found.get("waits_for")
-    return (
-        f"{nobody} now: it {explanation_layout.waits(waits_for)}" if waits_for else f"{nobody} now"
-    )
 
 
 def on_cancel(world: World, client: str, ask: AskCancel, now: Now) -> Data:
@@ -293,24 +235,25 @@ def others(world: World, job: Job) -> list[JsonValue]:
     return told_apart(world.book.namesakes(job))
 
 
-def away(world: World, job: Job, now: Now) -> str:
-    """Say what becomes of a running job whose host is away; empty for any other job."""
+def away(world: World, job: Job, now: Now) -> dict[str, JsonValue] | None:
+    """Return what becomes of a running job whose host is away, and when; none for another job."""
     host = world.hosts.get(job.host or "")
     lost_at_s = world.timers.when_s(("lease", job.job_id))
     if job.state is not JobState.RUNNING or host is None or host.online or lost_at_s is None:
-        return ""
-    how = _HOW.get(host.presence(now), "has not been heard of")
-    if host.may_have_twin(now):
-        how = "is gone from the broker"  # who said goodbye need not be the one that has the job
-    last = job.losses + 1 >= world.settings.max_attempts
-    what = "fails, lost once too often" if last else "goes back into the queue"
-    wait = span(max(0.0, lost_at_s - now.mono_s))
-    return f"the agent of {host.name} {how}; unless it comes back, in {wait} the job {what}"
+        return None
+    # Of two agents of one name, who said goodbye need not be the one that has the job.
+    presence = "twin" if host.may_have_twin(now) else host.presence(now)
+    return {
+        "host": host.name,
+        "presence": presence,
+        "left_s": round(max(0.0, lost_at_s - now.mono_s), 1),
+        "is_last": job.losses + 1 >= world.settings.max_attempts,
+    }
 
 
 def jobs_away(world: World, now: Now) -> list[JsonValue]:
     """Return the first jobs whose hosts are away, by name of the host, each with what to expect."""
     gone = sorted(host.name for host in world.hosts.values() if not host.online)
     found = ((job, away(world, job, now)) for name in gone for job in world.held_at(name))
-    some = islice(((job, words) for job, words in found if words), AWAY_SHOWN)
-    return [{"host": job.host, "job": job.spec.name, "text": words} for job, words in some]
+    some = islice(((job, told) for job, told in found if told), AWAY_SHOWN)
+    return [{**told, "job": job.spec.name} for job, told in some]

@@ -24,10 +24,10 @@ from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.jobs import Job, claim_order
 from coordinator.jobs.plan_entries import JobSpec, spec_to_dict
+from coordinator.jobs.reasons import Reason
 from coordinator.jobs.states import JobState
 from coordinator.scheduler import explanation, unknown_hosts
 from coordinator.scheduler.feasibility import Places, waits_for
-from coordinator.scheduler.rules import Reason
 
 MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
 _OPTIONAL: Final = (
@@ -108,7 +108,7 @@ def on_plan(world: World, _client: str, ask: AskPlan, now: Now) -> Data:
     """Return a page of `jobs` in claim order, their `total`, where the `next` page begins.
 
     With it comes `grace_s`, for how long a job that prefers CUDA waits, as `plans_grace_s` where it
-    is the plan that says so, the plan's `name`, and why the fleet is `paused`, empty when it is
+    is the plan that says so, the plan's `name`, and why the fleet is `paused`, none when it is
     not.
     """
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
@@ -123,7 +123,7 @@ def on_plan(world: World, _client: str, ask: AskPlan, now: Now) -> Data:
         "grace_s": world.grace_s(),
         "plans_grace_s": world.plans_grace_s(),
         "name": world.plan_name(),
-        "paused": world.fleet.why_paused(),
+        "paused": world.fleet.told(),
     }
 
 
@@ -136,36 +136,35 @@ def why(world: World, job: Job, now: Now) -> Data:
     """
     waits = job.state is JobState.PENDING and job.in_plan
     found = explain(world, job, now) if waits else []
-    presence = {view.host: world.presence(world.hosts[view.host], now) for view, _ in found}
     fits = sum(1 for _, against in found if not against)
+    suits = explanation.suitable(found)
     judged = explanation.unpaused(found)
-    in_time = bool(explanation.suitable(judged, presence))
-    if in_time:
-        judged = found  # that it goes on is what helps
-    changes = explanation.remedies(job.spec, judged, world.grace_s()) if not fits else []
-    suits = explanation.suitable(found, presence)
-    if found and not suits and not changes:
-        changes = [explanation.nearest(judged)]
-    if found and not fits:
-        changes = [*_misnamed(world, job), *changes]
-    if waits and not fits:
-        changes = [*changes, *_revoked(world, job)]
+    in_time = bool(explanation.suitable(judged))
+    # Where it is the pause alone, that it goes on is what helps.
+    changes = _changes(world, job, found if in_time else judged) if waits and not fits else []
     mark = waits_for(*Places(view for view, _ in found).soonest(job.spec))
     return {
+        "paused": world.fleet.told(),
         "hosts": _nearest(found),
         "fits": fits,
-        "hopeless": bool(found) and explanation.none_suits(found),
+        "hopeless": bool(found) and all(any(one.lasts for one in rs) for _, rs in found),
         "in_time": in_time,
         **({"waits_for": mark.model_dump(mode="json")} if mark else {}),
-        "clauses": [
-            one.to_dict()
-            for one in (explanation.clauses(job.spec, found, presence) if found else [])
-        ],
+        "clauses": [*(explanation.clauses(job.spec, found) if found else [])],
         **({"known": len(found)} if waits else {}),
         "suitable": {how: [*names[:MOST_NAMES]] for how, names in suits.items()},
         "suit": {how: len(names) for how, names in suits.items()},
         "remedies": [*changes],
     }
+
+
+def _changes(world: World, job: Job, found: explanation.Explained) -> list[Data]:
+    """Return what would open hosts to a job that none takes now."""
+    changes = explanation.remedies(job.spec, found, world.grace_s())
+    if not changes and not explanation.suitable(found):
+        changes = [*filter(None, [explanation.nearest(found)])]
+    misnamed = _misnamed(world, job) if found else []
+    return [*misnamed, *changes, *_revoked(world, job)]
 
 
 def _nearest(found: explanation.Explained) -> list[JsonValue]:
@@ -177,32 +176,26 @@ def _nearest(found: explanation.Explained) -> list[JsonValue]:
 
 
 def _against(host: str, against: Sequence[Reason]) -> Data:
-    ordered = sorted(against, key=lambda reason: reason.passing)  # first what no waiting ends
-    return {"host": host, "eligible": not against, "reasons": [one.text for one in ordered]}
+    ordered = sorted(against, key=lambda one: one.passing)  # first what no waiting ends
+    return {"host": host, "eligible": not against, "reasons": [one.to_dict() for one in ordered]}
 
 
-def _misnamed(world: World, job: Job) -> list[str]:
-    """Say which of its allowed_hosts nobody knows: they may be mistyped."""
+def _misnamed(world: World, job: Job) -> list[Data]:
+    """Return which of its allowed_hosts nobody knows: they may be mistyped."""
     known = world.known_hosts()
     unknown = (name for name in job.spec.allowed_hosts if name not in known)
-    told = islice(unknown, unknown_hosts.MOST)
-    return [f"its allowed_hosts: {unknown_hosts.doubt(name, known)}" for name in told]
-
-
-def _revoked(world: World, job: Job) -> list[str]:
-    """Say which revoked hosts might take the job: what they are is not known any more."""
-    allowed, denied = job.spec.allowed_hosts, job.spec.denied_hosts
-    names = [
-        name
-        for name in sorted(world.revoked)
-        if name in world.hosts and world.hosts[name].capability is None
-        if name not in denied and (not allowed or name in allowed)
-    ]
     return [
-        f"after `fleet enroll {name} --replace`, {name} may take it: it is revoked, and what it is "
-        "will be known once it is back"
-        for name in names[:MOST_NAMES]
+        {"code": "misnamed", "name": name, "meant": unknown_hosts.closest(name, known)}
+        for name in islice(unknown, unknown_hosts.MOST)
     ]
+
+
+def _revoked(world: World, job: Job) -> list[Data]:
+    """Return which revoked hosts might take the job: what they are is not known any more."""
+    hosts = world.hosts
+    blank = (name for name in world.revoked if name in hosts and hosts[name].capability is None)
+    names = sorted(job.spec.admits(blank))[:MOST_NAMES]
+    return [{"code": "enroll-unknown", "hosts": [name], "count": 1} for name in names]
 
 
 def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> Data:

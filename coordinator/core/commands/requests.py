@@ -157,7 +157,7 @@ def _on_status(world: World, _client: str, _ask: AskStatus, now: Now) -> Data:
         "dropped": dict(world.dropped),
         "refused": dict(world.refused),
         "signed": world.settings.operator_key is not None,
-        "paused": world.fleet.why_paused(),
+        "paused": world.fleet.told(),
         "restrained": host_commands.restrained(world),
         "away": job_commands.jobs_away(world, now),
     }

@@ -14,6 +14,7 @@ from broker.system.machine import new_id
 from coordinator.client.rows import Row
 from coordinator.client.seen import HostSeen
 from coordinator.jobs.plan_entries import HostPolicy
+from coordinator.jobs.reasons import BARRED
 from coordinator.jobs.set_aside import begins_again
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import Beat, News
@@ -120,7 +121,8 @@ class _Page:
         self._now.tell(_now(row))
         self._tell_what(host.capability, host.row.get("policy") or {})
         self._tell_beats()
-        bars = (bool(host.row.get("drained")), bool(host.row.get("snoozed")))
+        codes = {one["code"] for one in host.row.get("barred") or ()}
+        bars = (bool(codes & BARRED), "snoozed" in codes)
         if self._bars_told != bars:
             self._bars_told = bars
             self._tell_buttons(drained=bars[0], snoozed=bars[1])

@@ -14,8 +14,8 @@ from broker.protocol.topics import is_host
 from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.client.rows import epoch_ms
+from coordinator.jobs.in_words import CAN, all_words, summary, wished
 from coordinator.jobs.plan_entries import JobSpec
-from coordinator.scheduler.explanation_layout import CAN, wished
 from coordinator.web.artifacts import AUTO_BYTES, Report, metric_rows
 from coordinator.web.frame import Site, Visit
 from coordinator.web.parts import (
@@ -130,12 +130,9 @@ def show_spec(place: Tag, spec: Mapping[str, Any]) -> None:
 def show_why(place: Tag, why: Mapping[str, Any]) -> None:
     """Show why a job waits, what would help, and what speaks against each host."""
     title, changes = wished(why)
-    rows = [
-        [host_of(host), "; ".join(map(str, host["reasons"])) or CAN]
-        for host in why["hosts"][:MAX_HOSTS]
-    ]
+    rows = [[host_of(host), all_words(host["reasons"]) or CAN] for host in why["hosts"][:MAX_HOSTS]]
     with fill(place, "Why it waits"):
-        Tag("p", str(why["summary"]))
+        Tag("p", summary(why))
         if changes:
             Tag("p", title)
             with Tag("ul"):

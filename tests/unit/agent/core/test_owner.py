@@ -78,7 +78,8 @@ def test_when_quiet_hours_begin_jobs_are_given_back_and_none_is_taken() -> None:
     assert released.reason == "quiet until 18:00 by its owner"
     assert released.artifact_id == HEX
     agent.assigned(2)
-    assert "quiet until 18:00 by its owner" in agent.said(m.Refused)[0].reasons
+    expected = m.Objection(code="refuses", said="quiet until 18:00 by its owner")
+    assert expected in agent.said(m.Refused)[0].reasons
     agent.passes(9 * 3600)
     assert not _refuses(agent)
     agent.assigned(3)
@@ -153,7 +154,9 @@ def test_the_owners_snooze_takes_effect_at_the_next_look_and_holds_against_every
     _tells_rules(agent, m.HostRules())
     for attempt in (2, 3):
         agent.assigned(attempt)
-        assert agent.said(m.Refused)[0].reasons == ("snoozed by its owner",)
+        assert agent.said(m.Refused)[0].reasons == (
+            m.Objection(code="refuses", said="snoozed by its owner"),
+        )
     agent.seen = replace(agent.seen, snooze=None)
     agent.passes(6)
     agent.assigned(4)

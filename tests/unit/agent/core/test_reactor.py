@@ -90,7 +90,7 @@ def test_a_shutdown_gives_the_job_back_and_says_so_first() -> None:
     agent.hears(m.Assign(
         id="z", job_id="cc" * 32, attempt=1, instance="i1", name="n", model="gbt", mode="oracle",
     ))  # fmt: skip
-    assert "shutting down" in agent.said(m.Refused)[0].reasons[0]
+    assert agent.said(m.Refused)[0].reasons[0].code == "leaving"
     released = agent.leaves_off()
     assert not agent.took(fx.Leave)
     agent.noted(released, "recorded")

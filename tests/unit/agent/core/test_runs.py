@@ -11,26 +11,33 @@ from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from tests.harness.agent import GIB, HEX, JOB, Agent
 
+NO_DATA = m.Objection(code="no-data")
+
 
 @pytest.mark.parametrize(
-    ("agent", "more", "words"),
+    ("agent", "more", "expected"),
     [
-        (Agent(data=None), {}, "has no prepared data"),
-        (Agent(), {"model": "cnn"}, "has no trainer for 'cnn'"),
+        (Agent(data=None), {}, NO_DATA),
+        (Agent(), {"model": "cnn"}, m.Objection(code="no-trainer", said="cnn")),
         (Agent(ram_gib=1.5), {"needs": m.Needs(min_ram_gib=4)},
-         "needs 4 GiB of RAM; 1.5 GiB is available"),
-        (Agent(), {"needs": m.Needs(min_cores=9)}, "needs 9 cores; this host has 4"),
+         m.Objection(code="ram-now", needed=4, available=1.5)),
+        (Agent(disk_gib=1.5), {"needs": m.Needs(min_disk_gib=2)},
+         m.Objection(code="disk-now", needed=2, available=1.5)),
+        (Agent(), {"needs": m.Needs(min_cores=9)},
+         m.Objection(code="cores", needed=9, available=4)),
         (Agent(), {"needs": m.Needs(require_cuda=True), "use_cuda": True},
-         "needs CUDA; this host has none"),
+         m.Objection(code="no-cuda")),
         (Agent(gpus=(m.Gpu(index=0, vram_free_bytes=GIB),)),
          {"needs": m.Needs(require_cuda=True, min_vram_gib=4), "use_cuda": True},
-         "needs 4 GiB of VRAM; 1.0 GiB is free on GPU 0"),
+         m.Objection(code="vram-now", needed=4, available=1)),
     ],
 )  # fmt: skip
-def test_a_refusal_has_the_figures(agent: Agent, more: dict[str, Any], words: str) -> None:
+def test_a_refusal_has_the_figures(
+    agent: Agent, more: dict[str, Any], expected: m.Objection
+) -> None:
     """Judged by what is free at this moment."""
     agent.assigned(**more)
-    assert agent.said(m.Refused)[0].reasons == (words,)
+    assert agent.said(m.Refused)[0].reasons == (expected,)
     assert not agent.took(fx.StartTrainer)
 
 
@@ -44,7 +51,7 @@ def test_a_full_host_refuses_and_each_gpu_is_a_slot() -> None:
             mode="oracle", needs=m.Needs(require_cuda=True), use_cuda=True,
         ))  # fmt: skip
     assert [start.gpu for start in agent.took(fx.StartTrainer)] == [0, 3]
-    assert agent.said(m.Refused)[0].reasons == ("all 2 slots are busy",)
+    assert agent.said(m.Refused)[0].reasons == (m.Objection(code="busy", available=2),)
 
 
 def test_an_assignment_is_carried_out_once() -> None:
@@ -60,7 +67,7 @@ def test_an_assignment_is_carried_out_once() -> None:
     assert agent.said(m.Finished)[0].id == finished.id
     agent.noted(finished, "stored")
     agent.assigned(1)
-    assert "attempt 1 is over" in agent.said(m.Refused)[0].reasons[0]
+    assert agent.said(m.Refused)[0].reasons[0].code == "over"
     assert not agent.took(fx.StartTrainer)
     agent.assigned(2)
     assert agent.took(fx.StartTrainer)

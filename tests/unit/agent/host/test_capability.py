@@ -182,7 +182,7 @@ def test_a_slow_driver_is_not_asked_once_for_each_question(tmp_path: Path) -> No
         answers.append(1)
 
     answers: list[int] = []
-    measurer = Measurer(DataFolder(tmp_path), put)
+    measurer = Measurer(DataFolder(tmp_path), put, tmp_path)
     measurer.ask(())
     assert begun.wait(60)
     for _ in range(3):

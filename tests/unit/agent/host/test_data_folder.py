@@ -42,7 +42,7 @@ class Host:
         around = Surroundings(
             self.agent.topics, publish=self._publish, put=self.events.append,
             background=lambda work: work(),
-            measure=lambda gpus: self.events.append(measure(folder, gpus)),
+            measure=lambda gpus: self.events.append(measure(folder, gpus, Path())),
             look=lambda _: None, start=self._start,
         )  # fmt: skip
         self.shell = Shell(self.agent.core, around, Spool(tmp / "s"), Checkpoints(tmp / "s"))
@@ -129,9 +129,9 @@ def test_a_host_whose_data_has_gone_refuses_and_comes_back(
     data.rename(tmp_path / "elsewhere")
     capability, refused = host.assigned()
     assert capability.data_id is None
-    assert refused.reasons == ("has no prepared data",)
+    assert refused.reasons == (m.Objection(code="no-data"),)
     host.beats()
-    assert [said.reasons for said in host.assigned(HEX)] == [("has no prepared data",)]
+    assert [said.reasons for said in host.assigned(HEX)] == [(m.Objection(code="no-data"),)]
     (gone,) = caplog.records
     assert (gone.levelname, str(data) in gone.message) == ("WARNING", True)
     assert not host.started
@@ -192,7 +192,7 @@ def test_a_disk_that_hangs_costs_no_heartbeat_and_is_used_again(
         host.beats()
     assert len(host.agent.said(m.Heartbeat)) == 3
     assert host.data_ids() == [None]
-    assert [said.reasons for said in host.assigned()] == [("has no prepared data",)]
+    assert [said.reasons for said in host.assigned()] == [(m.Objection(code="no-data"),)]
     assert len(disk.waits()) == 1
     (late,) = caplog.records
     assert f"{data} has not answered for 0.05 s: this host takes no job" in late.message

@@ -47,7 +47,7 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.AGENT_REQUEST, m.Release(id="a", job_id=HEX, attempt=1, why="w")),
     (m.AGENT_REQUEST, m.Rules(id="a", digest="d", rules=m.HostRules(quiet_hours=("Sat",)))),
     (m.AGENT_RESPONSE, m.Accepted(**ABOUT, request_id="q")),
-    (m.AGENT_RESPONSE, m.Refused(**ABOUT, request_id="q", reasons=("no",))),
+    (m.AGENT_RESPONSE, m.Refused(**ABOUT, request_id="q", reasons=(m.Objection(code="no"),))),
     (m.AGENT_RESPONSE, m.Started(**ABOUT, slot=0, pid=7)),
     (m.AGENT_RESPONSE, m.Finished(**ABOUT, artifact_id=HEX, size_bytes=9, metrics={"f1": None})),
     (m.AGENT_RESPONSE, m.Failed(**ABOUT, error="e", exit_code=1)),

@@ -86,9 +86,11 @@ def test_a_host_shows_its_use_and_what_it_does() -> None:
         "state": "refusing", "tone": "warn", "barred": "quiet hours",
     }.items()  # fmt: skip
     fleet.mirror.load_hosts([{"host": "pi", "status": "online", "condition": "drained",
-                              "barred": ["drained by x", "quiet hours"]}])  # fmt: skip
+                              "barred": [{"code": "no-slots"},
+                                         {"code": "refuses", "said": "quiet"}]}])  # fmt: skip
     row = fleet.host_row("pi")
-    assert (row["state"], row["barred"]) == ("drained", "drained by x; quiet hours")
+    assert row["state"] == "drained"
+    assert row["barred"] == "[hosts] gives it no slots; takes no jobs now: quiet"
     fleet.status("pi", "offline", "lost")
     row = fleet.host_row("pi")
     assert (row["online"], row["cpu"], row["job"]) == (False, None, "")

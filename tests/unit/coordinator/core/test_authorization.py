@@ -318,7 +318,7 @@ def _forged(kind: str) -> tuple[Any, dict[str, Any]]:
         "failed": (m.Failed, {"error": "forged"}),
         "released": (m.Released, {"reason": "forged"}),
         "started": (m.Started, {"slot": 0, "pid": 1}),
-        "refused": (m.Refused, {"request_id": "r", "reasons": ("forged",)}),
+        "refused": (m.Refused, {"request_id": "r", "reasons": (m.Objection(code="forged"),)}),
         "accepted": (m.Accepted, {"request_id": "r"}),
     }[kind]
 

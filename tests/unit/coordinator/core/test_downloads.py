@@ -8,6 +8,8 @@ from coordinator.core.effects import SendChunk as SendDownload
 from tests.harness.agent import HEX
 from tests.harness.coordinator import Fleet, Host, spec
 
+FULL = m.Objection(code="full", said="its disk")
+
 CHECKPOINT = m.Checkpoint(artifact_id=HEX, size_bytes=2000, chunk_bytes=1024, attempt=1)
 
 
@@ -78,7 +80,7 @@ def test_a_checkpoint_outlives_the_coordinator() -> None:
     """It is in the ledger."""
     fleet = Fleet(spec())
     released(fleet, fleet.host().joins())
-    fleet.host().reports(m.Refused, fleet.job(), request_id="r", reasons=("full",))
+    fleet.host().reports(m.Refused, fleet.job(), request_id="r", reasons=(FULL,))
     fleet.start()
     fleet.plan(spec())
     fleet.host("other").joins()

@@ -23,7 +23,7 @@ def _why(fleet: Fleet, name: str = "job") -> list[str]:
     answer = fleet.asks(m.AskWhy(id=fleet.new_id(), job=name))
     assert answer is not None
     data: Any = answer.data
-    return [reason for host in data["hosts"] for reason in host["reasons"]]
+    return [reason["code"] for host in data["hosts"] for reason in host["reasons"]]
 
 
 def _worker(fleet: Fleet, name: str = "pi") -> dict[str, Any]:
@@ -40,7 +40,7 @@ def test_a_failure_that_may_pass_is_tried_again_after_a_while() -> None:
     _fails(pi)
     assert (fleet.job().state, fleet.job().failures) == ("pending", 1)
     assert fleet.history[-1] == ("job", "retried")
-    assert any("retry 1 of 2 begins in" in reason for reason in _why(fleet))
+    assert "retry" in _why(fleet)
     assert not pi.heard(m.Assign)
     fleet.passes(30)
     assert {one.attempt for one in pi.heard(m.Assign)} == {2}
@@ -139,10 +139,10 @@ def test_a_host_on_which_others_jobs_fail_is_put_in_quarantine() -> None:
     fleet = Fleet()
     sick = _sickens(fleet)
     fleet.plan(*(spec(f"job{number}") for number in range(4)))
-    (reason,) = fleet.records["sick"].barred()
-    assert "in quarantine: job0, job1, job2 failed on it" in reason
-    assert moment(fleet.now.text()) in reason
-    assert reason in _why(fleet, "job3")
+    (reason,) = fleet.records["sick"].restraints()
+    assert "job0, job1, job2 failed on it" in reason.figures["said"]
+    assert moment(fleet.now.text()) in reason.figures["said"]
+    assert reason.code in _why(fleet, "job3")
     fleet.start()
     sick.joins()
     assert fleet.job("job3").state == "pending", "it is remembered across a restart"
@@ -174,7 +174,7 @@ def test_a_drained_host_gets_no_new_jobs_and_keeps_what_it_has() -> None:
     pi.reports(m.Finished, job, artifact_id=HEX, size_bytes=2000)
     assert fleet.job("a").state == "completed"
     assert fleet.job("b").state == "pending"
-    assert any("drained by operator:op" in reason for reason in _why(fleet, "b"))
+    assert "drained" in _why(fleet, "b")
     assert _worker(fleet)["barred"]
     assert not fleet.asks(m.AskDrain(id="d2", host="pi")).ok
     assert fleet.asks(m.AskDrain(id="d3", host="nobody")).code == "not_found"

@@ -47,11 +47,18 @@ def test_a_refusal_is_explained_and_not_asked_again_at_once() -> None:
     fleet = Fleet(spec())
     pi = fleet.host().joins()
     (assign,) = pi.heard(m.Assign)
-    pi.reports(m.Refused, fleet.job(), request_id=assign.id, reasons=("needs 9 GiB; 1 is free",))
+    pi.reports(
+        m.Refused,
+        fleet.job(),
+        request_id=assign.id,
+        reasons=(m.Objection(code="ram-now", needed=9, available=1),),
+    )
     assert fleet.job().state == "pending"
     assert not pi.heard(m.Assign)
     answer = fleet.asks(m.AskWhy(id="w", job="job"))
-    assert answer.data["hosts"][0]["reasons"] == ["refused a moment ago: needs 9 GiB; 1 is free"]
+    assert answer.data["hosts"][0]["reasons"] == [
+        {"code": "refused", "reasons": [{"code": "ram-now", "needed": 9.0, "available": 1.0}]}
+    ]
     fleet.passes(31)
     assert {assign.attempt for assign in pi.heard(m.Assign)} == {2}
 

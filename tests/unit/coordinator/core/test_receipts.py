@@ -12,6 +12,8 @@ from coordinator.core.receipts import receipt
 from tests.harness.agent import Agent
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
+FULL = m.Objection(code="full", said="its disk")
+
 
 def restored(**settings: Any) -> tuple[Fleet, Host, m.Assign]:
     """A job was given to `pi` twice; then the ledger is the one of before."""
@@ -19,7 +21,12 @@ def restored(**settings: Any) -> tuple[Fleet, Host, m.Assign]:
     copy = dict(fleet.ledger)
     pi = fleet.host().joins()
     first = pi.heard(m.Assign)[-1]
-    pi.reports(m.Refused, fleet.job(), request_id=first.id, reasons=("not now",))
+    pi.reports(
+        m.Refused,
+        fleet.job(),
+        request_id=first.id,
+        reasons=(FULL,),
+    )
     fleet.passes(60)
     pi.beats()
     assign = pi.heard(m.Assign)[-1]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from coordinator.jobs.in_words import clause, remedy
 from coordinator.jobs.plan_entries import JobSpec
+from coordinator.jobs.reasons import reason
 from coordinator.scheduler import explanation
 from coordinator.scheduler.rules import HostView, reasons
-from tests.unit.coordinator.scheduler.test_rules import gpu, host, job
+from tests.unit.coordinator.scheduler.test_rules import DRAINED, gpu, host, job
 
 GRACE_S = 300.0
 
@@ -18,15 +20,15 @@ def explained(one: JobSpec, *views: HostView) -> Any:
     return [(view, reasons(one, view, 0.0, GRACE_S)) for view in views]
 
 
-def table(one: JobSpec, *views: HostView, **presence: str) -> dict[str, tuple[int, int, str]]:
-    """Clause → how many it rules out, how many are left, which."""
-    found = explanation.clauses(one, explained(one, *views), presence)
-    return {clause.clause: (clause.against, clause.left, clause.detail) for clause in found}
+def table(one: JobSpec, *views: HostView) -> dict[str, tuple[int, int, str]]:
+    """Clause → how many it rules out, how many are left, which, in words."""
+    found = explanation.clauses(one, explained(one, *views))
+    return {told["clause"]: (told["against"], told["left"], clause(told)[1]) for told in found}
 
 
 def remedies(one: JobSpec, *views: HostView) -> list[str]:
-    """What would open a host to it."""
-    return explanation.remedies(one, explained(one, *views), GRACE_S)
+    """What would open a host to it, in words."""
+    return [*map(remedy, explanation.remedies(one, explained(one, *views), GRACE_S))]
 
 
 BIG = host("big", gpus=(gpu(20, 24),))
@@ -37,31 +39,32 @@ PI = host("pi")
 def test_each_clause_tells_how_many_hosts_it_leaves() -> None:
     """Counted by itself, and together with all before it."""
     one = job(require_cuda=True, min_vram_gib=16.0)
-    asleep = host("lap", gpus=(gpu(20, 24),), online=False)
+    asleep = host("lap", gpus=(gpu(20, 24),), online=False, presence="asleep")
     busy = host("big", gpus=(gpu(20, 24),), busy=1)
-    assert table(one, PI, SMALL, busy, asleep, lap="asleep") == {
+    assert table(one, PI, SMALL, busy, asleep) == {
         "require_cuda": (1, 3, "pi"),
-        "min_vram_gib = 16": (1, 2, "small"),
-        "is online": (1, 1, "1 asleep"),
-        "has a free slot": (1, 0, "big"),
+        "min_vram_gib": (1, 2, "small"),
+        "online": (1, 1, "1 asleep"),
+        "free": (1, 0, "big"),
     }
 
 
 def test_quiet_hours_are_told_in_the_hosts_own_words() -> None:
     """Which come with its heartbeat."""
     quiet = host(beat={"ram_available_bytes": 2**33, "refuses": "quiet hours until 07:00"})
-    assert table(job(), quiet) == {"takes jobs now": (1, 0, "1 quiet hours until 07:00")}
-    assert explanation.suitable(explained(job(), quiet), {}) == {"quiet": ["pi"]}
+    assert table(job(), quiet) == {"takes": (1, 0, "1 quiet hours until 07:00")}
+    assert explanation.suitable(explained(job(), quiet)) == {"quiet": ["pi"]}
 
 
 def test_who_would_suit_it_is_told_by_what_holds_it_up() -> None:
     """Hosts that are asleep count as such, and those that can never take it do not."""
     one = job(require_cuda=True)
     views = [
-        PI, host("b", gpus=(gpu(),), busy=1), host("s", gpus=(gpu(),), online=False),
+        PI, host("b", gpus=(gpu(),), busy=1),
+        host("s", gpus=(gpu(),), online=False, presence="asleep"),
         host("now", gpus=(gpu(),)),
     ]  # fmt: skip
-    found = explanation.suitable(explained(one, *views), {"s": "asleep"})
+    found = explanation.suitable(explained(one, *views))
     assert found == {"busy": ["b"], "asleep": ["s"], "now": ["now"]}
 
 
@@ -87,8 +90,13 @@ def test_one_change_at_a_time() -> None:
     """What needs two is no remedy; then the nearest host is named with what it lacks."""
     one = job(require_cuda=True, min_cores=9)
     assert remedies(one, PI) == []
-    said = explanation.nearest(explained(one, PI))
-    assert "the nearest is pi: needs CUDA; this host has none; needs 9 cores" in said
+    told = explanation.nearest(explained(one, PI))
+    assert told is not None
+    assert (told["hosts"], [one["code"] for one in told["reasons"]]) == (
+        ["pi"],
+        ["no-cuda", "cores"],
+    )
+    assert "the nearest is pi: needs CUDA; this host has none; needs 9 cores" in remedy(told)
     assert remedies(job(require_cuda=True), PI) == [
         "if it did not say require_cuda, pi could take it"
     ]
@@ -96,11 +104,12 @@ def test_one_change_at_a_time() -> None:
 
 def test_what_the_operator_has_closed_can_be_opened() -> None:
     """Drains, lists of hosts, and what the manifest says of a host."""
-    drained = host("d", barred=("drained by x",))
+    drained = host("d", restraints=(DRAINED,))
     assert remedies(job(), drained) == ["after `fleet resume d`, d could take it"]
-    revoked = host("r", revoked="its certificate was revoked", online=False, why="revoked")
+    gone = reason("revoked", host="r", who="x", at="")
+    revoked = host("r", restraints=(gone,), online=False, presence="revoked")
     assert remedies(job(), revoked) == ["after `fleet enroll r --replace`, r could take it"]
-    assert remedies(job(), replace(revoked, barred=("drained by x",))) == [], "no single change"
+    assert remedies(job(), replace(revoked, restraints=(gone, DRAINED))) == [], "no single change"
     assert remedies(job(allowed=("other",)), PI) == [
         "if its allowed_hosts had pi, pi could take it"
     ]

@@ -6,13 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from coordinator.jobs.plan_entries import JobSpec, job_id
+from coordinator.jobs.reasons import reason
 from coordinator.scheduler.durations import History
 from coordinator.scheduler.estimates import Earlier
-from coordinator.scheduler.feasibility import Waiting
+from coordinator.scheduler.feasibility import Against, Waiting
 from coordinator.scheduler.forecast import Forecast, Held, forecast
 from coordinator.scheduler.rules import HostView
 from tests.unit.coordinator.scheduler.test_durations import ran
-from tests.unit.coordinator.scheduler.test_rules import gpu, host, job
+from tests.unit.coordinator.scheduler.test_rules import DRAINED, gpu, host, job
+
+REVOKED = reason("revoked", host="c", who="x", at="")
 
 GRACE_S = 300.0
 
@@ -142,7 +145,7 @@ def test_a_host_that_refused_a_job_is_given_others_until_it_is_asked_again() -> 
 def test_hosts_that_are_away_are_given_nothing() -> None:
     """Who needs one of them waits for its return, which nobody can foresee."""
     views = [
-        host("pi"), host("gpu", gpus=(gpu(),), online=False, why="asleep"),
+        host("pi"), host("gpu", gpus=(gpu(),), online=False, presence="asleep"),
         host("quiet", gpus=(gpu(),), beat={"ram_available_bytes": 2**33, "refuses": "until 22:00"}),
     ]  # fmt: skip
     found = play(waits("cnn", require_cuda=True), waits("gbt"), views=views)
@@ -150,25 +153,26 @@ def test_hosts_that_are_away_are_given_nothing() -> None:
     assert found["cnn"].verdict == "absent"
     assert found["cnn"].end is None
     assert found["cnn"].against == (
-        ("gpu: offline (asleep)", 1), ("quiet: takes no jobs now: until 22:00", 1)
+        Against((reason("offline", presence="asleep"),), host="gpu"),
+        Against((reason("refuses", said="until 22:00"),), host="quiet"),
     )  # fmt: skip
 
 
 def test_a_host_that_is_drained_may_come_back() -> None:
     """A job that suits nobody else waits for it; it is none that no host could run."""
-    views = [host("a"), host("c", gpus=(gpu(),), barred=("drained by x",))]
+    views = [host("a"), host("c", gpus=(gpu(),), restraints=(DRAINED,))]
     found = play(waits("cnn", require_cuda=True), views=views)["cnn"]
-    assert (found.verdict, found.against) == ("absent", (("c: drained by x", 1),))
-    both = host("c", gpus=(gpu(),), barred=("drained by x",), online=False, why="asleep")
+    assert (found.verdict, found.against) == ("absent", (Against((DRAINED,), host="c"),))
+    both = host("c", gpus=(gpu(),), restraints=(DRAINED,), online=False, presence="asleep")
     assert play(waits("cnn", require_cuda=True), views=[both])["cnn"].verdict == "absent"
 
 
 def test_a_job_waits_for_what_it_may_have_soonest() -> None:
     """A host that takes none now, then one that is away, then data, then a drained one."""
-    drained = host("drained", barred=("drained by x",))
+    drained = host("drained", restraints=(DRAINED,))
     bare = host("bare", data=None)
-    away = host("away", online=False, why="asleep", data=None)
-    back = host("back", online=False, why="asleep")
+    away = host("away", online=False, presence="asleep", data=None)
+    back = host("back", online=False, presence="asleep")
     quiet = host("quiet", beat={"ram_available_bytes": 2**33, "refuses": "until 22:00"})
     for views, awaits, hosts in (
         ([drained], "resume", ("drained",)),
@@ -182,18 +186,18 @@ def test_a_job_waits_for_what_it_may_have_soonest() -> None:
 
 def test_a_host_that_is_revoked_is_not_waited_for() -> None:
     """A job that suits nobody else is one that no host could run."""
-    views = [host("a"), host("c", gpus=(gpu(),), revoked="revoked by x", online=False, why="left")]
+    views = [host("a"), host("c", gpus=(gpu(),), restraints=(REVOKED,), online=False)]
     found = play(waits("cnn", require_cuda=True), views=views)["cnn"]
     assert found.verdict == "stuck"
-    assert ("revoked by x", 1) in found.against
+    assert Against((REVOKED,)) in found.against
 
 
 def test_a_job_that_nobody_can_run_is_stuck_and_says_why() -> None:
     """What would not pass by itself, most frequent first; what passes or can be lifted is not."""
-    views = [host("a"), host("b", barred=("drained by x",)), host("c", data=None)]
+    views = [host("a"), host("b", restraints=(DRAINED,)), host("c", data=None)]
     found = play(waits("cnn", require_cuda=True), views=views)["cnn"]
     assert found.verdict == "stuck"
-    assert found.against == (("needs CUDA; this host has none", 3),)
+    assert found.against == (Against((reason("no-cuda"),), 3),)
     assert play(waits("cnn"), views=[])["cnn"].verdict == "stuck"
 
 
@@ -206,7 +210,7 @@ def test_memory_that_our_own_jobs_use_comes_back() -> None:
     assert (found.verdict, found.start.median_s) == ("starts", 40.0)
     alone = play(waits("big", min_ram_gib=8), views=views)["big"]
     assert alone.verdict == "absent"
-    assert "is available now" in alone.against[0][0]
+    assert [one.code for one in alone.against[0].reasons] == ["ram-now"]
 
 
 def test_nobody_knows_what_comes_after_the_unknown() -> None:

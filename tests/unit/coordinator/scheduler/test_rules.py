@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.protocol.messages import Capability, Gpu, Heartbeat, Needs, TrainerInfo
+from coordinator.jobs.in_words import words
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, job_id
+from coordinator.jobs.reasons import from_dict, reason
+from coordinator.scheduler.explanation import CLAUSES
 from coordinator.scheduler.rules import HostView, choose, reasons, use_cuda
 
 GIB = 1024**3
+DRAINED = reason("drained", host="pi", who="operator:x", at="2026-11-21T22:01:00.000Z")
 CLOSED = {"properties": {"epochs": {}}, "additionalProperties": False}
 
 
@@ -44,7 +49,7 @@ def host(name: str = "pi", *, ram_gib: float = 6, gpus: tuple[Gpu, ...] = (), co
     if beat is not None:
         heartbeat = Heartbeat(session="s", instance="i", seq=1, **beat)
     return HostView(
-        host=name, online=view.pop("online", True), offline_why=view.pop("why", ""),
+        host=name, online=view.pop("online", True), presence=view.pop("presence", "online"),
         capability=Capability(
             session="s", instance="i", os="o", arch="a", python="3", physical_cores=cores,
             ram_total_bytes=16 * GIB, ram_available_bytes=int(ram_gib * GIB), gpus=gpus,
@@ -57,64 +62,68 @@ def host(name: str = "pi", *, ram_gib: float = 6, gpus: tuple[Gpu, ...] = (), co
 
 
 def why(one: JobSpec, view: HostView, waited_s: float = 0, grace_s: float = 300) -> list[str]:
-    """The reasons' texts."""
-    return [reason.text for reason in reasons(one, view, waited_s, grace_s)]
+    """The reasons' codes."""
+    return [reason.code for reason in reasons(one, view, waited_s, grace_s)]
 
 
 @pytest.mark.parametrize(
-    ("one", "view", "text", "passing"),
+    ("one", "view", "code", "figures"),
     [
-        (job(), host(online=False, why="left"), "offline (left)", True),
-        (job(), host(joined=False), "has just come; its first heartbeat is awaited", True),
+        (job(), host(online=False, presence="left"), "offline", {"presence": "left"}),
+        (job(), host(joined=False), "joining", {"presence": "online"}),
         (job(), host(beat={"ram_available_bytes": GIB, "refuses": "it is starting"}),
-         "takes no jobs now: it is starting", True),
-        (job(), host(busy=1), "its only slot is busy", True),
-        (job(), host(slots=3, busy=3), "all 3 slots are busy", True),
-        (job(), host(policy={"slots": 0}), "[hosts] gives it no slots", False),
-        (job(), host(refused=("too hot",)), "refused a moment ago: too hot", True),
-        (job(allowed=("attic",)), host(), "not among the job's allowed_hosts", False),
-        (job(denied=("pi",)), host(), "among the job's denied_hosts", False),
-        (job(), host(policy={"deny_jobs": ("gb*",)}), "[hosts.pi] deny_jobs has 'gb*'", False),
+         "refuses", {"said": "it is starting"}),
+        (job(), host(twins=True), "twins", {"tls": False}),
+        (job(), host(untold=True), "rules", {}),
+        (job(), host(restraints=(DRAINED,)), "drained", DRAINED.figures),
+        (job(), host(busy=1), "busy", {"available": 1}),
+        (job(), host(slots=3, busy=3), "busy", {"available": 3}),
+        (job(), host(policy={"slots": 0}), "no-slots", {}),
+        (job(allowed=("attic",)), host(), "not-allowed", {}),
+        (job(denied=("pi",)), host(), "denied", {}),
+        (job(), host(policy={"deny_jobs": ("gb*",)}),
+         "deny-jobs", {"host": "pi", "pattern": "gb*"}),
         (job(), host(policy={"deny_jobs": ("jo?",), "allow_jobs": ("job",)}),
-         "[hosts.pi] deny_jobs has 'jo?'", False),
-        (job(), host(policy={"allow_jobs": ("cnn*",)}),
-         "[hosts.pi] allow_jobs does not have it", False),
-        (job(), host(trainers={}), "has no trainer for 'gbt'", False),
-        (job(hyper={"depth": 3}), host(),
-         "its trainer does not take hyper.depth: unknown hyperparameter of gbt; known are: epochs",
-         False),
-        (job(), host(data=None),
-         "has no prepared data (start its agent with --data, or mount that folder again)", False),
-        (job(require_cuda=True), host(), "needs CUDA; this host has none", False),
+         "deny-jobs", {"host": "pi", "pattern": "jo?"}),
+        (job(), host(policy={"allow_jobs": ("cnn*",)}), "allow-jobs", {"host": "pi"}),
+        (job(), host(trainers={}), "no-trainer", {"said": "gbt"}),
+        (job(hyper={"depth": 3}), host(), "hyper",
+         {"key": "depth", "said": "unknown hyperparameter of gbt; known are: epochs"}),
+        (job(), host(data=None), "no-data", {}),
+        (job(require_cuda=True), host(), "no-cuda", {}),
         (job(require_cuda=True), host(gpus=(gpu(),), policy={"cuda": False}),
-         "needs CUDA; [hosts.pi] says cuda = false", False),
-        (job(min_cores=8), host(), "needs 8 cores; this host has 4", False),
-        (job(min_ram_gib=32), host(), "needs 32 GiB of RAM; this host has 16.0 GiB", False),
-        (job(min_ram_gib=8), host(),
-         "needs 8 GiB of RAM; 6.0 GiB is available now (of 16.0 GiB)", True),
+         "cuda-off", {"host": "pi"}),
+        (job(min_cores=8), host(), "cores", {"needed": 8, "available": 4}),
+        (job(min_ram_gib=32), host(), "ram", {"needed": 32, "available": 16}),
+        (job(min_ram_gib=8), host(), "ram-now", {"needed": 8, "available": 6, "total": 16}),
         (job(min_ram_gib=4), host(beat={"ram_available_bytes": GIB}),
-         "needs 4 GiB of RAM; 1.0 GiB is available now (of 16.0 GiB)", True),
+         "ram-now", {"needed": 4, "available": 1, "total": 16}),
+        (job(min_disk_gib=2), host(beat={"ram_available_bytes": GIB, "disk_free_bytes": GIB}),
+         "disk-now", {"needed": 2, "available": 1}),
         (job(min_ram_gib=4), host(policy={"max_ram_gib": 3.0}),
-         "needs 4 GiB of RAM; this host has 3.0 GiB", False),
+         "ram", {"needed": 4, "available": 3}),
         (job(require_cuda=True, min_vram_gib=16), host(gpus=(gpu(),)),
-         "needs 16 GiB of VRAM; this host has 12.0 GiB", False),
+         "vram", {"needed": 16, "available": 12}),
         (job(require_cuda=True, min_vram_gib=10), host(gpus=(gpu(),)),
-         "needs 10 GiB of VRAM; 8.0 GiB is free now (of 12.0 GiB)", True),
+         "vram-now", {"needed": 10, "available": 8, "total": 12}),
         (job(require_cuda=True, min_vram_gib=5), host(gpus=(gpu(),), policy={"max_vram_gib": 4.0}),
-         "needs 5 GiB of VRAM; this host has 4.0 GiB", False),
+         "vram", {"needed": 5, "available": 4}),
         (job(require_cuda=True, min_vram_gib=5), host(gpus=(gpu(None, None),)),
-         "needs 5 GiB of VRAM; what is free here is unknown", False),
+         "vram-unknown", {"needed": 5}),
         (job(prefer_cuda=True, min_vram_gib=10), host(gpus=(gpu(),)),
-         "needs 10 GiB of VRAM; 8.0 GiB is free now (of 12.0 GiB)", True),
+         "vram-now", {"needed": 10, "available": 8, "total": 12}),
     ],
 )  # fmt: skip
-def test_a_reason_in_an_operators_words(
-    one: JobSpec, view: HostView, text: str, passing: bool
+def test_one_fault_is_one_reason(
+    one: JobSpec, view: HostView, code: str, figures: dict[str, Any]
 ) -> None:
-    """One fault, one reason; whether it may pass by itself is known."""
-    found = reasons(one, view, 1000, 300)
-    assert [(reason.text, reason.passing) for reason in found] == [(text, passing)]
+    """With its figures; words, a clause and a class are there for each."""
+    (found,) = reasons(one, view, 1000, 300)
+    assert (found.code, found.figures) == (code, figures)
     assert choose(one, [view], 1000, 300) is None
+    assert words(found) != code, "there are words for it"
+    assert any(code in codes for codes in CLAUSES.values())
+    assert from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
 def test_every_reason_is_told() -> None:
@@ -126,9 +135,8 @@ def test_every_reason_is_told() -> None:
 def test_a_job_that_prefers_cuda_waits_its_grace_for_it() -> None:
     """A CUDA host takes it at once; another one when the grace is over."""
     one = job(prefer_cuda=True)
-    assert why(one, host(), waited_s=88) == [
-        "prefers CUDA, which this host has not; waits 212 s more (of 300 s) for a host that has"
-    ]
+    (waits,) = reasons(one, host(), 88, 300)
+    assert (waits.code, waits.figures) == ("grace", {"left_s": 212, "grace_s": 300})
     assert not why(one, host(), waited_s=300)
     assert not why(one, host(gpus=(gpu(),)))
     assert use_cuda(one, host(gpus=(gpu(),)))
@@ -200,9 +208,9 @@ def test_the_decision_is_the_explanation(
 def test_twins_are_told_what_fits_how_they_connect() -> None:
     """With TLS it is the certificate that has the name, and --host is refused."""
     twins = host(twins=True)
-    assert why(job(), twins) == ["two agents use its name; start one of them with another --host"]
+    assert "--host" in words(*reasons(job(), twins, 0, 0))
     until = {"certificate_expires_at": "2027-01-01T00:00:00.000Z"}
     secure = replace(twins, capability=twins.capability.model_copy(update=until))
-    (text,) = why(job(), secure)
+    (text,) = map(words, reasons(job(), secure, 0, 0))
     assert "`fleet enroll` another name" in text
     assert "--host" not in text

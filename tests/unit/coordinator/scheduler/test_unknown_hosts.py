@@ -11,6 +11,7 @@ from coordinator.client.client import OperatorClient
 from coordinator.client.predictions import look
 from coordinator.core.commands.host_list import PAGE_BYTES
 from coordinator.core.effects import ManifestRead, Warn
+from coordinator.jobs.in_words import remedy
 from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.scheduler import unknown_hosts
 from tests.harness.coordinator import Fleet, spec
@@ -71,7 +72,9 @@ def test_why_names_the_host_that_may_be_meant() -> None:
     """Before what else would help; and nobody is named twice in a sentence."""
     fleet = _fleet("desktop", "pi")
     fleet.plan(TYPO)
-    assert fleet.asks(m.AskWhy(id="w", job="job")).data["remedies"] == [
+    found = fleet.asks(m.AskWhy(id="w", job="job")).data["remedies"]
+    assert found[0] == {"code": "misnamed", "name": "dekstop", "meant": "desktop"}
+    assert [*map(remedy, found)] == [
         "its allowed_hosts: no host is called 'dekstop'; did you mean 'desktop'?",
         "if its allowed_hosts had desktop, pi, they could take it",
     ]

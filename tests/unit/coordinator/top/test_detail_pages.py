@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console
 
+from coordinator.jobs.in_words import remedy, words
 from coordinator.top import detail_pages
 
 
@@ -27,15 +28,17 @@ def test_a_history_is_read_in_any_window() -> None:
 
 def test_reasons_are_told_once_with_their_hosts() -> None:
     """What would help comes first; what no waiting ends before what passes."""
-    reasons = ["needs CUDA; this host has none", "its only slot is busy"]
-    change = "if it did not say require_cuda, pi-0 could take it"
+    reasons = [{"code": "no-cuda"}, {"code": "busy", "available": 1}]
+    change = {"code": "resume", "host": "pi-0", "hosts": ["pi-0"], "count": 1}
     hosts = [{"host": f"pi-{n}", "reasons": reasons} for n in range(8)]
     data = {
-        "summary": "none of 9 known hosts can take it now", "suitable": {}, "remedies": [change],
+        "state": "pending", "in_plan": True, "paused": None, "known": 9, "fits": 0,
+        "hopeless": False, "suitable": {}, "remedies": [change],
         "hosts": [*hosts, {"host": "pc", "reasons": []}],
     }  # fmt: skip
     lines = [line.strip() for line in detail_pages.why(data).plain.splitlines() if line]
     assert lines == [
-        "none of 9 known hosts can take it now", "What would change that:", change, *reasons,
+        "none of 9 known hosts can take it now", "What would change that:", remedy(change),
+        *map(words, reasons),
         "8: pi-0, pi-1, pi-2, pi-3, pi-4, pi-5 and 2 more", "can take it", "1: pc",
     ]  # fmt: skip

@@ -8,6 +8,7 @@ from broker.protocol.messages import Gpu, Summary
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import Outage
 from coordinator.client.watcher import Watcher
+from coordinator.jobs.in_words import words
 from coordinator.top import headline, host_table, layout
 from coordinator.top.detail_pages import host_facts
 from tests.harness.mirrored import GIB, Mirrored
@@ -48,11 +49,11 @@ def test_a_barred_host_says_so() -> None:
     """In a word as its status, with the reason in place of its job."""
     fleet = Mirrored()
     fleet.host("pi")
-    why = "drained by operator:ann at 2026; `fleet resume pi` lifts it"
+    why = {"code": "drained", "host": "pi", "who": "operator:ann", "at": "2026"}
     fleet.mirror.load_hosts([{"host": "pi", "status": "online", "condition": "drained",
                               "barred": [why]}])  # fmt: skip
     shown = cells(fleet, "pi", 160)
-    assert (shown["STATUS"], shown["JOB"]) == ("drained", why)
+    assert (shown["STATUS"], shown["JOB"]) == ("drained", words(why))
     assert "State     drained" in host_facts(fleet.seen.hosts["pi"], fleet.seen).plain
     assert host_table.KINDS["barred"](fleet.host_row("pi"))
     assert "1 barred" in read(headline.counts(fleet.tables, 80))

@@ -102,8 +102,8 @@ def test_hosts_at_eighty_columns_and_at_more(monkeypatch: pytest.MonkeyPatch) ->
     told = _text(draw_hosts([gone]), 160)
     assert "last seen" in told
     assert not {"85%", "19.0 GiB", "20.0 GiB", "412 W"} & {*told.replace("  ", "\n").split("\n")}
-    assert "takes no jobs" in _text(draw_hosts([{**HOST, "jobs": [], "barred": ["drained"]}]), 160)
-    why = "drained by operator:ann at 2026; `fleet resume gaming-pc-12` lifts it"
+    why = {"code": "drained", "host": "gaming-pc-12", "who": "operator:ann", "at": "2026-11-21"}
+    assert "takes no jobs" in _text(draw_hosts([{**HOST, "jobs": [], "barred": [why]}]), 160)
     drained = _text(
         draw_hosts([{**HOST, "condition": "drained", "barred": [why]}]), 160
     ).splitlines()[2]

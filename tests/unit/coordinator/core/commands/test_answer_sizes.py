@@ -15,6 +15,7 @@ from tests.harness.shell import Coordinator, ledgers_closed
 
 __all__ = ["ledgers_closed"]
 WORD = "\u8aa4"  # three bytes
+FULL = m.Objection(code="full", said=WORD * 1900)
 
 
 @pytest.mark.parametrize("offset", [0, 6])
@@ -45,7 +46,7 @@ def test_the_status_is_heard_where_many_hosts_say_much() -> None:
     for number in range(60):
         fleet.host(f"host{number}").joins().beats(refuses=WORD * 1900)
     told = fleet.asks(m.AskStatus(id="s")).data["restrained"]
-    assert told[0]["reasons"] == [f"takes no jobs now: {WORD * 1900}"]
+    assert told[0]["reasons"] == [{"code": "refuses", "said": WORD * 1900}]
     assert len(told) > 10
 
 
@@ -119,7 +120,12 @@ def test_of_a_long_history_the_newest_is_heard(tmp_path: Path) -> None:
         while not (assigned := pi.heard(m.Assign)):
             coordinator.passes(60)
             pi.beats()
-        pi.reports(m.Refused, coordinator.job(), request_id=assigned[-1].id, reasons=(WORD * 1900,))
+        pi.reports(
+            m.Refused,
+            coordinator.job(),
+            request_id=assigned[-1].id,
+            reasons=(FULL,),
+        )
     ask = m.encode(m.AskShow(id="s", job="job"))
     coordinator.handle(Incoming(coordinator.topics.operator_request(OPERATOR), ask))
     (answer,) = [said for topic, said in coordinator.sent if topic.kind is Kind.OPERATOR_RESPONSE]

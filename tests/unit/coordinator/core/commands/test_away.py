@@ -10,6 +10,7 @@ from rich.console import Console
 import broker.protocol.messages as m
 from coordinator.cli import status as verb
 from coordinator.cli.list_ import _draw as draw_jobs
+from coordinator.jobs import in_words
 from coordinator.scheduler.forecast import Held
 from tests.harness.coordinator import Fleet, spec
 from tests.unit.coordinator.scheduler.test_forecast import host, named, whole
@@ -40,14 +41,16 @@ def test_a_cut_is_told_with_what_comes_of_the_job() -> None:
     wait = "unless it comes back, in 2 min the job goes back into the queue"
     expected = f"the agent of pi is cut off; {wait}"
     why = fleet.asks(m.AskWhy(id="w", job="job")).data
-    assert why["summary"] == f"it is running on pi, but {expected}"
+    told = {"host": "pi", "presence": "cut-off", "left_s": 110.0, "is_last": False}
+    assert why["away"] == told
+    assert in_words.summary(why) == f"it is running on pi, but {expected}"
     rows = fleet.asks(m.AskList(id="l")).data["jobs"]
-    assert rows[0]["away"] == expected
+    assert rows[0]["away"] == told
     shown = _text(draw_jobs(rows))
     assert f"job: {expected}" in shown
     assert "49 s" not in shown
     status = fleet.asks(m.AskStatus(id="s")).data
-    assert status["away"] == [{"host": "pi", "job": "job", "text": expected}]
+    assert status["away"] == [told | {"job": "job"}]
     assert f"job: {expected}" in _text(verb._warnings(status))
     fleet.passes(111)
     assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
@@ -56,8 +59,7 @@ def test_a_cut_is_told_with_what_comes_of_the_job() -> None:
 def test_the_last_loss_is_told_as_what_it_is() -> None:
     """The job will not go back into the queue any more."""
     fleet = _runs_at_a_host_that_goes(max_attempts=1)
-    summary = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
-    assert "unless it comes back, in 2 min the job fails, lost once too often" in summary
+    assert fleet.asks(m.AskWhy(id="w", job="job")).data["away"]["is_last"]
 
 
 def test_nothing_is_said_of_a_host_that_is_there() -> None:
@@ -66,7 +68,7 @@ def test_nothing_is_said_of_a_host_that_is_there() -> None:
     fleet.host().joins().runs()
     assert fleet.asks(m.AskStatus(id="s")).data["away"] == []
     rows = fleet.asks(m.AskList(id="l")).data["jobs"]
-    assert [row["away"] for row in rows] == ["", ""]
+    assert [row["away"] for row in rows] == [None, None]
 
 
 @pytest.mark.parametrize("online", [True, False])

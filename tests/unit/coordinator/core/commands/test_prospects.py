@@ -14,6 +14,7 @@ from coordinator.cli.why import _read, _when
 from coordinator.client.client import OperatorClient
 from coordinator.client.predictions import look
 from coordinator.jobs.plan_entries import Plan, spec_from_dict
+from coordinator.jobs.reasons import reason
 from coordinator.scheduler.forecast import Forecast, Held
 from coordinator.ui import terminal
 from coordinator.ui.outlook import end_of_plan, to_dict
@@ -21,6 +22,9 @@ from tests.harness.coordinator import Fleet, spec
 from tests.unit.coordinator.scheduler.test_durations import ran
 from tests.unit.coordinator.scheduler.test_forecast import host as view
 from tests.unit.coordinator.scheduler.test_forecast import named, waits, whole
+from tests.unit.coordinator.scheduler.test_rules import DRAINED
+
+FULL = m.Objection(code="full", said="its disk")
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -83,7 +87,12 @@ def test_why_names_no_host_that_has_just_refused_it() -> None:
     fleet = Fleet(spec())
     pi = fleet.host("pi").joins()
     (assign,) = pi.heard(m.Assign)
-    pi.reports(m.Refused, fleet.job(), request_id=assign.id, reasons=("its disk is full",))
+    pi.reports(
+        m.Refused,
+        fleet.job(),
+        request_id=assign.id,
+        reasons=(FULL,),
+    )
     fleet.asks(m.AskPause(id="h", expires_at=fleet.now.wall_s + 60))
     fleet.host("zeta").joins()
 
@@ -195,11 +204,11 @@ def test_the_end_of_a_plan_is_one_line() -> None:
     assert end_of_plan(found, 2).endswith("no known host can run yet (2 hosts are starting)")
     away = whole(waits("a"), views=[view("pi", online=False)])
     assert end_of_plan(away) == "1 job waits for a host to come back"
-    bare, drained = view("pi", data=None), view("pc", barred=("drained by x",))
+    bare, drained = view("pi", data=None), view("pc", restraints=(DRAINED,))
     assert end_of_plan(whole(waits("a"), views=[bare, drained])) == "1 job waits for data on pi"
     said = end_of_plan(whole(waits("a"), waits("b"), views=[drained]))
     assert said == "2 jobs wait for hosts that are drained or in quarantine (pc)"
-    quiet = view("pi", snoozed="snoozed until noon")
+    quiet = view("pi", restraints=(reason("snoozed"),))
     assert end_of_plan(whole(waits("a"), views=[quiet])).endswith("for a host that takes none now")
 
 
@@ -248,14 +257,14 @@ def test_while_the_fleet_is_paused_a_prediction_says_so_and_the_remedy_is_to_end
     assert fleet.asks(m.AskPause(id="pause")).ok
     fleet.plan(spec())
     why = fleet.asks(m.AskWhy(id="w", job="job")).data
-    assert why["remedies"] == ["after `fleet pause --off`, pi could take it"]
-    assert "paused" in plan(fleet)["paused"]
+    assert [(one["code"], one["hosts"]) for one in why["remedies"]] == [("unpause", ["pi"])]
+    assert plan(fleet)["paused"]["code"] == "paused"
     found = replace(whole(waits("a"), views=[view("pi")]), paused=True)
     assert end_of_plan(found).startswith("paused; if it went on now: ")
     (one,) = found.outlooks.values()
     assert _when(one, found).startswith("If the fleet goes on now, it will likely start now")
     assert fleet.asks(m.AskPause(id="off", off=True)).ok
-    assert plan(fleet)["paused"] == ""
+    assert plan(fleet)["paused"] is None
 
 
 def test_the_plan_of_a_paused_fleet_names_no_hour(capsys: pytest.CaptureFixture[str]) -> None:

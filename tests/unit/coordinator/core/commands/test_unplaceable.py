@@ -18,6 +18,7 @@ from coordinator.client.rows import job_row
 from coordinator.client.seen import Going
 from coordinator.core.commands import prospects
 from coordinator.core.effects import AnswerWithEvents, ManifestRead
+from coordinator.jobs.in_words import summary
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 from coordinator.top import job_table, layout
 from coordinator.ui import terminal, up_live
@@ -85,12 +86,12 @@ def test_what_can_run_again_loses_its_mark() -> None:
     assert marked(fleet) == {"c"}, "a is with its host, b waits for it"
     why = fleet.asks(m.AskWhy(id="w", job="b")).data
     said = "the only known host cannot take it now: it waits for `fleet resume pi`"
-    assert why["summary"] == said
-    assert "after `fleet resume pi`, pi could take it" in why["remedies"]
+    assert summary(why) == said
+    assert [(one["code"], one["hosts"]) for one in why["remedies"]] == [("resume", ["pi"])]
     assert fleet.asks(m.AskStatus(id="t")).data["runnable"] == 0, "`fleet up --until-idle` ends"
     fleet.asks(m.AskPause(id="p"))
     why = fleet.asks(m.AskWhy(id="x", job="b")).data
-    assert why["summary"].endswith("but the only known host cannot take it even then")
+    assert summary(why).endswith("but the only known host cannot take it even then")
     fleet.asks(m.AskPause(id="q", off=True))
     fleet.asks(m.AskResume(id="r", host="pi"))
     assert marked(fleet) == {"c"}
@@ -136,7 +137,7 @@ def test_a_job_whose_data_is_away_waits_for_it() -> None:
     fleet.asks(m.AskPause(id="q", off=True))
     assert fleet.asks(m.AskStatus(id="s")).data["runnable"] == 0, "`fleet up --until-idle` ends"
     said = fleet.asks(m.AskWhy(id="w", job="both")).data
-    assert said["summary"] == "none of 2 known hosts can take it now: it waits for data on pi"
+    assert summary(said) == "none of 2 known hosts can take it now: it waits for data on pi"
     pi.status("offline", "lost")
     assert (marked(fleet), waiting(fleet)["here"]) == ({"cuda"}, data)
     pi.joins()
@@ -210,11 +211,11 @@ def test_a_job_that_only_revoked_hosts_could_run_is_for_none() -> None:
     tell("revoke", fleet.now.wall_s)
     assert marked(fleet) == {"cuda"}
     why = fleet.asks(m.AskWhy(id="w", job="cuda")).data
-    assert why["summary"] == "none of 2 known hosts can take it"
-    assert "after `fleet enroll pc --replace`, pc could take it" in why["remedies"]
+    assert why["hopeless"]
+    assert {"code": "enroll", "host": "pc", "hosts": ["pc"], "count": 1} in why["remedies"]
     assert "resume" not in str(why)
-    (out,) = (one for one in why["clauses"] if one["clause"] == "not revoked")
-    assert (out["against"], out["detail"]) == (1, "pc")
+    (out,) = (one for one in why["clauses"] if one["clause"] == "revoked")
+    assert (out["against"], out["hosts"]) == (1, ["pc"])
     tell("enroll", fleet.now.wall_s + 1)
     assert marked(fleet) == set(), "it is one of the fleet again, and away"
     tell("revoke", fleet.now.wall_s + 2)

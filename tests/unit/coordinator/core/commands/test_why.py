@@ -8,6 +8,7 @@ import pytest
 
 from broker.protocol import messages as m
 from coordinator.cli.why import _advice
+from coordinator.jobs.in_words import summary
 from tests.harness.coordinator import Fleet, spec
 
 
@@ -23,30 +24,30 @@ def test_why_tells_how_the_hosts_are() -> None:
     why = fleet.asks(m.AskWhy(id="w", job="other")).data
     assert why["suitable"] == {"asleep": ["laptop"]}
     assert [(one["clause"], one["against"], one["left"]) for one in why["clauses"]] == [
-        ("min_cores = 8", 1, 1), ("is online", 1, 0), ("has a free slot", 1, 0)
+        ("min_cores", 1, 1), ("online", 1, 0), ("free", 1, 0)
     ]  # fmt: skip
-    assert why["clauses"][1]["detail"] == "1 asleep"
-    assert why["remedies"] == ["if min_cores were 4 instead of 8, pi could take it"]
+    offline = {"code": "offline", "presence": "asleep"}
+    assert why["clauses"][1]["how"] == [{"reason": offline, "hosts": 1}]
+    (less,) = why["remedies"]
+    assert (less["key"], less["needed"], less["most"], less["hosts"]) == ("min_cores", 8, 4, ["pi"])
 
 
 @pytest.mark.parametrize(
-    ("summary", "first"),
+    ("error", "lost", "first"),
     [
-        ("it failed: CUDA out of memory; …", "it ran out of memory"),
-        (
-            "it failed: … (killed by signal 9, perhaps for want of memory)",
-            "if it ran out of memory",
-        ),
-        ("it failed: lost 3 times, the last time on pi: …", "its hosts went away"),
-        ("it failed: exit code 1", "`fleet logs job`"),
+        ("CUDA out of memory", False, "it ran out of memory"),
+        ("killed by signal 9, perhaps for want of memory", False, "if it ran out of memory"),
+        ("lost 3 times, the last time on pi: …", True, "its hosts went away"),
+        ("exit code 1", False, "`fleet logs job`"),
     ],
 )
-def test_a_failed_job_has_a_next_step(summary: str, first: str) -> None:
+def test_a_failed_job_has_a_next_step(error: str, first: str, *, lost: bool) -> None:
     """By what has happened."""
-    found = _advice({"state": "failed", "name": "job", "summary": summary})
+    data = {"state": "failed", "name": "job", "error": error, "was_lost": lost}
+    found = _advice(data)
     assert found[0].startswith(first)
     assert not any("requeue" in text for text in found), "the summary has said so"
-    assert _advice({"state": "running", "name": "job", "summary": ""}) == []
+    assert _advice(data | {"state": "running"}) == []
 
 
 def test_why_answers_for_any_number_of_hosts() -> None:
@@ -62,7 +63,7 @@ def test_why_answers_for_any_number_of_hosts() -> None:
     assert answer["known"] == 1500 > len(named) > 150
     assert [host["host"] for host in named] == sorted(host["host"] for host in named)
     assert sum(len(host["reasons"]) == 1 for host in named) == 150, "they lack cores alone"
-    assert "none of 1500 known hosts" in answer["summary"]
+    assert "none of 1500 known hosts" in summary(answer)
 
 
 def test_hosts_that_would_suit_are_counted_though_not_all_are_named() -> None:
@@ -92,16 +93,16 @@ def test_while_the_fleet_is_paused_a_job_that_nobody_can_run_is_told_so() -> Non
     assert fleet.asks(m.AskPause(id="pause")).ok
     fleet.plan(spec(min_ram_gib=900))
     why = fleet.asks(m.AskWhy(id="w", job="job")).data
-    assert why["summary"].endswith("lifts it, but the only known host cannot take it even then")
+    assert summary(why).endswith("lifts it, but the only known host cannot take it even then")
     (remedy,) = why["remedies"]
-    assert remedy.startswith("if min_ram_gib were ")
-    assert "the fleet was paused" in why["hosts"][0]["reasons"][0]
+    assert remedy["key"] == "min_ram_gib"
+    assert "paused" in [one["code"] for one in why["hosts"][0]["reasons"]]
     fleet.host("pc").joins()
     why = fleet.asks(m.AskWhy(id="w", job="job")).data
-    assert why["summary"].endswith("but none of 2 known hosts can take it even then")
+    assert summary(why).endswith("but none of 2 known hosts can take it even then")
     fleet.plan(spec())
     why = fleet.asks(m.AskWhy(id="w", job="job")).data
-    assert why["summary"].endswith("`fleet pause --off` lifts it")
+    assert summary(why).endswith("`fleet pause --off` lifts it")
 
 
 @pytest.mark.parametrize(
@@ -116,9 +117,9 @@ def test_what_helps_a_failed_job_depends_on_why_it_failed(error: str, remedy: st
     fleet = Fleet(spec(retries=0))
     pi = fleet.host("pi").joins()
     pi.reports(m.Failed, pi.runs(), error=error)
-    summary = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
-    assert summary.startswith(f"it failed: {error}{remedy}")
-    assert summary.count("requeue") == 1
+    said = summary(fleet.asks(m.AskWhy(id="w", job="job")).data)
+    assert said.startswith(f"it failed: {error}{remedy}")
+    assert said.count("requeue") == 1
 
 
 def test_what_no_waiting_ends_comes_first_and_is_not_told_as_passing() -> None:
@@ -127,8 +128,8 @@ def test_what_no_waiting_ends_comes_first_and_is_not_told_as_passing() -> None:
     pi = fleet.host("pi").joins()
     pi.runs("first")
     never = fleet.asks(m.AskWhy(id="w1", job="gru")).data
-    assert never["summary"] == "the only known host cannot take it"
+    assert summary(never) == "the only known host cannot take it"
     (host,) = never["hosts"]
-    assert host["reasons"] == ["needs CUDA; this host has none", "its only slot is busy"]
+    assert [one["code"] for one in host["reasons"]] == ["no-cuda", "busy"]
     soon = fleet.asks(m.AskWhy(id="w2", job="second")).data
-    assert soon["summary"] == "the only known host cannot take it now"
+    assert summary(soon) == "the only known host cannot take it now"
