@@ -178,6 +178,27 @@ class Fleet:
         topic = self.topics.operator_request(client)
         return m.encode(signed_by(key, topic, ask, self.now.wall_s + late_s))
 
+    def why(self, name: str = "job") -> Any:
+        """What `fleet why` has of a job."""
+        return self.asks(m.AskWhy(id=self.new_id(), job=name)).data
+
+    def reasons(self, name: str = "job") -> list[str]:
+        """All that speaks against a job, on any host."""
+        return [reason for host in self.why(name)["hosts"] for reason in host["reasons"]]
+
+    def worker(self, name: str = "pi") -> Any:
+        """A host, as `fleet workers` has it."""
+        rows = self.asks(m.AskWorkers(id=self.new_id())).data["workers"]
+        return next(row for row in rows if row["host"] == name)
+
+    def status(self) -> Any:
+        """What `fleet status` has."""
+        return self.asks(m.AskStatus(id=self.new_id())).data
+
+    def listed(self, **wanted: Any) -> Any:
+        """A page of `fleet list`."""
+        return self.asks(m.AskList(id=self.new_id(), **wanted)).data["jobs"]
+
     def took(self, kind: type[Any]) -> list[Any]:
         """Take the effects of a kind."""
         found = [effect for effect in self.effects if isinstance(effect, kind)]
@@ -211,6 +232,12 @@ class Host:
         ))  # fmt: skip
         self.beats(*jobs)
         return self
+
+    def returns(self, *jobs: tuple[str, int, str], anew: bool = False, **capability: Any) -> Host:
+        """Connect again, as the same process or as another one, and publish the birth."""
+        self.session += "-x"
+        self.instance += "-x" if anew else ""
+        return self.joins(*jobs, **capability)
 
     def status(
         self, state: Any, reason: Any, session: str | None = None, **more: Any
@@ -267,6 +294,12 @@ class Host:
         noted = [one for one in self.heard(m.Noted) if one.report_id == report.id]
         return noted[0].verdict if noted else None
 
+    def brings_home(self, job: Job, attempt: int | None = None, receipt: str = "") -> None:
+        """Report it finished, upload the artifact, and have it stored."""
+        assert self.finishes(job, attempt, receipt) == "wanted"
+        self.uploads(job, attempt)
+        self.fleet.handle(PartStored(HEX, 2000))
+
     def uploads(self, job: Job, attempt: int | None = None) -> None:
         """Offer, be granted, send; the shell's part is played here."""
         topics = self.fleet.topics
@@ -278,3 +311,15 @@ class Host:
             self.fleet.handle(PartOpened(opened.artifact_id, RangeSet(), opened.part))
         for index, data in enumerate((b"x" * 1024, b"y" * 976)):
             self.fleet.handle(Incoming(topics.chunk(self.name, HEX, index), data))
+
+
+def joined(*specs: JobSpec, **settings: Any) -> tuple[Fleet, Host]:
+    """A fleet with one host, `pi`, that has just come."""
+    fleet = Fleet(*specs, **settings)
+    return fleet, fleet.host().joins()
+
+
+def running(*specs: JobSpec, **settings: Any) -> tuple[Fleet, Host, Job]:
+    """A fleet whose host `pi` runs `job`."""
+    fleet, pi = joined(*(specs or (spec(),)), **settings)
+    return fleet, pi, pi.runs()

@@ -9,7 +9,7 @@ import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming
-from tests.harness.coordinator import Fleet, Host, spec
+from tests.harness.coordinator import Fleet, Host, joined, running, spec
 
 
 def _rival(fleet: Fleet) -> None:
@@ -19,9 +19,7 @@ def _rival(fleet: Fleet) -> None:
 
 
 def _running(*, listed: bool = True) -> tuple[Fleet, Host]:
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     if listed:
         pi.beats((job.job_id, 1, "running"))
     return fleet, pi
@@ -101,8 +99,7 @@ def test_what_was_never_listed_stays_until_its_lease_ends() -> None:
 
 def test_an_assignment_on_its_way_is_not_missed() -> None:
     """It is awaited until it is answered, connections lost or not."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     pi.beats()
     fleet.handle(Connected("session-again"))
     for _ in range(4):
@@ -112,8 +109,7 @@ def test_an_assignment_on_its_way_is_not_missed() -> None:
 
 def test_a_job_that_starts_after_our_return_is_not_missed_by_an_older_heartbeat() -> None:
     """It was claimed when the connection was new: its first heartbeats may be of before."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     fleet.handle(Connected("session-again"))
     pi.runs()
     pi.beats()

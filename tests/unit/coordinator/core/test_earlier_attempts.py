@@ -29,8 +29,7 @@ def trained(ran_s: float | None, wait_s: float = 900.0) -> tuple[Fleet, Host]:
         host.beats((job.job_id, 1, "running"))
     host.status("offline", "lost")
     fleet.passes(wait_s)
-    host.session = "s-again"
-    host.joins((job.job_id, 1, "reporting"))
+    host.returns((job.job_id, 1, "reporting"))
     host.reports(
         Finished, fleet.job(), artifact_id=HEX, size_bytes=2000, metrics={}, ran_s=ran_s
     )  # fmt: skip

@@ -48,7 +48,7 @@ def test_a_job_beside_the_manifest_is_the_same_job_as_one_in_it() -> None:
     assert (data["added"], data["state"]) == (True, "pending")
     (assign,) = pi.heard(m.Assign)
     assert (assign.hyper, assign.needs.min_ram_gib) == ({"depth": 4}, 1.0)
-    shown = fleet.asks(m.AskList(id="l1")).data["jobs"][0]
+    shown = fleet.listed()[0]
     assert (shown["submitted_by"], shown["in_plan"]) == ("operator:op", True)
     assert fleet.actions[-1].job_id == data["job_id"]
 

@@ -17,7 +17,7 @@ from coordinator.core.effects import (
     WriteChunk,
 )
 from coordinator.core.uploads import MAX_UPLOADS
-from tests.harness.coordinator import HEX, Fleet, Host, spec
+from tests.harness.coordinator import HEX, Fleet, Host, running, spec
 
 
 def _offers(fleet: Fleet, host: Host, artifact_id: str) -> bool:
@@ -35,9 +35,7 @@ def _offers(fleet: Fleet, host: Host, artifact_id: str) -> bool:
 
 def test_an_artifact_comes_home() -> None:
     """finished, wanted, offer, grant, chunks, stored, completed: in this order."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     assert pi.finishes(job) == "wanted"
     pi.uploads(job)
     assert [chunk.index for chunk in fleet.took(WriteChunk)] == [0, 1]
@@ -65,9 +63,7 @@ def test_what_is_stored_already_completes_at_once() -> None:
 
 def test_an_offer_that_nobody_awaits_is_sent_back_to_its_report() -> None:
     """After a restart the coordinator does not know of it: not final."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    _, pi, job = running()
     pi.uploads(job)
     (rejected,) = pi.heard(m.Rejected)
     assert not rejected.final
@@ -75,9 +71,7 @@ def test_an_offer_that_nobody_awaits_is_sent_back_to_its_report() -> None:
 
 def test_a_disk_that_refuses_keeps_the_work() -> None:
     """The agent is told, not finally, and may try again until it fits."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.finishes(job)
     pi.uploads(job)
     (upload,) = fleet.core.world.uploads.values()
@@ -85,17 +79,13 @@ def test_a_disk_that_refuses_keeps_the_work() -> None:
     (rejected,) = pi.heard(m.Rejected)
     assert not rejected.final
     assert fleet.job().state == "running"
-    assert pi.finishes(job) == "wanted"
-    pi.uploads(job)
-    fleet.handle(PartStored(HEX, 2000))
+    pi.brings_home(job)
     assert fleet.job().state == "completed"
 
 
 def test_the_result_of_an_old_attempt_is_superseded() -> None:
     """J1: somebody else has the job now."""
-    fleet = Fleet(spec(), stale_after_s=50.0)
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running(stale_after_s=50.0)
     pi.status("offline", "lost")
     fleet.passes(60)
     fleet.host("attic").joins().runs()
@@ -105,23 +95,17 @@ def test_the_result_of_an_old_attempt_is_superseded() -> None:
 
 def test_the_result_of_the_newest_attempt_is_taken_late() -> None:
     """J6: also when the lease is long over."""
-    fleet = Fleet(spec(), stale_after_s=50.0)
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running(stale_after_s=50.0)
     pi.status("offline", "lost")
     fleet.passes(60)
     assert fleet.job().state == "pending"
-    assert pi.finishes(job, attempt=1) == "wanted"
-    pi.uploads(job, attempt=1)
-    fleet.handle(PartStored(HEX, 2000))
+    pi.brings_home(job, attempt=1)
     assert fleet.job().state == "completed"
 
 
 def test_an_ordinary_handover_of_a_checkpoint_is_no_false_report() -> None:
     """The agent repeats its report when the checkpoint is stored, and the job has left it then."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     fleet.asks(m.AskDrain(id="d", host="pi", now=True))
     given_back = {"reason": "drained", "artifact_id": HEX, "size_bytes": 2000}
     pi.reports(m.Released, job, **given_back)
@@ -139,9 +123,7 @@ def test_an_ordinary_handover_of_a_checkpoint_is_no_false_report() -> None:
 @pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_what_is_given_back_late_is_not_lost_a_second_time(*, with_checkpoint: bool) -> None:
     """Its lease was over; a heartbeat from before comes after the report, and changes nothing."""
-    fleet = Fleet(spec(), stale_after_s=50.0)
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running(stale_after_s=50.0)
     pi.status("offline", "lost")
     fleet.passes(60)
     assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
@@ -165,9 +147,7 @@ def test_what_is_given_back_late_is_not_lost_a_second_time(*, with_checkpoint: b
 
 def test_a_failure_of_an_earlier_opening_does_not_end_the_upload() -> None:
     """The agent has cut its artifact otherwise meanwhile; what it sends now is written."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.finishes(job)
     topic = fleet.topics.offer("pi", HEX)
     offer = m.Offer(job_id=job.job_id, attempt=1, instance="i", size_bytes=2000, chunk_bytes=2048)
@@ -186,9 +166,7 @@ def test_a_failure_of_an_earlier_opening_does_not_end_the_upload() -> None:
 
 def test_however_often_an_offer_changes_one_part_is_opened_at_a_time() -> None:
     """While the disk hangs nothing piles up before it."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.finishes(job)
     for number in range(50):
         pi.says(fleet.topics.offer("pi", HEX), m.Offer(
@@ -200,9 +178,7 @@ def test_however_often_an_offer_changes_one_part_is_opened_at_a_time() -> None:
 
 def test_an_offer_is_answered_stored_as_often_as_it_comes() -> None:
     """S7: the agent did not hear it the first time."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.finishes(job)
     pi.uploads(job)
     fleet.handle(PartStored(HEX, 2000))
@@ -214,9 +190,7 @@ def test_an_offer_is_answered_stored_as_often_as_it_comes() -> None:
 
 def test_a_part_that_is_being_checked_is_left_alone() -> None:
     """Another offer of the same artifact must not open the file under the hasher."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.finishes(job)
     pi.uploads(job)
     assert fleet.took(FinishPart)
@@ -229,9 +203,7 @@ def test_a_part_that_is_being_checked_is_left_alone() -> None:
 
 def test_failed_and_released_are_noted_each_time() -> None:
     """J3: the agent may not have heard the first answer."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.reports(m.Failed, job, error="it diverged", exit_code=2, transient=False)
     assert fleet.job().error == "it diverged"
     assert pi.heard(m.Noted)[0].verdict == "recorded"

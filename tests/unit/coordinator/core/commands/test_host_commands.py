@@ -13,7 +13,7 @@ from coordinator.core.effects import ManifestRead
 from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.jobs.records import FleetRecord, HostRecord
 from coordinator.ledger.ledger import Ledger
-from tests.harness.coordinator import Fleet, Host, spec
+from tests.harness.coordinator import Fleet, Host, joined, spec
 
 
 def _ask(fleet: Fleet, kind: Any, **fields: Any) -> m.OperatorResponse:
@@ -23,8 +23,7 @@ def _ask(fleet: Fleet, kind: Any, **fields: Any) -> m.OperatorResponse:
 
 
 def _busy() -> tuple[Fleet, Host]:
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     pi.runs()
     return fleet, pi
 
@@ -181,8 +180,7 @@ def test_the_end_of_a_snooze_ends_nothing_else() -> None:
 
 def test_resume_lifts_a_snooze_and_a_drain_and_says_what_else_holds() -> None:
     """What the owner has said is not the operator's to lift."""
-    fleet = Fleet()
-    pi = fleet.host().joins()
+    fleet, pi = joined()
     _ask(fleet, m.AskSnooze, host="pi", for_s=60.0)
     _ask(fleet, m.AskDrain, host="pi")
     pi.beats(refuses="quiet until 18:00 by its owner")

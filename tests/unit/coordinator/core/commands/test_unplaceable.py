@@ -22,7 +22,7 @@ from coordinator.top import job_table, layout
 from coordinator.ui import terminal, up_live
 from coordinator.ui.words import by_row
 from coordinator.web.rows import job_row
-from tests.harness.coordinator import Fleet, spec
+from tests.harness.coordinator import Fleet, joined, spec
 
 AT = Now(1.0, 1.0)
 
@@ -35,7 +35,7 @@ def rows(fleet: Fleet, **wanted: Any) -> Any:
 def marked(fleet: Fleet) -> set[str]:
     """The jobs that are told to be for no host; `why` says the same, and `status` counts them."""
     found = {row["name"] for row in rows(fleet) if row["unplaceable"]}
-    said = fleet.asks(m.AskStatus(id=fleet.new_id())).data["unplaceable"]
+    said = fleet.status()["unplaceable"]
     assert {one["name"] for one in said["jobs"]} == found
     assert said["count"] == len(found)
     world = fleet.core.world
@@ -83,13 +83,13 @@ def test_what_can_run_again_loses_its_mark() -> None:
     fleet.asks(m.AskDrain(id="d", host="pi"))
     fleet.plan(spec("a"), spec("b"), spec("c", min_cores=64))
     assert marked(fleet) == {"c"}, "a is with its host, b waits for it"
-    why = fleet.asks(m.AskWhy(id="w", job="b")).data
+    why = fleet.why("b")
     said = "the only known host cannot take it now: it waits for `fleet resume pi`"
     assert why["summary"] == said
     assert "after `fleet resume pi`, pi could take it" in why["remedies"]
-    assert fleet.asks(m.AskStatus(id="t")).data["runnable"] == 0, "`fleet up --until-idle` ends"
+    assert fleet.status()["runnable"] == 0, "`fleet up --until-idle` ends"
     fleet.asks(m.AskPause(id="p"))
-    why = fleet.asks(m.AskWhy(id="x", job="b")).data
+    why = fleet.why("b")
     assert why["summary"].endswith("but the only known host cannot take it even then")
     fleet.asks(m.AskPause(id="q", off=True))
     fleet.asks(m.AskResume(id="r", host="pi"))
@@ -107,7 +107,7 @@ def test_what_can_run_again_loses_its_mark() -> None:
 def waiting(fleet: Fleet) -> dict[str, Any]:
     """What jobs wait for that no host can take now, by name; `status` and `why` say the same."""
     found = {row["name"]: row["waits_for"] for row in rows(fleet) if "waits_for" in row}
-    said = fleet.asks(m.AskStatus(id=fleet.new_id())).data["waiting"]
+    said = fleet.status()["waiting"]
     assert {one["name"]: one["waits_for"] for one in said["jobs"]} == found
     assert said["count"] == len(found)
     job_table = [one for one in fleet.core.world.book.all() if one.state == "pending"]
@@ -134,8 +134,8 @@ def test_a_job_whose_data_is_away_waits_for_it() -> None:
     assert marked(fleet) == {"cuda"}
     assert waiting(fleet) == {"here": data, "both": data, "there": resume}
     fleet.asks(m.AskPause(id="q", off=True))
-    assert fleet.asks(m.AskStatus(id="s")).data["runnable"] == 0, "`fleet up --until-idle` ends"
-    said = fleet.asks(m.AskWhy(id="w", job="both")).data
+    assert fleet.status()["runnable"] == 0, "`fleet up --until-idle` ends"
+    said = fleet.why("both")
     assert said["summary"] == "none of 2 known hosts can take it now: it waits for data on pi"
     pi.status("offline", "lost")
     assert (marked(fleet), waiting(fleet)["here"]) == ({"cuda"}, data)
@@ -173,7 +173,7 @@ def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatc
     assert listed[3].split()[:4] == ["x", "pending", "awaits", "resume"]
     both = ["a waits for data on pi", "x, y wait for `fleet resume pc`"]
     assert listed[-2:] == both
-    data = fleet.asks(m.AskStatus(id="s")).data
+    data = fleet.status()
     told = _text(status._draw({**data, "forecast": None}), 100).splitlines()
     assert [one.strip() for one in told if one.strip() in both] == both
     mirror = Mirror()
@@ -211,7 +211,7 @@ def test_a_job_that_only_revoked_hosts_could_run_is_for_none() -> None:
 
     tell("revoke", fleet.now.wall_s)
     assert marked(fleet) == {"cuda"}
-    why = fleet.asks(m.AskWhy(id="w", job="cuda")).data
+    why = fleet.why("cuda")
     assert why["summary"] == "none of 2 known hosts can take it"
     assert "after `fleet enroll pc --replace`, pc could take it" in why["remedies"]
     assert "resume" not in str(why)
@@ -282,7 +282,7 @@ def test_the_status_names_those_that_no_host_can_run() -> None:
     """Below the counts, of which pending jobs alone say nothing."""
     fleet = Fleet(spec("a", min_cores=64), spec("b", min_cores=64), spec("c"))
     fleet.host("pi").joins()
-    data = {**fleet.asks(m.AskStatus(id="s")).data, "forecast": None}
+    data = {**fleet.status(), "forecast": None}
     said = "no known host can run a, b; `fleet why a` says why"
     assert said in _text(status._draw(data), 200)
     assert data["unplaceable"]["count"] == 2
@@ -317,8 +317,7 @@ def test_what_is_left_over_waits_or_is_for_no_host() -> None:
 def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside an idle host without, while its grace lasts; and what ends it."""
     monkeypatch.setenv("COLUMNS", "80")
-    fleet = Fleet()
-    pi = fleet.host("pi").joins()
+    fleet, pi = joined()
     fleet.plan(
         spec("a", prefer_cuda=True), spec("b", prefer_cuda=True, min_cores=64),
         spec("c", require_cuda=True),

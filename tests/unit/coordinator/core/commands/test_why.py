@@ -8,7 +8,7 @@ import pytest
 
 from broker.protocol import messages as m
 from coordinator.cli.why import _advice
-from tests.harness.coordinator import Fleet, spec
+from tests.harness.coordinator import Fleet, joined, spec
 
 
 def test_why_tells_how_the_hosts_are() -> None:
@@ -20,7 +20,7 @@ def test_why_tells_how_the_hosts_are() -> None:
     fleet.plan(spec(min_cores=8), spec("other", min_cores=8))
     fleet.passes(90.0)
     laptop.status("offline", "lost")
-    why = fleet.asks(m.AskWhy(id="w", job="other")).data
+    why = fleet.why("other")
     assert why["suitable"] == {"asleep": ["laptop"]}
     assert [(one["clause"], one["against"], one["left"]) for one in why["clauses"]] == [
         ("min_cores = 8", 1, 1), ("is online", 1, 0), ("has a free slot", 1, 0)
@@ -91,16 +91,16 @@ def test_while_the_fleet_is_paused_a_job_that_nobody_can_run_is_told_so() -> Non
     fleet.host("pi").joins()
     assert fleet.asks(m.AskPause(id="pause")).ok
     fleet.plan(spec(min_ram_gib=900))
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    why = fleet.why()
     assert why["summary"].endswith("lifts it, but the only known host cannot take it even then")
     (remedy,) = why["remedies"]
     assert remedy.startswith("if min_ram_gib were ")
     assert "the fleet was paused" in why["hosts"][0]["reasons"][0]
     fleet.host("pc").joins()
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    why = fleet.why()
     assert why["summary"].endswith("but none of 2 known hosts can take it even then")
     fleet.plan(spec())
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    why = fleet.why()
     assert why["summary"].endswith("`fleet pause --off` lifts it")
 
 
@@ -113,22 +113,20 @@ def test_while_the_fleet_is_paused_a_job_that_nobody_can_run_is_told_so() -> Non
 )
 def test_what_helps_a_failed_job_depends_on_why_it_failed(error: str, remedy: str) -> None:
     """To try bad input again is pointless."""
-    fleet = Fleet(spec(retries=0))
-    pi = fleet.host("pi").joins()
+    fleet, pi = joined(spec(retries=0))
     pi.reports(m.Failed, pi.runs(), error=error)
-    summary = fleet.asks(m.AskWhy(id="w", job="job")).data["summary"]
+    summary = fleet.why()["summary"]
     assert summary.startswith(f"it failed: {error}{remedy}")
     assert summary.count("requeue") == 1
 
 
 def test_what_no_waiting_ends_comes_first_and_is_not_told_as_passing() -> None:
     """`now` where waiting helps alone; a busy slot is the least of a host without CUDA."""
-    fleet = Fleet(spec("first", priority=1), spec("second"), spec("gru", require_cuda=True))
-    pi = fleet.host("pi").joins()
+    fleet, pi = joined(spec("first", priority=1), spec("second"), spec("gru", require_cuda=True))
     pi.runs("first")
-    never = fleet.asks(m.AskWhy(id="w1", job="gru")).data
+    never = fleet.why("gru")
     assert never["summary"] == "the only known host cannot take it"
     (host,) = never["hosts"]
     assert host["reasons"] == ["needs CUDA; this host has none", "its only slot is busy"]
-    soon = fleet.asks(m.AskWhy(id="w2", job="second")).data
+    soon = fleet.why("second")
     assert soon["summary"] == "the only known host cannot take it now"
