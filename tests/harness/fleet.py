@@ -46,6 +46,11 @@ hyper.min_child_weight = 0.0
 hyper.colsample = 1.0"""
 
 
+def bare_environment() -> dict[str, str]:
+    """Return the environment of the tests, without this machine's own `FLEET_` variables."""
+    return {key: one for key, one in os.environ.items() if not key.startswith("FLEET_")}
+
+
 @dataclass
 class Program:
     """One of the fleet's programs as a process."""
@@ -56,6 +61,7 @@ class Program:
     log: Path
     prefix: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] = field(init=False)
+    ready: dict[str, Any] = field(init=False)  # its newest ready line
 
     def start(self, *, wait: bool = True) -> dict[str, Any]:
         """Start it and return its ready line, if it is to be waited for."""
@@ -73,8 +79,8 @@ class Program:
             return {}
         line = self.process.stdout.readline()
         assert line, f"{self.module} did not start:\n{self.said()}"
-        ready: dict[str, Any] = json.loads(line)
-        return ready
+        self.ready = json.loads(line)
+        return self.ready
 
     def is_ready(self) -> bool:
         """Whether it was started without waiting, and its ready line has come since."""
@@ -116,9 +122,9 @@ class Fleet:
         self.data = data
         self.manifest = tmp / "manifest.toml"
         self.broker_url = broker_url
-        self.environment = {
-            key: value for key, value in os.environ.items() if not key.startswith("FLEET_")
-        } | {"FLEET_BROKER": broker_url, "FLEET_TOPIC_ROOT": self.root}
+        self.environment = bare_environment() | {
+            "FLEET_BROKER": broker_url, "FLEET_TOPIC_ROOT": self.root
+        }  # fmt: skip
         self.programs: list[Program] = []
         self.rows: dict[str, dict[str, Any]] = {}
         self._client: OperatorClient | None = None
