@@ -76,7 +76,6 @@ class Campaign:
     """One fleet under attack. Use as a context manager: whatever happens, everything is ended."""
 
     def __init__(self, folder: Path, *, broker: str, jobs: int, agents: int, seed: int) -> None:
-        """Prepare data, broker, proxy and plan; nothing of the fleet runs yet."""
         self._rng = random.Random(seed)
         self.report = self._report(broker, jobs, seed)
         self._stack = contextlib.ExitStack()

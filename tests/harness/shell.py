@@ -44,7 +44,6 @@ class Coordinator:
     opened: ClassVar[list[Ledger]] = []
 
     def __init__(self, folder: Path, *specs: JobSpec, **settings: Any) -> None:
-        """Start (again) in a folder."""
         self.folder, self.topics, self.disk = folder, Topics(), FullDisk()
         self.sent: list[tuple[Any, Any]] = []
         self.chunks: list[bytes] = []

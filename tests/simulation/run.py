@@ -67,7 +67,6 @@ class Run:
     """A fleet under a scenario. `trace` keeps a line for each thing that happens."""
 
     def __init__(self, scenario: Scenario, *, trace: bool = False) -> None:
-        """Build the fleet; nothing has happened."""
         self.scenario = scenario
         self.timeline = Timeline()
         self.faults: Counter[str] = Counter()
@@ -328,7 +327,6 @@ class Operator:
     """Somebody at a terminal: asks until there is an answer, or for half a minute."""
 
     def __init__(self, run: Run) -> None:
-        """Not connected yet."""
         self._run = run
         self._waiting: dict[str, bytes] = {}
         self._new_id = run.id_maker("op")

@@ -172,7 +172,6 @@ def test_the_key_is_nowhere_to_be_seen(
 def test_a_key_that_others_may_read_does_not_start_a_coordinator(
     tmp_path: Path, key_file: Path
 ) -> None:
-    """One line, with the remedy."""
     key_file.chmod(0o640)
     key = {"FLEET_OPERATOR_KEY_FILE": str(key_file)}
     done = process("coordinator", "--state", str(tmp_path / "c"), environment=key)

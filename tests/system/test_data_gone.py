@@ -112,7 +112,6 @@ def test_a_disk_that_hangs_keeps_no_agent_from_ending(training: Fleet, ends_with
 def test_a_trainer_that_fails_for_want_of_its_data_costs_the_job_nothing(
     training: Fleet, ends_with: Path
 ) -> None:
-    """Not even by the exit code that says that it will fail again."""
     training.data.rename(training.data.with_name("unmounted"))
     ends_with.write_text("2")
     training.until("waits-oracle", "pending")

@@ -92,7 +92,6 @@ def test_a_broker_that_asks_for_a_password_says_so_and_none_is_shown(
 
 
 def test_of_a_cluster_one_node_that_answers_is_enough(state: Path, embedded_broker: Any) -> None:
-    """The others are told all the same."""
     urls = f"mqtt://127.0.0.1:1,{embedded_broker.url}"
     done = doctor("--role", "coordinator", "--broker", urls, "--state", str(state))
     assert done.returncode == 0, done.stdout
@@ -102,7 +101,6 @@ def test_of_a_cluster_one_node_that_answers_is_enough(state: Path, embedded_brok
 
 @pytest.mark.slow
 def test_a_listener_that_says_nothing_holds_nobody(state: Path) -> None:
-    """Every wait has a deadline."""
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -118,7 +116,6 @@ def test_a_listener_that_says_nothing_holds_nobody(state: Path) -> None:
     ],
 )
 def test_an_address_that_leads_nowhere_is_told(url: str, said: str, state: Path) -> None:
-    """By name, with the remedy."""
     done = doctor(f"--broker={url}", "--plain", f"--state={state}", "--role=coordinator")
     assert done.returncode == 1
     assert said in done.stdout
@@ -134,7 +131,6 @@ def test_an_address_that_leads_nowhere_is_told(url: str, said: str, state: Path)
 def test_beyond_this_machine_the_doctor_asks_for_an_identity(
     url: str, said: str, state: Path
 ) -> None:
-    """As the program itself would, before anything is sent."""
     done = doctor(f"--broker={url}", f"--state={state}", "--role=coordinator")
     assert done.returncode == 1
     assert said in done.stdout
@@ -182,7 +178,6 @@ def test_whoever_reads_only_the_first_line_is_told_of_no_fault(role: str, tmp_pa
 @pytest.mark.skipif(os.name != "posix", reason="there it is another signal")
 @pytest.mark.parametrize("role", ["agent", "coordinator"])
 def test_ctrl_c_ends_it_without_a_traceback(role: str, tmp_path: Path) -> None:
-    """While it waits for a broker that says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"mqtt://127.0.0.1:{silent.getsockname()[1]}"
         running = subprocess.Popen(
@@ -211,7 +206,6 @@ def test_a_coordinator_has_its_manifest_checked(state: Path, tmp_path: Path) -> 
 
 
 def test_a_state_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
-    """Here: a file stands in its way."""
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "state"
     found = checked("--role=coordinator", f"--broker={NOWHERE}", f"--state={folder}")

@@ -68,7 +68,6 @@ def _run(folder: Path, *arguments: str) -> Done:
 def test_who_has_no_home_is_told_what_lacks_it(
     tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    """In words, with what to set, and only where it is needed."""
     ran = _run(tmp_path, *arguments)
     assert "Traceback" not in ran.stderr
     assert (ran.returncode, said in ran.stdout + ran.stderr) == (code, True), ran.stderr

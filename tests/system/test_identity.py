@@ -116,7 +116,6 @@ def test_init_adds_what_is_new(owner: Owner) -> None:
 def test_what_cannot_be_is_told_in_a_line(
     owner: Owner, arguments: tuple[str, ...], told: str
 ) -> None:
-    """With what to do."""
     said = owner.refused(*arguments)
     assert told in said
     assert len(said.splitlines()) == 1
@@ -189,7 +188,6 @@ PROGRAMS = {
 def test_beyond_this_machine_nobody_goes_without_tls(
     owner: Owner, tmp_path: Path, who: str
 ) -> None:
-    """Unless somebody says that the network is to be trusted."""
     arguments = [one.replace("{tmp}", str(tmp_path)) for one in PROGRAMS[who]]
     said = owner.refused(*arguments, "--broker", "mqtt://192.0.2.1:1")
     words = ("without TLS", "mqtts://192.0.2.1", "`fleet init`", "`fleet enroll`", "--plain")

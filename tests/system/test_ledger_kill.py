@@ -96,7 +96,6 @@ class Killer:
     """Ends this process when its n-th statement is about to be carried out, or counts them."""
 
     def __init__(self, point: int | None) -> None:
-        """Count alone, when `point` is none."""
         self.point = point
         self.seen = 0
         self._connect = sqlite3.connect

@@ -119,7 +119,6 @@ def test_an_agent_without_a_broker_is_ready_and_says_what_it_waits_for(
 def test_the_agent_lives_and_stops(
     manager: Manager, run: Callable[..., Program], system_broker: str, tmp_path: Path
 ) -> None:
-    """As the others do; an agent that hangs gives no sign of life."""
     program = run(
         "agent.service", f"--broker={system_broker}", "--host=watched",
         f"--root=watched{os.getpid()}", f"--state={tmp_path / 'state'}",

@@ -35,7 +35,6 @@ def test_a_job_that_was_listed_and_is_not_any_more_goes_back_at_once() -> None:
 
 
 def test_what_another_coordinator_may_have_stopped_costs_the_job_nothing() -> None:
-    """However often: the job is not at fault, and must not fail of it."""
     fleet, pi = _running()
     _rival(fleet)
     for attempt in range(1, 6):
@@ -73,7 +72,6 @@ def test_a_heartbeat_that_was_overtaken_brings_nothing_back() -> None:
 
 
 def test_a_heartbeat_that_was_overtaken_renews_the_lease() -> None:
-    """However late they come: as long as they do, the host is at work."""
     fleet, pi = _running()
     identity, seq = fleet.job().job_id, pi.seq + 100
     pi.seq = seq

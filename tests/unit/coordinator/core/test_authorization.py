@@ -90,7 +90,6 @@ def test_who_may_only_look_may_look(ask: Any) -> None:
 
 @pytest.mark.parametrize("user", ["operator:alice", "homeassistant"])
 def test_operators_change_things_and_are_named(user: str) -> None:
-    """In the history of the job, and with the host that they drained."""
     fleet = Fleet(spec())
     fleet.host().joins()
     assert fleet.asks(m.AskDrain(id="d", host="pi"), f"{user}/x").ok

@@ -73,7 +73,6 @@ def test_a_checkpoint_flows_to_the_host_that_has_the_job_and_to_nobody_else() ->
 
 
 def test_a_checkpoint_outlives_the_coordinator() -> None:
-    """It is in the ledger."""
     fleet = Fleet(spec())
     released(fleet, fleet.host().joins())
     fleet.host().reports(m.Refused, fleet.job(), request_id="r", reasons=("full",))
@@ -94,7 +93,6 @@ def test_a_requeued_job_starts_anew() -> None:
 
 
 def test_a_completed_job_has_no_checkpoint_any_more() -> None:
-    """It may be deleted."""
     fleet, pi = joined(spec())
     released(fleet, pi)
     job = pi.runs()

@@ -87,7 +87,6 @@ def test_what_cannot_be_is_not_believed(said_s: float | None, told_s: float | No
 
 
 def test_after_a_restart_a_trainer_ran_no_longer_than_its_job_is_there() -> None:
-    """When the attempt was given out, the coordinator does not know any more."""
     fleet = Fleet(spec())
     fleet.passes(50.0)
     host = fleet.host().joins()
@@ -143,7 +142,6 @@ def test_a_requeued_job_has_the_time_of_its_new_attempt() -> None:
 
 
 def test_the_ledger_keeps_what_a_job_took(tmp_path: Path) -> None:
-    """With its row and with the event, for whoever starts anew."""
     fleet, _ = trained(590.0)
     ledger = Ledger(tmp_path / "training_jobs.db")
     ledger.commit(fleet.changes)

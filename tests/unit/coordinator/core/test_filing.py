@@ -32,7 +32,6 @@ def fsck(folder: Path) -> int:
 
 
 def test_it_becomes_a_file_and_the_ledger_lets_go_of_it(tmp_path: Path) -> None:
-    """Without being asked, and nothing stays behind."""
     coordinator = finished(tmp_path)
     coordinator.files()
     path = coordinator.store.path_of(ID)
@@ -48,7 +47,6 @@ def test_it_becomes_a_file_and_the_ledger_lets_go_of_it(tmp_path: Path) -> None:
 def test_a_crash_before_the_ledger_has_let_go_loses_nothing(
     tmp_path: Path, *, filed: bool
 ) -> None:  # fmt: skip
-    """Whether the file was there already or not: the next start has one."""
     coordinator = finished(tmp_path)
     if filed:
         coordinator.files()
@@ -63,7 +61,6 @@ def test_a_crash_before_the_ledger_has_let_go_loses_nothing(
 
 
 def test_what_is_no_file_yet_is_there_all_the_same(tmp_path: Path) -> None:
-    """For whoever fetches it, and for whoever checks the folder."""
     coordinator = finished(tmp_path)
     coordinator.tells(m.AskFetch(id="f", job="job", chunk_bytes=1024))
     assert coordinator.fetched() == DATA
@@ -206,7 +203,6 @@ def test_the_status_says_how_the_disk_of_the_store_is(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_goes_on_refusing_is_tried_every_half_minute(tmp_path: Path) -> None:
-    """However many more it refuses in between."""
     coordinator = finished(tmp_path)
     coordinator.disk.full = True
     coordinator.files()

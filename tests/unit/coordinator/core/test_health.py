@@ -20,7 +20,6 @@ def _fails(
 
 
 def test_a_failure_that_may_pass_is_tried_again_after_a_while() -> None:
-    """With a backoff that doubles; `why` says when, the history what failed."""
     fleet, pi = joined(spec(retries=2))
     _fails(pi)
     assert (fleet.job().state, fleet.job().failures) == ("pending", 1)
@@ -61,7 +60,6 @@ def test_a_retry_goes_to_another_host_if_there_is_one() -> None:
 
 
 def test_a_retry_waits_across_a_restart() -> None:
-    """By the wall clock then, and never longer than the longest backoff."""
     fleet, pi = joined(spec())
     _fails(pi)
     fleet.start()
@@ -72,7 +70,6 @@ def test_a_retry_waits_across_a_restart() -> None:
 
 
 def test_requeue_gives_fresh_retries() -> None:
-    """As it gives fresh losses."""
     fleet = Fleet(spec(retries=0))
     _fails(fleet.host().joins())
     assert fleet.job().state == "failed"
@@ -81,7 +78,6 @@ def test_requeue_gives_fresh_retries() -> None:
 
 
 def test_requeue_leaves_a_kept_checkpoint_aside() -> None:
-    """As its help says: what is requeued is trained from the beginning."""
     fleet, pi = joined(spec(), max_attempts=1)
     fleet.core.world.stored[HEX] = 2000
     pi.reports(m.Released, pi.runs(), reason="quiet", artifact_id=HEX, size_bytes=2000)
@@ -143,7 +139,6 @@ def test_a_success_clears_a_host() -> None:
 
 
 def test_a_drained_host_gets_no_new_jobs_and_keeps_what_it_has() -> None:
-    """Across a restart, until it is resumed; unknown hosts are refused."""
     fleet = Fleet(spec("a", 2), spec("b", 1))
     fleet.core.world.stored[HEX] = 2000
     pi = fleet.host().joins()
@@ -189,7 +184,6 @@ def test_a_result_that_comes_after_its_job_was_given_up_is_kept() -> None:
 
 
 def test_a_late_result_is_uploaded_like_any_other() -> None:
-    """And a trainer that still runs is stopped, but not what it has finished."""
     fleet, pi = joined(spec(), stale_after_s=50.0, max_attempts=1)
     job = _gives_up(fleet, pi)
     pi.beats((job.job_id, 1, "running"))
@@ -239,7 +233,6 @@ def test_a_host_holds_what_the_ledger_says_between_two_heartbeats() -> None:
      ("battery", "asleep"), ("silence", "silent")],
 )  # fmt: skip
 def test_presence_in_one_word(how: str, word: str) -> None:
-    """By the will's delay, goodbyes, sleeps and batteries."""
     fleet = Fleet()
     pi = fleet.host().joins(battery=how == "battery")
     assert fleet.worker()["presence"] == "online"

@@ -43,7 +43,6 @@ def test_a_host_that_comes_back_in_time_goes_on() -> None:
 
 
 def test_a_job_that_is_lost_too_often_fails() -> None:
-    """With the words of what happened; requeue gives it new attempts."""
     fleet, pi = joined(spec(), stale_after_s=50.0, max_attempts=2)
     for _ in range(2):
         pi.runs()

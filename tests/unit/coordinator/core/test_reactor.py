@@ -18,7 +18,6 @@ from tests.harness.coordinator import HEX, OPERATOR, Fleet, joined, running, spe
 
 
 def test_the_highest_priority_goes_first_and_one_job_fills_one_slot() -> None:
-    """Then the older; the rest waits."""
     fleet, pi = joined(spec("low", 1), spec("high", 9), spec("middle", 5))
     assert [assign.name for assign in pi.heard(m.Assign)] == ["high"]
     assert fleet.job("high").state == "claimed"
@@ -80,7 +79,6 @@ def test_cancel_and_requeue_in_every_state(state: str) -> None:
 
 
 def test_cancel_is_repeated_until_the_agent_answers() -> None:
-    """And no longer."""
     fleet, pi, job = running()
     fleet.asks(m.AskCancel(id="c", job="job"))
     fleet.passes(10)
@@ -112,7 +110,6 @@ def test_a_command_past_its_expiry_is_not_carried_out() -> None:
 
 @pytest.mark.parametrize("state", ["pending", "claimed", "running", "finished"])
 def test_a_coordinator_that_restarts_goes_on(state: str) -> None:
-    """From the ledger alone, with the agent in the midst of it."""
     fleet = Fleet(spec())
     pi = fleet.host()
     if state != "pending":
@@ -189,7 +186,6 @@ def test_a_manifest_with_errors_is_marked_until_it_is_mended() -> None:
 
 
 def test_a_job_is_told_in_a_line_whatever_a_host_says_of_it() -> None:
-    """For the coordinator's log: what became of it, where, and why."""
     fleet = Fleet(spec("a"))
     after = replace(fleet.job("a"), host="pi", attempt=2, error="out of\x1b[2J memory\nmore")
     change = Change(Event.FAILED, fleet.job("a"), after, "now", "host:pi", "")

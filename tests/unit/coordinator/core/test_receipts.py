@@ -93,7 +93,6 @@ def test_who_was_given_the_job_since_keeps_it() -> None:
 
 
 def test_another_coordinators_receipts_are_worth_nothing() -> None:
-    """Nor is an empty one to a coordinator that has no key."""
     fleet, pi, _ = restored()
     other = receipt(b"another key", "pi", fleet.job().job_id, 2)
     assert pi.finishes(fleet.job(), 2, other) == "superseded"
@@ -103,7 +102,6 @@ def test_another_coordinators_receipts_are_worth_nothing() -> None:
 
 
 def test_an_agent_shows_the_receipt_in_all_that_it_says_of_a_job() -> None:
-    """Also after its own restart, from the spool."""
     agent = Agent()
     agent.runs(2, receipt="ab" * 16)
     finished = agent.finishes(2)

@@ -62,7 +62,6 @@ def test_what_is_stored_already_completes_at_once() -> None:
 
 
 def test_an_offer_that_nobody_awaits_is_sent_back_to_its_report() -> None:
-    """After a restart the coordinator does not know of it: not final."""
     _, pi, job = running()
     pi.uploads(job)
     (rejected,) = pi.heard(m.Rejected)
@@ -165,7 +164,6 @@ def test_a_failure_of_an_earlier_opening_does_not_end_the_upload() -> None:
 
 
 def test_however_often_an_offer_changes_one_part_is_opened_at_a_time() -> None:
-    """While the disk hangs nothing piles up before it."""
     fleet, pi, job = running()
     pi.finishes(job)
     for number in range(50):

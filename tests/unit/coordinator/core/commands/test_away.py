@@ -59,7 +59,6 @@ def test_the_last_loss_is_told_as_what_it_is() -> None:
 
 
 def test_nothing_is_said_of_a_host_that_is_there() -> None:
-    """Nor of a job that waits."""
     fleet = Fleet(spec(), spec("other"))
     fleet.host().joins().runs()
     assert fleet.status()["away"] == []
@@ -69,7 +68,6 @@ def test_nothing_is_said_of_a_host_that_is_there() -> None:
 
 @pytest.mark.parametrize("online", [True, False])
 def test_a_job_at_a_host_that_is_away_has_no_end_that_is_known(*, online: bool) -> None:
-    """Nor does the plan end with it."""
     held = Held(named("job"), "pi", elapsed_s=10.0, share=0.5, eta_s=10.0)
     found = whole(views=[host("pi", online=online)], held=(held,))
     (one,) = found.outlooks.values()

@@ -119,7 +119,6 @@ def test_a_host_that_is_back_before_we_hear_of_it_is_asked_at_once() -> None:
 
 
 def test_it_stays_revoked_when_the_coordinator_restarts(tmp_path: Path) -> None:
-    """By the ledger, however old the record is."""
     ledger = Ledger(tmp_path / "l.db")
     at = ["2020-01-01T00:00:00.000Z", "2020-01-02T00:00:00.000Z", "2020-01-03T00:00:00.000Z"]
 

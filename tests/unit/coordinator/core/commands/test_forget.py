@@ -36,7 +36,6 @@ def test_a_host_that_is_gone_is_forgotten(home: Any) -> None:
 
 
 def test_what_is_retained_of_it_goes_too(home: Any) -> None:
-    """Else the broker would bring it back at the coordinator's next start."""
     fleet = home()
     pi = fleet.host("pi")
     fleet.host("other")
@@ -88,7 +87,6 @@ def test_a_restart_meanwhile_leaves_none_of_its_entities(home: Any, passed_s: fl
 
 
 def test_one_that_comes_back_is_new(home: Any) -> None:
-    """With all its entities, and not drained; even while it is being removed."""
     fleet = home()
     pi = fleet.host("pi")
     before = fleet.configs("pi")
@@ -137,6 +135,5 @@ def test_nothing_is_left_that_would_speak_to_it() -> None:
 
 
 def test_an_unknown_host_is_told_so() -> None:
-    """With where to look."""
     answer = Fleet().asks(forget("nobody"))
     assert (answer.code, "fleet workers" in answer.message) == ("not_found", True)

@@ -95,7 +95,6 @@ def test_after_a_restart_of_the_coordinator_it_is_asked_for_again() -> None:
 
 
 def test_a_result_that_is_on_its_way_is_not_given_back() -> None:
-    """It is finished: it goes home."""
     fleet, pi = _busy()
     pi.finishes(fleet.job())
     _ask(fleet, m.AskDrain, host="pi", now=True)
@@ -198,7 +197,6 @@ def test_resume_lifts_a_snooze_and_a_drain_and_says_what_else_holds() -> None:
 
 
 def test_a_paused_fleet_gives_nothing_out_and_says_so() -> None:
-    """Over restarts; what runs goes on, and operators see it at once."""
     fleet = Fleet(spec("one", 9), spec("two"))
     assert _ask(fleet, m.AskPause).ok
     pi = fleet.host().joins()
@@ -232,7 +230,6 @@ def test_the_end_of_a_pause_gives_jobs_out_at_once() -> None:
 
 
 def test_every_decision_comes_out_of_the_ledger_as_it_went_in() -> None:
-    """In a real one."""
     ledger = Ledger(":memory:")
     records = [
         HostRecord("a", drained=True, at="t", who="w", drained_now=True),
@@ -282,7 +279,6 @@ def test_a_host_with_quiet_hours_is_given_nothing_before_it_knows_them() -> None
 
 
 def test_rules_that_the_manifest_gives_up_are_taken_back() -> None:
-    """And a host without any is told nothing."""
     fleet = Fleet()
     _ruled(fleet, idle_only=True)
     pi = fleet.host().joins()
@@ -313,7 +309,6 @@ def test_while_a_host_is_starting_nobody_is_told_that_nothing_can_start() -> Non
 
 
 def test_a_host_that_was_mistyped_is_guessed() -> None:
-    """In the refusal, whatever was to be done with it."""
     fleet = Fleet()
     fleet.host("laptop").joins()
     said = [_ask(fleet, ask, host="laptp", **more).message for ask, more in (

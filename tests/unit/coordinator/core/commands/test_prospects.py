@@ -73,7 +73,6 @@ def test_the_plan_tells_what_a_prediction_needs() -> None:
 
 
 def test_a_retry_says_when_it_may_begin() -> None:
-    """So that nobody predicts it sooner."""
     fleet, pi = joined(spec())
     pi.reports(m.Failed, pi.runs(), error="boom", transient=True)
     (row,) = plan(fleet)["jobs"]

@@ -145,7 +145,6 @@ def test_a_job_whose_data_is_away_waits_for_it() -> None:
 
 
 def test_of_many_hosts_without_data_the_first_are_named() -> None:
-    """Of those that a job may go to, and whose trainer takes it."""
     fleet = Fleet()
     for name in "abcdef":
         schema = {"properties": {"epochs": {"type": "integer", "maximum": 5 if name > "b" else 99}}}
@@ -315,7 +314,6 @@ def test_what_is_left_over_waits_or_is_for_no_host() -> None:
 
 
 def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside an idle host without, while its grace lasts; and what ends it."""
     monkeypatch.setenv("COLUMNS", "80")
     fleet, pi = joined()
     fleet.plan(

@@ -42,7 +42,6 @@ def test_why_tells_how_the_hosts_are() -> None:
     ],
 )
 def test_a_failed_job_has_a_next_step(summary: str, first: str) -> None:
-    """By what has happened."""
     found = _advice({"state": "failed", "name": "job", "summary": summary})
     assert found[0].startswith(first)
     assert not any("requeue" in text for text in found), "the summary has said so"
@@ -66,7 +65,6 @@ def test_why_answers_for_any_number_of_hosts() -> None:
 
 
 def test_hosts_that_would_suit_are_counted_though_not_all_are_named() -> None:
-    """Each by what holds it up."""
     fleet = Fleet()
     for number in range(150):
         fleet.host(f"h{number:03}").joins(ram_available_bytes=1)
@@ -112,7 +110,6 @@ def test_while_the_fleet_is_paused_a_job_that_nobody_can_run_is_told_so() -> Non
     ],
 )
 def test_what_helps_a_failed_job_depends_on_why_it_failed(error: str, remedy: str) -> None:
-    """To try bad input again is pointless."""
     fleet, pi = joined(spec(retries=0))
     pi.reports(m.Failed, pi.runs(), error=error)
     summary = fleet.why()["summary"]
