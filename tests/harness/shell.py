@@ -42,6 +42,7 @@ class Coordinator:
     """See the module; `settings` are more of `CoreSettings`."""
 
     opened: ClassVar[list[Ledger]] = []
+    skew_s = 0.0  # by which the wall clock was set
 
     def __init__(self, folder: Path, *specs: JobSpec, **settings: Any) -> None:
         self.folder, self.topics, self.disk = folder, Topics(), FullDisk()
@@ -50,7 +51,7 @@ class Coordinator:
         self.events: deque[Any] = deque()
         self.slow: deque[Callable[[], None]] = deque()  # what a thread of its own would do
         self.reads: deque[Callable[[], None]] = deque()  # what the manifest's thread would do
-        self.mono_s, self.skew_s = 0.0, 0.0  # by which the wall clock was set
+        self.mono_s = 0.0
         self._ids = itertools.count()
         self._plan = Plan(specs or (spec(),))
         self.settings = CoreSettings("c", "b", **settings)
