@@ -51,6 +51,20 @@ def bare_environment() -> dict[str, str]:
     return {key: one for key, one in os.environ.items() if not key.startswith("FLEET_")}
 
 
+def prepared_data(folder: Path) -> Path:
+    """Simulate a small data set in a folder, and prepare it."""
+    raw, data = folder / "raw", folder / "data"
+    for arguments in (
+        ["agent.trainer.simulate", "--out-dir", str(raw), "--rows", "400"],
+        ["agent.trainer.prepare", "--raw", str(raw / "simulated.parquet"), "--out-dir", str(data)],
+    ):
+        subprocess.run(
+            [sys.executable, "-m", *arguments], check=True, capture_output=True, timeout=120,
+            cwd=ROOT,
+        )  # fmt: skip
+    return data
+
+
 @dataclass
 class Program:
     """One of the fleet's programs as a process."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.browser import Browser
-from tests.harness.fleet import LONG, ROOT, SHORT, Fleet, Program, patient, wait_until
+from tests.harness.fleet import LONG, SHORT, Fleet, Program, patient, prepared_data, wait_until
 from tests.harness.owner import Owner
 from tests.harness.verbs import Done, verb
 
@@ -19,18 +17,7 @@ from tests.harness.verbs import Done, verb
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small simulated data set, prepared."""
-    folder = tmp_path_factory.mktemp("data")
-    simulate = ["agent.trainer.simulate", "--out-dir", str(folder / "raw"), "--rows", "400"]
-    prepare = [
-        "agent.trainer.prepare", "--raw", str(folder / "raw" / "simulated.parquet"),
-        "--out-dir", str(folder / "data"),
-    ]  # fmt: skip
-    for arguments in (simulate, prepare):
-        subprocess.run(
-            [sys.executable, "-m", *arguments], check=True, capture_output=True, timeout=60,
-            cwd=ROOT,
-        )  # fmt: skip
-    return folder / "data"
+    return prepared_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="session")

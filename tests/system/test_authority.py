@@ -179,37 +179,6 @@ def test_a_key_that_others_may_read_does_not_start_a_coordinator(
     assert f"chmod 600 {key_file}" in done.stderr
 
 
-def test_who_may_only_look_changes_nothing(
-    tmp_path: Path, any_broker: Any, make_fleet: Any, client: Any, short: str
-) -> None:
-    """An observer's cancel, on the observer's own topic, is refused, counted and recorded."""
-    fleet = make_fleet(tmp_path, any_broker.url, tmp_path)
-    fleet.plan(short)
-    fleet.coordinator()
-    observer = client(any_broker.port, f"observer-{fleet.root}")
-    topic = f"{fleet.root}/operator/observer:bob/x"
-    observer.subscribe(f"{topic}/response")
-
-    def asks(kind: str, **fields: Any) -> dict[str, Any]:
-        request = {"type": kind, "id": f"id-{kind}", **fields}
-        observer.publish(f"{topic}/request", json.dumps(request).encode())
-        answer: dict[str, Any] = json.loads(observer.next()[1])
-        return answer
-
-    for kind, fields in (
-        ("cancel", {"job": "gbt-oracle"}), ("requeue", {"job": "gbt-oracle"}), ("reload", {}),
-        ("drain", {"host": "pi"}), ("resume", {"host": "pi"}),
-    ):  # fmt: skip
-        answer = asks(kind, **fields)
-        assert (answer["ok"], answer["code"]) == (False, "refused")
-        assert answer["message"] == "observer:bob may look, and change nothing"
-    assert asks("show", job="gbt-oracle")["data"]["state"] == "pending"
-    events = asks("events", who="observer")["data"]["events"]
-    assert [row["event"] for row in events] == ["cancel", "requeue", "reload", "drain", "resume"]
-    assert {row["outcome"] for row in events} == {"refused"}
-    assert fleet.status()["refused"] == {"rights": 5}
-
-
 def test_what_happens_is_followed(fleet: Any, short: str) -> None:
     """`fleet events --follow`: what was, then what comes, a line each."""
     fleet.plan(short)

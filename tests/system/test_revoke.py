@@ -18,10 +18,9 @@ from broker.deploy import Ports
 from broker.protocol.events import Connected, LinkEvent
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
-from tests.harness.brokers import BrokerProcess, free_port
+from tests.harness.brokers import BrokerProcess, find_program, free_port
 from tests.harness.fleet import wait_until
 from tests.harness.owner import Owner
-from tests.harness.secured_brokers import find_program
 
 
 @pytest.fixture

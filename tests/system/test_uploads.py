@@ -150,19 +150,3 @@ def test_what_does_not_fit_beside_the_reserve_waits(fleet: Any, wait_for: Any) -
     coordinator.stop()
     fleet.coordinator()
     assert fleet.until("big", "completed")["artifact_id"] == artifact_id
-
-
-def test_a_bundle_that_broke_on_the_agents_disk_is_owned_up(fleet: Any) -> None:
-    """Its hash does not fit (S6): the agent looks at its own file and reports the job failed."""
-    fleet.plan(GATED + "\nretries = 0")
-    fleet.coordinator()
-    job_id = fleet.until("big", "pending")["job_id"]
-    artifact_id = _spool(fleet, "pi", job_id, 3 * MIB)
-    bundle = fleet.tmp / "pi" / "spool" / f"{artifact_id}.tar.zst"
-    with bundle.open("r+b") as file:
-        file.seek(MIB)
-        file.write(b"\0" * 16)
-    fleet.agent("pi")
-    row = fleet.until("big", "failed")
-    assert "damaged on this host's disk" in row["error"]
-    assert not list((fleet.tmp / "coordinator" / "incoming").glob("*.part"))

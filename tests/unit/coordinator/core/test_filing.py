@@ -43,23 +43,6 @@ def test_it_becomes_a_file_and_the_ledger_lets_go_of_it(tmp_path: Path) -> None:
     assert fsck(tmp_path) == 0
 
 
-@pytest.mark.parametrize("filed", [False, True])
-def test_a_crash_before_the_ledger_has_let_go_loses_nothing(
-    tmp_path: Path, *, filed: bool
-) -> None:  # fmt: skip
-    coordinator = finished(tmp_path)
-    if filed:
-        coordinator.files()
-    again = coordinator.crashes()
-    assert again.job().artifact_id == ID
-    again.files()
-    again.passes(1.5)
-    path = again.store.path_of(ID)
-    assert path is not None
-    assert path.read_bytes() == DATA
-    assert again.ledger.bundle_sizes() == {}
-
-
 def test_what_is_no_file_yet_is_there_all_the_same(tmp_path: Path) -> None:
     coordinator = finished(tmp_path)
     coordinator.tells(m.AskFetch(id="f", job="job", chunk_bytes=1024))
