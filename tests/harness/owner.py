@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.harness.fleet import ROOT, bare_environment
-from tests.harness.verbs import PROGRAMS, Done, command, process, verb
+from tests.harness.verbs import Done, command, is_program, process, verb
 
 DEADLINE_S = 60.0
 
@@ -35,7 +35,7 @@ class Owner:
     def run(self, *arguments: str, typed: str = "", **more: str) -> Done:
         """Run a command to its end; in this process, where it can be."""
         environment = self.environment | more
-        if typed or self.prefix or arguments[0] in PROGRAMS:
+        if typed or self.prefix or is_program(arguments):
             return process(*arguments, environment=environment, prefix=self.prefix, typed=typed)
         return verb(*arguments, environment=environment)
 

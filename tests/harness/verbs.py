@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -18,11 +18,15 @@ import pytest
 from coordinator.cli import main
 from tests.harness.fleet import ROOT, bare_environment
 
-# They turn the process into another program.
 PROGRAMS = frozenset(
     {"agent", "backup", "broker", "coordinator", "doctor", "fsck", "predict", "up"}
 )
 DEADLINE_S = 120.0
+
+
+def is_program(arguments: Sequence[str]) -> bool:
+    """Tell whether a verb turns the process into another program."""
+    return bool(PROGRAMS & {*arguments[:1]}) or "--here" in arguments
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Done:
 
 def verb(*arguments: str, environment: Mapping[str, str] | None = None) -> Done:
     """Call a verb in a window of 80 columns, without this machine's own `FLEET_` variables."""
-    assert not PROGRAMS & {*arguments[:1]}, "it would take the place of this process"
+    assert not is_program(arguments), "it would take the place of this process"
     variables = {**bare_environment(), "COLUMNS": "80", "LINES": "40", **(environment or {})}
     out, err = io.StringIO(), io.StringIO()
     with (

@@ -11,7 +11,7 @@ import pytest
 from tests.harness.browser import Browser
 from tests.harness.fleet import LONG, SHORT, Fleet, Program, patient, prepared_data, wait_until
 from tests.harness.owner import Owner
-from tests.harness.verbs import Done, verb
+from tests.harness.verbs import Done, is_program, process, verb
 
 
 @pytest.fixture(scope="session")
@@ -40,9 +40,13 @@ def fleet(tmp_path: Path, system_broker: str, data: Path) -> Iterator[Fleet]:
 
 @pytest.fixture
 def cli(fleet: Fleet) -> Callable[..., Done]:
-    """The command line, aimed at the test's fleet, in this process."""
-    environment = {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root}
-    return lambda *arguments: verb(*patient(*arguments), environment=environment)
+    """The command line, aimed at the test's fleet; in this process, where it can be."""
+
+    def run(*arguments: str) -> Done:
+        call = process if is_program(arguments) else verb
+        return call(*patient(*arguments), environment=fleet.environment)
+
+    return run
 
 
 @pytest.fixture

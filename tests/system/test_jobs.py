@@ -81,8 +81,9 @@ def test_a_trainer_lives_as_long_as_its_attempt(fleet: Any, long: str, wait_for:
         return _trainers(fleet)[0]
 
     fleet.plan(long)
+    coordinator = fleet.coordinator()
     fleet.environment["FLEET_OPERATOR_KEY"] = "s3cret" * 8
-    coordinator, agent = fleet.coordinator(), fleet.agent()
+    agent = fleet.agent()
     first = trainer(1)
     environment = first.environ()
     assert not [name for name in environment if name.startswith("FLEET_")]
