@@ -163,6 +163,15 @@ class Fleet:
         """A job, as the ledger has it."""
         return next(job for job in self.ledger.values() if job.spec.name == name)
 
+    def hears_coordinator(
+        self, instance: str, state: Any = "online", session: str = "", *, retained: bool = False
+    ) -> None:
+        """The status of another coordinator comes, or that of an earlier process of this one."""
+        status = m.Status(
+            state=state, session=session or f"s-{instance}", instance=instance, boot_id="b"
+        )
+        self.handle(Incoming(self.topics.coordinator_status(), m.encode(status), retained))
+
     def asks(self, ask: Any, client: str = OPERATOR) -> Any:
         """An operator asks, or bytes do; the answer, if one was published."""
         self.sent.clear()

@@ -8,14 +8,8 @@ from __future__ import annotations
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Incoming
+from broker.protocol.events import Connected
 from tests.harness.coordinator import Fleet, Host, joined, running, spec
-
-
-def _rival(fleet: Fleet) -> None:
-    """Another coordinator is seen."""
-    status = m.Status(state="online", session="s-other", instance="c2", boot_id="b")
-    fleet.handle(Incoming(fleet.topics.coordinator_status(), m.encode(status)))
 
 
 def _running(*, listed: bool = True) -> tuple[Fleet, Host]:
@@ -36,7 +30,7 @@ def test_a_job_that_was_listed_and_is_not_any_more_goes_back_at_once() -> None:
 
 def test_what_another_coordinator_may_have_stopped_costs_the_job_nothing() -> None:
     fleet, pi = _running()
-    _rival(fleet)
+    fleet.hears_coordinator("c2")
     for attempt in range(1, 6):
         pi.beats()
         assert (fleet.job().attempt, fleet.job().losses) == (attempt + 1, 0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.events import Connected, Disconnected
 from coordinator.core.effects import Warn
 from tests.harness.coordinator import Fleet, running, spec
 
@@ -75,10 +75,8 @@ def test_a_twin_that_is_ended_in_order_speaks_for_itself_alone() -> None:
 def test_a_second_coordinator_is_told_of() -> None:
     """Once; its own messages, and retained ones of an earlier process, are not meant."""
     fleet = Fleet()
-    topic = fleet.topics.coordinator_status()
     for instance, retained in (("c1", False), ("old", True), ("c2", False), ("c2", False)):
-        status = m.Status(state="online", session=f"s-{instance}", instance=instance, boot_id="b")
-        fleet.handle(Incoming(topic, m.encode(status), retained))
+        fleet.hears_coordinator(instance, retained=retained)
     (warning,) = fleet.took(Warn)
     assert "another coordinator" in warning.text
 
@@ -86,13 +84,11 @@ def test_a_second_coordinator_is_told_of() -> None:
 def test_a_second_coordinator_is_known_of_when_the_ledger_takes_changes_again() -> None:
     """It is told of once, and what it may have had hosts stop is no loss all the same."""
     fleet, pi, job = running()
-    status = m.Status(state="online", session="s-c2", instance="c2", boot_id="b")
-    said = Incoming(fleet.topics.coordinator_status(), m.encode(status))
-    fleet.handle(said)
+    fleet.hears_coordinator("c2")
     core = fleet.core
     fleet.start()  # as the shell does when the disk refuses a commit
     fleet.core.inherit(core)
-    fleet.handle(said)
+    fleet.hears_coordinator("c2")
     assert len(fleet.took(Warn)) == 1
     pi.beats((job.job_id, 1, "running"))
     pi.beats()
@@ -104,18 +100,11 @@ def test_a_second_coordinator_is_known_of_when_the_ledger_takes_changes_again() 
 def test_a_second_coordinator_is_told_of_that_throws_this_one_off_the_broker(state: Any) -> None:
     """It is never heard live: at each return its birth or its will lies there."""
     fleet = Fleet()
-    topic = fleet.topics.coordinator_status()
-
-    def says(state: Any, session: str, instance: str, *, retained: bool = True) -> None:
-        status = m.Status(state=state, session=session, instance=instance, boot_id="b")
-        fleet.handle(Incoming(topic, m.encode(status), retained))
-
-    says("offline", "s-earlier", "earlier")
-    for number in range(3):
-        fleet.handle(Disconnected("connection lost"))
-        if number:
-            says(state, f"s{number}", "another")
-        says("offline", "s-earlier", "earlier")
+    for number in range(4):
+        if number > 1:
+            fleet.hears_coordinator("another", state, f"s{number}", retained=True)
+        fleet.hears_coordinator("earlier", "offline", "s-earlier", retained=True)
         fleet.handle(Connected(f"session-again-{number}"))
+        fleet.handle(Disconnected("connection lost"))
     (warning,) = fleet.took(Warn)
     assert "another coordinator (instance another)" in warning.text
