@@ -19,16 +19,7 @@ from typing import Any
 import click
 
 from broker.errors import BadMessage
-from broker.protocol.messages import (
-    JOB_ROW,
-    AskCancel,
-    AskReload,
-    AskRequeue,
-    AskShow,
-    AskStatus,
-    AskWhy,
-    decode,
-)
+from broker.protocol import messages as m
 from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
@@ -212,35 +203,28 @@ class Fleet:
             self._client.__enter__()
         return self._client
 
-    def show(self, job: str) -> dict[str, Any]:
-        """One job with spec and events."""
-        found: dict[str, Any] = self.client.ask(AskShow(id=new_id(), job=job))
+    def ask(self, kind: Any, **fields: Any) -> dict[str, Any]:
+        """Ask the coordinator as an operator does; the answer's data."""
+        found: dict[str, Any] = self.client.ask(kind(id=new_id(), **fields))
         return found
+
+    def show(self, job: str) -> dict[str, Any]:
+        return self.ask(m.AskShow, job=job)
 
     def status(self) -> dict[str, Any]:
-        """What `fleet status` shows."""
-        found: dict[str, Any] = self.client.ask(AskStatus(id=new_id()))
-        return found
+        return self.ask(m.AskStatus)
 
     def why(self, job: str) -> dict[str, Any]:
-        """What `fleet why` shows."""
-        found: dict[str, Any] = self.client.ask(AskWhy(id=new_id(), job=job))
-        return found
+        return self.ask(m.AskWhy, job=job)
 
     def cancel(self, job: str) -> dict[str, Any]:
-        """Cancel a job."""
-        found: dict[str, Any] = self.client.ask(AskCancel(id=new_id(), job=job))
-        return found
+        return self.ask(m.AskCancel, job=job)
 
     def requeue(self, job: str) -> dict[str, Any]:
-        """Requeue a job."""
-        found: dict[str, Any] = self.client.ask(AskRequeue(id=new_id(), job=job))
-        return found
+        return self.ask(m.AskRequeue, job=job)
 
     def reload(self) -> dict[str, Any]:
-        """Reload the manifest."""
-        found: dict[str, Any] = self.client.ask(AskReload(id=new_id()))
-        return found
+        return self.ask(m.AskReload)
 
     def until(self, job: str, what: str | Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until a job is in a state, or fits a condition; return its row."""
@@ -260,7 +244,7 @@ class Fleet:
         for topic, payload in self.client.messages(wait_s):
             with contextlib.suppress(BadMessage):
                 if topic.kind is Kind.JOB and payload:
-                    row = decode(JOB_ROW, payload).model_dump()
+                    row = m.decode(m.JOB_ROW, payload).model_dump()
                     self.rows[row["job_id"]] = row
 
     def events(self, job: str) -> list[str]:

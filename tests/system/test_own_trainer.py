@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from broker.protocol.messages import AskTrainers
-from broker.system.machine import new_id
 from coordinator.cli.get import fetch
 from coordinator.client.contact import NotDone
 from tests.harness.fleet import ROOT, Fleet, Program, wait_until
@@ -48,9 +47,7 @@ def trainers(example: dict[str, str], tmp_path: Path) -> str:
 
 def until_known(fleet: Fleet) -> None:
     """Wait until the coordinator has heard of the trainer."""
-    wait_until(
-        lambda: "logreg" in fleet.client.ask(AskTrainers(id=new_id()))["trainers"], "the trainer"
-    )
+    wait_until(lambda: "logreg" in fleet.ask(AskTrainers)["trainers"], "the trainer")
 
 
 def test_the_example_runs_by_hand(example: dict[str, str], data: Path, tmp_path: Path) -> None:
