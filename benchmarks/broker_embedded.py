@@ -16,38 +16,25 @@ import argparse
 import asyncio
 import contextlib
 import json
-import shutil
-import socket
+import signal
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import psutil
 from amqtt.broker import Broker
 
 from benchmarks.brokerload import Served, bulk, connects, latency, probe, small
-from benchmarks.common import machine, median, table
+from benchmarks.common import machine, median, table, words
+from benchmarks.stream_brokers import installed
+from tests.harness.brokers import BrokerProcess, mosquitto
 from tests.harness.certificates import Authority
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-DEADLINE_S: Final = 60.0
 KIB, MB = 1024, 1_000_000
 STOCK, OURS, OURS_TLS, MOSQUITTO = "stock amqtt", "ours", "ours, TLS", "mosquitto"
 MANY: Final = 1_000
-MOSQUITTO_CONF: Final = """
-listener {port} 127.0.0.1
-allow_anonymous true
-set_tcp_nodelay true
-max_packet_size 1200000
-max_queued_messages 100000
-max_inflight_messages 1000
-"""
 
 Found = dict[str, float]
 Measure = Callable[[Served], Awaitable[Found]]
@@ -66,69 +53,28 @@ async def serve_stock() -> None:
 
 @contextlib.contextmanager
 def running(kind: str, authority: Authority | None) -> Iterator[Served]:
-    """Run a broker. Raises `RuntimeError` if it ends before it serves."""
+    """Run a broker."""
     with tempfile.TemporaryDirectory(prefix="fleet-bench-") as folder:
-        port, command = _command(kind, Path(folder), authority)
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        process = _process(kind, Path(folder), authority)
+        process.start()
         try:
-            port = port or _announced(kind, process)
-            _wait_for(port)
-            served = Served(port, psutil.Process(process.pid))
+            served = Served(process.port, process.process.pid if process.process else 0)
             if kind == OURS_TLS and authority is not None:
                 served.tls = lambda name: authority.context(authority.named(name))
             yield served
         finally:
-            process.kill()
-            process.wait()
-            if process.stdout:
-                process.stdout.close()
+            process.end(signal.SIGKILL)
 
 
-def _command(kind: str, folder: Path, authority: Authority | None) -> tuple[int, list[str]]:
-    """Return the port, 0 where the broker says it itself, and the command."""
-    ours = [sys.executable, "-m", "broker.embedded", "--listen", "127.0.0.1:0"]
-    if kind == OURS:
-        return 0, ours
+def _process(kind: str, folder: Path, authority: Authority | None) -> BrokerProcess:
+    if kind == MOSQUITTO:
+        return mosquitto(folder)
+    command = [sys.executable, "-m", "broker.embedded", "--listen", "127.0.0.1:0"]
     if kind == OURS_TLS and authority is not None:
-        return 0, [*ours, "--identity", str(authority.folder)]
+        command += ["--identity", str(authority.folder)]
     if kind == STOCK:
-        return 0, [sys.executable, "-m", "benchmarks.broker_embedded", "--serve-stock"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    config = folder / "mosquitto.conf"
-    config.write_text(MOSQUITTO_CONF.format(port=port))
-    return port, [_mosquitto() or "mosquitto", "-c", str(config)]
-
-
-def _mosquitto() -> str | None:
-    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
-
-
-def _announced(kind: str, process: subprocess.Popen[bytes]) -> int:
-    watchdog = threading.Timer(DEADLINE_S, process.kill)
-    watchdog.start()
-    line = process.stdout.readline() if process.stdout else b""
-    watchdog.cancel()
-    if not line:
-        raise RuntimeError(f"{kind} ended with {process.wait()}")
-    return int(json.loads(line)["port"])
-
-
-def _wait_for(port: int) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1.0).close()
-        except OSError:
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(0.02)
-        else:
-            return
+        command = [sys.executable, "-m", "benchmarks.broker_embedded", "--serve-stock"]
+    return BrokerProcess(lambda _port: command, announces=True)
 
 
 def measures(*, quick: bool) -> dict[str, tuple[Measure, dict[str, str]]]:
@@ -229,7 +175,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a fleet of 300 alone, fewer messages")
     parser.add_argument("--only", default="", help="names that begin so: connects, bulk 256, ...")
-    parser.add_argument("--brokers", default="", help="of: stock amqtt, ours, ours TLS, mosquitto")
+    parser.add_argument("--brokers", type=words, help="of: stock amqtt, ours, ours TLS, mosquitto")
     parser.add_argument("--serve-stock", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--probe", type=int, metavar="PORT", help=argparse.SUPPRESS)
     parser.add_argument("--round-trips", type=int, default=400, help=argparse.SUPPRESS)
@@ -240,9 +186,9 @@ def main() -> int:
     if arguments.probe:
         print(json.dumps(asyncio.run(probe(arguments.probe, arguments.round_trips))))
         return 0
-    kinds = [STOCK, OURS, OURS_TLS, *([MOSQUITTO] if _mosquitto() else [])]
-    if chosen := [one.strip() for one in arguments.brokers.split(",") if one.strip()]:
-        kinds = [kind for kind in kinds if kind.replace(",", "") in chosen]
+    kinds = [STOCK, OURS, OURS_TLS, *([MOSQUITTO] if "mosquitto" in installed() else [])]
+    if arguments.brokers:
+        kinds = [kind for kind in kinds if kind.replace(",", "") in arguments.brokers]
     every = measures(quick=arguments.quick)
     names = [name for name in every if name.startswith(arguments.only)]
     if not kinds or not names:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from agent.trainer.common.config import TRAINERS, TorchHyper
 from agent.trainer.training.fit import start_torch
 from agent.trainer.training.networks import build, size_of
-from benchmarks.common import machine, table
+from benchmarks.common import machine, table, words
 
 STEPS, CHANNELS, FEATURES = 60, 38, 300
 
@@ -49,7 +49,7 @@ def timed_s(work: Callable[[], None], times: int) -> float:
 def row(model: str, arguments: argparse.Namespace) -> list[str]:
     """Measure one model; return its line."""
     device = start_torch(arguments.threads, 0)
-    hyper = TRAINERS[model].hyper()
+    hyper = TRAINERS[model]()
     assert isinstance(hyper, TorchHyper)  # noqa: S101 - only networks are compiled
     shape = (FEATURES,) if model == "mlp" else (STEPS, CHANNELS)
     batch = torch.randn(hyper.batch_size, *shape, device=device)
@@ -70,7 +70,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     networks = [name for name in TRAINERS if name not in {"gbt", "transformer_ssl"}]
-    parser.add_argument("--models", type=lambda text: text.split(","), default=networks)
+    parser.add_argument("--models", type=words, default=networks)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)

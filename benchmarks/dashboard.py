@@ -17,18 +17,15 @@ has computed until the table was there, which a busy machine changes least.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 from threading import Event, Thread
 
-import psutil
-
+from benchmarks.common import cpu_s, percentile
 from broker.client.link import Link, LinkSettings
 from broker.client.mailbox import Mailbox, feed
 from broker.protocol import messages as m
@@ -156,23 +153,13 @@ class Voice:
             turn += 1
 
 
-def computed_ms() -> float:
-    """Return the CPU time of all our children: browser, server, broker."""
-    found = 0.0
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            times = process.cpu_times()
-            found += times.user + times.system
-    return found * 1000
-
-
 def open_cold(browser: Browser, url: str, ready: str) -> tuple[float, float, float]:
     """Open a page in a new window; return ms to its first paint, to its table's rows, of CPU."""
     page = browser.page(1600, 1000)
-    before_ms = computed_ms()
+    before_s = cpu_s(os.getpid())
     page.open(url)
     page.until(ready)
-    cpu_ms = computed_ms() - before_ms
+    cpu_ms = 1000 * (cpu_s(os.getpid()) - before_s)
     shown_ms = page.run("performance.now()")
     paints = page.run("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
     return float(paints), float(shown_ms), cpu_ms
@@ -204,10 +191,8 @@ def updates(page: Page, voice: Voice, count: int, *, jobs: bool) -> list[float]:
 
 def words(name: str, values: list[float]) -> str:
     """Return a line with median, 95th percentile and maximum."""
-    ranked = sorted(values)
-    p95 = ranked[min(len(ranked) - 1, round(0.95 * (len(ranked) - 1)))]
-    middle = statistics.median(ranked)
-    return f"{name:<26} p50 {middle:6.0f} ms   p95 {p95:6.0f} ms   max {ranked[-1]:6.0f} ms"
+    middle, p95, most = (percentile(values, percent) for percent in (50, 95, 100))
+    return f"{name:<26} p50 {middle:6.0f} ms   p95 {p95:6.0f} ms   max {most:6.0f} ms"
 
 
 def main() -> None:

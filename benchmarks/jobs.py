@@ -34,10 +34,8 @@ import paho.mqtt.client as mqtt
 import psutil
 from paho.mqtt.enums import CallbackAPIVersion
 
-from agent.trainer.prepare import prepare
-from agent.trainer.simulate import simulate
 from benchmarks import child
-from benchmarks.common import machine, percentile, table
+from benchmarks.common import machine, numbers, percentile, prepared, table, words
 from benchmarks.peers import PEERS, Peer
 from broker.protocol.messages import AskReload, AskRun
 from broker.system.machine import new_id
@@ -241,7 +239,7 @@ def peer(one: Peer, arguments: argparse.Namespace, folder: Path, figures: Figure
     place.mkdir()
     done = subprocess.run(
         [
-            str(one.python(arguments.peers)), str(one.script), str(place),
+            str(one.python(arguments.peers)), *one.script, str(place),
             str(min(arguments.single, one.most_single)), str(min(arguments.jobs, one.most_jobs)),
             str(arguments.slots), *arguments.program,
         ],
@@ -251,13 +249,6 @@ def peer(one: Peer, arguments: argparse.Namespace, folder: Path, figures: Figure
     figures.starts_ms += said["starts_ms"]
     figures.ends_ms += said["ends_ms"]
     figures.rates += said["rates"]
-
-
-def prepared(folder: Path) -> None:
-    """Make a small data set: without one no agent takes a job."""
-    files = simulate(folder / "raw", hosts=4, episodes=2, rows=400, seed=0)
-    raw, schema = sorted(files, key=lambda path: path.name.endswith(".schema.json"))
-    prepare(raw, schema, folder / "data", window=60, stride=10, log=lambda _: None)
 
 
 def sides(
@@ -297,12 +288,6 @@ def measure(arguments: argparse.Namespace, folder: Path) -> list[list[str]]:
 
 
 def _options() -> argparse.Namespace:
-    def numbers(text: str) -> list[int]:
-        return [int(one) for one in text.split(",")]
-
-    def words(text: str) -> list[str]:
-        return [one for one in text.split(",") if one]
-
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--agents", type=numbers, default=[1, 4, 16])
     parser.add_argument("--slots", type=int, default=2, help="of a single agent, and of the peers")
@@ -328,7 +313,7 @@ def main() -> None:
         folder = Path(name)
         arguments.program = child.static(folder) if arguments.child == "static" else None
         arguments.program = arguments.program or child.python()
-        prepared(folder)
+        prepared(folder, 4, 2, 400)  # without data no agent takes a job
         rows = measure(arguments, folder)
     print(machine("paho-mqtt", "amqtt"), end="\n\n")
     header = ["", "asked to first instruction, ms p50 / p99", "last instruction to completed, ms",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sqlite3
 import subprocess
@@ -20,9 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
-from benchmarks.common import machine, median, percentile, table
+from benchmarks.common import machine, median, peak_mib, percentile, rss_mib, table
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming
@@ -283,7 +282,8 @@ def fill(path: Path, pending: int) -> None:
 
 def start(path: Path) -> dict[str, float]:
     """Start a core from a ledger, in a process of its own; return seconds and MiB."""
-    before_mib = _rss_mib()
+    me = os.getpid()
+    before_mib = rss_mib(me)
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     ledger = Ledger(path)
     opened_s = time.perf_counter()
@@ -304,21 +304,9 @@ def start(path: Path) -> dict[str, float]:
         "core, first decision and birth, s": ended_s - loaded_s,
         "in all, s": ended_s - begun_s,
         "  of it CPU, s": time.process_time() - begun_cpu_s,
-        "resident memory more than before, MiB": _rss_mib() - before_mib,
-        "at its peak, MiB": _peak_mib() - before_mib,
+        "resident memory more than before, MiB": rss_mib(me) - before_mib,
+        "at its peak, MiB": peak_mib(me) - before_mib,
     }
-
-
-def _rss_mib() -> float:
-    return psutil.Process().memory_info().rss / 2**20
-
-
-def _peak_mib() -> float:
-    """Return the most that this process has had; ru_maxrss would count its parent's as well."""
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    peaks = [int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")]
-    return peaks[0] if peaks else _rss_mib()
 
 
 def starts(folder: Path, pending: int, rounds: int) -> dict[str, list[float]]:

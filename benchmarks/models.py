@@ -1,6 +1,6 @@
 """Every built-in model beside two honest floors, on one prepared data set: a table in Markdown.
 
-    python benchmarks/models.py DATA [--recipe host] [--seeds 0,1,2,3] [--models gbt,cnn]
+    python -m benchmarks.models DATA [--recipe host] [--seeds 0,1,2,3] [--models gbt,cnn]
         [--out FOLDER]
 
 Each seed is another split; figures are means over the splits, and so are the ends of the 95 %
@@ -38,7 +38,8 @@ from agent.trainer.common.config import MODES, RUN_MODULE, TRAINERS
 from agent.trainer.data.dataset import load_features
 from agent.trainer.evaluation.evaluate import evaluate
 from agent.trainer.evaluation.metrics import Metrics
-from agent.trainer.training.loading import Loaded, load_supervised
+from agent.trainer.training.loading import Loaded, load
+from benchmarks.common import line, numbers, table, words
 
 PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 Scores = Callable[[np.ndarray], np.ndarray]
@@ -49,7 +50,7 @@ def loaded_for(arguments: argparse.Namespace, mode: str, seed: int) -> Loaded:
     """Load the data as a model would."""
     argv = ["--model=gbt", f"--mode={mode}", f"--data={arguments.data}", "--out-dir=unused"]
     argv += [f"--split-recipe={arguments.recipe}", f"--seed={seed}"]
-    return load_supervised(parse_job(argv, RUN_MODULE))
+    return load(parse_job(argv, RUN_MODULE))
 
 
 def threshold_floor(loaded: Loaded, features: np.ndarray) -> tuple[Scores, bool]:
@@ -156,7 +157,7 @@ def row(name: str, mode: str, metrics: Metrics, seconds: float) -> str:
         *(_plain(metrics, key) for key in ("balanced_accuracy", "brier", "calibration_error")),
         _plain(metrics, "fpr_realised"), f"{seconds:.0f}",
     ]  # fmt: skip
-    return f"| {' | '.join(cells)} |"
+    return line(cells)
 
 
 def _with_interval(metrics: Metrics, name: str) -> str:
@@ -181,22 +182,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder that prepare wrote")
     parser.add_argument("--recipe", default="host")
-    parser.add_argument("--seeds", type=_numbers, default=[0, 1, 2, 3])
-    parser.add_argument("--models", type=lambda text: text.split(","), default=list(TRAINERS))
+    parser.add_argument("--seeds", type=numbers, default=[0, 1, 2, 3])
+    parser.add_argument("--models", type=words, default=list(TRAINERS))
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "fleet-models")
     arguments = parser.parse_args()
     heads = ("model", "mode", "AUROC", "AP", "F1", "bal. acc.", "Brier", "ECE", "FPR", "s")
-    print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}", flush=True)
+    print(table(heads, ()), flush=True)
     sources: list[Callable[[int], Iterator[Found]]] = [partial(floors, arguments)]
     sources += [partial(trained, arguments, model) for model in arguments.models]
     for source in sources:
         runs = itertools.chain.from_iterable(source(seed) for seed in arguments.seeds)
         for found in over_splits(runs):
             print(row(*found), flush=True)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(one) for one in text.split(",")]
 
 
 if __name__ == "__main__":

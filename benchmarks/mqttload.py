@@ -1,7 +1,7 @@
-"""Light MQTT 3.1.1 clients for benchmarks: many in one event loop, so that the broker is measured.
+"""Light MQTT 3.1.1 clients: many in one event loop, so that the broker is measured.
 
-A `Peer` knows just what a benchmark needs: CONNECT with a will, SUBSCRIBE, PUBLISH at QoS 0 and 1,
-acknowledgements. A client library would take more time than the broker does.
+A client library would take more time than the broker does. What is published at QoS 1 is not sent
+again: the fleet's own protocol repeats what matters.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from tests.harness.rawmqtt import packet, text
+
 DEADLINE_S: Final = 120.0
 CONNACK, PUBLISH, PUBACK, SUBACK = 2, 3, 4, 9
 
@@ -18,19 +20,24 @@ OnMessage = Callable[["Peer", bytes, memoryview], None]
 
 
 class Peer(asyncio.Protocol):
-    """One client. `on_message` is given each topic and payload; the payload ends with the call."""
+    """One client. `on_message` is given each topic and payload; the payload ends with the call.
 
-    def __init__(self, on_message: OnMessage | None = None) -> None:
+    `retained` says then whether the broker had kept the message.
+    """
+
+    def __init__(
+        self, on_message: OnMessage | None = None, on_lost: Callable[[Peer], None] | None = None
+    ) -> None:
         self._on_message = on_message
+        self._on_lost = on_lost
         self._buffer = bytearray()
         self._need = 2  # bytes until there may be a whole packet
         self._waiting: asyncio.Future[int] | None = None
         self._packet_id = 0
         self._transport: asyncio.Transport
-        self._room = asyncio.Event()
-        self._room.set()
         self.acked: Callable[[int], None] = lambda _packet_id: None
         self.is_lost = True  # not there yet
+        self.retained = False
 
     async def connect(
         self,
@@ -40,39 +47,39 @@ class Peer(asyncio.Protocol):
         tls: ssl.SSLContext | None = None,
         keepalive_s: int = 60,
         will: tuple[str, bytes] | None = None,
+        source: str | None = None,
     ) -> None:
-        """Connect with a clean session. Raises `OSError` or `TimeoutError` when that fails."""
-        loop = asyncio.get_running_loop()
-        await loop.create_connection(
-            lambda: self, "127.0.0.1", port, ssl=tls, server_hostname="localhost" if tls else None
-        )
+        """Connect with a clean session, from the address `source`. Raises `OSError`."""
+        await asyncio.get_running_loop().create_connection(
+            lambda: self, "127.0.0.1", port, ssl=tls,
+            server_hostname="localhost" if tls else None,
+            local_addr=(source, 0) if source else None,
+        )  # fmt: skip
         flags = 2 | (0x2C if will else 0)
-        body = _text("MQTT") + bytes([4, flags]) + keepalive_s.to_bytes(2, "big") + _text(name)
+        body = text("MQTT") + bytes([4, flags]) + keepalive_s.to_bytes(2, "big") + text(name)
         if will:
-            body += _text(will[0]) + len(will[1]).to_bytes(2, "big") + will[1]
-        if await self._answer(_packet(0x10, body)) != 0:
+            body += text(will[0]) + len(will[1]).to_bytes(2, "big") + will[1]
+        if await self._answer(packet(0x10, body)) != 0:
             raise ConnectionError(f"{name}: the broker refuses the connection")
 
     async def subscribe(self, filters: Sequence[tuple[str, int]]) -> None:
         """Subscribe to (filter, QoS) pairs. Raises `OSError` or `TimeoutError` when that fails."""
-        body = b"\0\1" + b"".join(_text(one) + bytes([qos]) for one, qos in filters)
-        if await self._answer(_packet(0x82, body)) >= 0x80:
+        body = b"\0\1" + b"".join(text(one) + bytes([qos]) for one, qos in filters)
+        if await self._answer(packet(0x82, body)) >= 0x80:
             raise ConnectionError("the broker refuses a subscription")
 
-    def publish(self, topic: str, payload: bytes, qos: int = 0, *, retain: bool = False) -> int:
-        """Publish; return the packet id, of which `acked` is told at QoS 1."""
-        head = _text(topic)
+    def publish(self, topic: str, payload: bytes, qos: int = 0, *, retain: bool = False) -> None:
+        """Publish; at QoS 1 `acked` is told of the packet's id."""
+        head = text(topic)
         if qos:
             self._packet_id = self._packet_id % 65_535 + 1
             head += self._packet_id.to_bytes(2, "big")
-        size = _length(len(head) + len(payload))
         first = bytes([0x30 | qos << 1 | retain])
-        self._transport.writelines((first, size, head, payload))
-        return self._packet_id
+        self._transport.writelines((first, _length(len(head) + len(payload)), head, payload))
 
-    async def room(self) -> None:
-        """Wait until the socket takes more."""
-        await self._room.wait()
+    def ping(self) -> None:
+        """Show the broker that somebody is there."""
+        self._transport.write(b"\xc0\0")
 
     def close(self) -> None:
         """Say goodbye and close."""
@@ -96,17 +103,10 @@ class Peer(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """Have whoever waits know."""
         self.is_lost = True
-        self._room.set()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(ConnectionResetError("the broker closed the connection"))
-
-    def pause_writing(self) -> None:
-        """Have `room` wait."""
-        self._room.clear()
-
-    def resume_writing(self) -> None:
-        """Have `room` go on."""
-        self._room.set()
+        if self._on_lost is not None:
+            self._on_lost(self)
 
     def data_received(self, data: bytes) -> None:
         """Take the packets that are whole."""
@@ -134,6 +134,7 @@ class Peer(asyncio.Protocol):
             if first & 6:
                 self._transport.write(b"\x40\x02" + body[at : at + 2])
                 at += 2
+            self.retained = bool(first & 1)
             if self._on_message is not None:
                 self._on_message(self, topic, body[at:])
         elif kind == PUBACK:
@@ -159,10 +160,6 @@ def _cut(view: memoryview, at: int) -> tuple[int, int] | int:
     return begin, begin + size
 
 
-def _text(value: str) -> bytes:
-    return len(value.encode()).to_bytes(2, "big") + value.encode()
-
-
 def _length(size: int) -> bytes:
     digits = bytearray()
     while True:
@@ -170,7 +167,3 @@ def _length(size: int) -> bytes:
         digits.append(digit | (0x80 if size else 0))
         if not size:
             return bytes(digits)
-
-
-def _packet(first: int, body: bytes) -> bytes:
-    return bytes([first]) + _length(len(body)) + body

@@ -24,8 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.trainer.prepare import prepare
-from agent.trainer.simulate import simulate
+from benchmarks.common import line, numbers, prepared, table
 from tests.harness.brokers import embedded
 from tests.harness.fleet import Fleet
 
@@ -78,11 +77,8 @@ def measure(arguments: argparse.Namespace, folder: Path) -> list[tuple[float, fl
             ]
             hand_s, job_s = (statistics.median(one) for one in zip(*runs, strict=True))
             spread_s = max(job - hand for hand, job in runs) - min(job - hand for hand, job in runs)
-            print(
-                f"| {rounds} | {hand_s:.2f} | {job_s:.2f} | {job_s - hand_s:.2f} "
-                f"| {spread_s:.2f} | {job_s / hand_s - 1:.1%} |",
-                flush=True,
-            )
+            seconds = (f"{one:.2f}" for one in (hand_s, job_s, job_s - hand_s, spread_s))
+            print(line([rounds, *seconds, f"{job_s / hand_s - 1:.1%}"]), flush=True)
             found.append((hand_s, job_s))
     finally:
         fleet.close()
@@ -90,31 +86,19 @@ def measure(arguments: argparse.Namespace, folder: Path) -> list[tuple[float, fl
     return found
 
 
-def simulated(folder: Path) -> Path:
-    """Make a data set of some size."""
-    files = simulate(folder / "raw", hosts=8, episodes=3, rows=3_000, seed=0)
-    raw, schema = sorted(files, key=lambda path: path.name.endswith(".schema.json"))
-    prepare(raw, schema, folder / "data", window=60, stride=10, log=lambda _: None)
-    return folder / "data"
-
-
 def main() -> None:
     """Print the table, and what the line through it says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, nargs="?", help="folder that prepare wrote")
-    parser.add_argument(
-        "--rounds",
-        type=lambda text: [int(one) for one in text.split(",")],
-        default=[500, 4_000, 12_000],
-    )
+    parser.add_argument("--rounds", type=numbers, default=[500, 4_000, 12_000])
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        arguments.data = arguments.data or simulated(folder)
-        print("| rounds | by hand s | as a job s | more s | spread s | more |")
-        print("| --- | --- | --- | --- | --- | --- |")
+        arguments.data = arguments.data or prepared(folder, 8, 3, 3_000)
+        head = ("rounds", "by hand s", "as a job s", "more s", "spread s", "more")
+        print(table(head, ()), flush=True)
         hand_s, job_s = np.array(measure(arguments, folder)).T
         slope, fixed_s = np.polyfit(hand_s, job_s - hand_s, 1)
         print(f"\n{fixed_s:.2f} s for each job, and {slope:.2%} of its time")

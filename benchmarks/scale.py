@@ -32,9 +32,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
-from benchmarks.common import machine, table
+from benchmarks.common import cpu_s, machine, numbers, peak_mib, rss_mib, table, words
 from benchmarks.swarm import name_of
 from broker.protocol.messages import AskStatus, AskWorkers
 from broker.protocol.topics import Topics
@@ -49,7 +47,6 @@ HOSTS_A_PROCESS: Final = 2_500
 DEADLINE_S: Final = 180.0
 LATE_S: Final = 15.0  # a coordinator that was restarted is to know every host by then
 LOOK_S: Final = 0.25
-MIB: Final = 1 << 20
 JOB: Final = 'name = "j{n}"\nmodel = "gbt"\nmode = "realistic"\nhyper.lr = {lr:.6f}'
 
 
@@ -233,25 +230,6 @@ def _is_known(row: dict[str, Any]) -> bool:
     return bool(row["presence"] == "online")
 
 
-def cpu_s(pid: int) -> float:
-    """Return the seconds of a core that a process has used."""
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
-
-
-def rss_mib(pid: int) -> float:
-    """Return a process's resident memory."""
-    return float(psutil.Process(pid).memory_info().rss) / MIB
-
-
-def most_mib(pid: int) -> float:
-    """Return the most memory that a process has had."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 1024
-    return 0.0
-
-
 def steady(scene: Scene, seconds: float) -> dict[str, float]:
     """Return what a steady fleet costs: percent of a core, and MiB."""
     floor = subprocess.Popen(
@@ -303,7 +281,7 @@ def measure(arguments: argparse.Namespace, hosts: int) -> dict[str, object]:
         try:
             note("all join, s", scene.join())
             note("jobs run after, s", scene.give_jobs())
-            for part in arguments.parts.split(","):
+            for part in arguments.parts:
                 PARTS[part](scene, arguments, note)
             note("load", os.getloadavg()[0])
         finally:
@@ -337,7 +315,7 @@ def note_restarts(
         now_s = cpu_s(scene.coordinator.process.pid)
         cpu.append(now_s if who == "coordinator" else now_s - used_s)
         kept.append(len(before & scene.held()))
-        most.append(most_mib(scene.coordinator.process.pid))
+        most.append(peak_mib(scene.coordinator.process.pid))
     time.sleep(2)  # until the swarm has counted
     said = scene.swarm.counts() - said
     note(f"{who} killed: all known after, s", statistics.median(times))
@@ -376,13 +354,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.scale", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--hosts", default="100,1000,10000")
+    parser.add_argument("--hosts", type=numbers, default=[100, 1000, 10_000])
     parser.add_argument("--jobs", type=int, default=100, help="that hosts hold meanwhile")
     parser.add_argument("--steady", type=float, default=60.0, help="seconds of steady beat")
     parser.add_argument("--repeats", type=int, default=5, help="of each restart and verb")
-    parser.add_argument("--parts", default=",".join(PARTS), help="some of them")
+    parser.add_argument("--parts", type=words, default=list(PARTS), help="some of them")
     arguments = parser.parse_args()
-    sizes = [int(one) for one in arguments.hosts.split(",")]
+    sizes = arguments.hosts
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if most < max(sizes) + 500:

@@ -4,7 +4,7 @@
         [--parts speed,loss,fair,delay]
 
 Real programs in processes of their own: a coordinator, an agent whose spool holds a bundle of
-random bytes, and the broker. Ours goes from the agent's first offer until an operator's client
+random bytes, and the broker. Ours goes from the agent's report until an operator's client
 hears that the job is completed: read, sent, written, hashed, fsynced, recorded in the ledger. The
 bare limit is paho to paho through the same broker, with messages of 256 KiB at QoS 0 where ours has
 up to 512, and nobody looks at a byte; it is given for messages of 64 KiB as well. HTTP is a PUT to
@@ -29,10 +29,10 @@ from typing import Final
 import psutil
 
 from benchmarks import stream_scp
-from benchmarks.common import machine, median, percentile, table
-from benchmarks.stream_brokers import cpu_s, end_tree, installed, running
+from benchmarks.common import MIB, cpu_s, machine, median, percentile, table, words
+from benchmarks.stream_brokers import end_tree, installed, running
 from benchmarks.stream_delay import Probe
-from benchmarks.stream_fleet import MIB, Handover, Uploads, make_bundle
+from benchmarks.stream_fleet import Handover, Uploads, make_bundle
 from tests.harness.brokers import BrokerProcess, free_port
 
 MESSAGE_BYTES: Final = 256 * 1024
@@ -248,17 +248,17 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="256 MiB, three rounds")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--mib", type=int)
-    parser.add_argument("--brokers", default=",".join(installed()))
-    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--brokers", type=words, default=installed())
+    parser.add_argument("--parts", type=words, default=list(PARTS))
     arguments = parser.parse_args()
     rounds = arguments.rounds or (3 if arguments.quick else 5)
     size_mib = arguments.mib or (256 if arguments.quick else 1024)
-    kinds = arguments.brokers.split(",")
+    kinds = arguments.brokers
     print(machine("paho-mqtt", "amqtt", "starlette", "uvicorn", "httpx"))
     print(f"{size_mib} MiB, median of {rounds} (lowest to highest)\n", flush=True)
     with tempfile.TemporaryDirectory() as name:
         bench = Bench(Path(name), size_mib, rounds)
-        for part in arguments.parts.split(","):
+        for part in arguments.parts:
             for text in PARTS[part](bench, kinds):
                 print(text, flush=True)
             print(flush=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,15 +68,6 @@ def _programs() -> dict[str, Callable[[Path, int, int], brokers.BrokerProcess]]:
     }
 
 
-def _free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on; asked for one by one, two may be the same."""
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-
-
 KINDS: Final = tuple(_programs())
 _WHERE: Final = {
     "mosquitto": "/usr/sbin/mosquitto",
@@ -95,7 +85,7 @@ def installed() -> list[str]:
 def running(kind: str, folder: Path) -> Iterator[brokers.BrokerProcess]:
     """Run a broker, with its files in `folder`; whatever happens, nothing of it is left."""
     folder.mkdir(parents=True, exist_ok=True)
-    port, epmd_port, own_port = _free_ports(3)
+    port, epmd_port, own_port = (brokers.free_port() for _ in range(3))
     broker = _programs()[kind](folder, epmd_port, own_port)
     if not broker.announces:
         broker.port = port
@@ -121,15 +111,3 @@ def end_tree(process: subprocess.Popen[bytes]) -> None:
     process.wait()
     if process.stdout is not None:
         process.stdout.close()
-
-
-def cpu_s(pid: int) -> float:
-    """Return the processor seconds that a process and its children have used."""
-    total = 0.0
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = one.cpu_times()
-                total += times.user + times.system
-    return total

@@ -18,6 +18,7 @@ from typing import Final, Self
 
 import psutil
 
+from benchmarks.common import MIB, cpu_s
 from broker.protocol.messages import JOB_ROW, Finished, decode, encode
 from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
@@ -29,14 +30,13 @@ from coordinator.manifest.manifest_file import load_manifest
 from coordinator.service.state_files import load_key
 from tests.harness.fleet import Fleet, Program
 
-MIB: Final = 1 << 20
 DEADLINE_S: Final = 240.0
 LOOK_S: Final = 0.02
 
 
 @dataclass
 class Handover:
-    """What was seen of some uploads: `took_s` from the offer of each until it was completed."""
+    """What was seen of some uploads: `took_s` from the report of each until it was completed."""
 
     took_s: list[float] = field(default_factory=list)
     cpu_s: dict[str, float] = field(default_factory=dict)
@@ -138,6 +138,7 @@ class Uploads:
         self.hosts = [f"host{number}" for number in range(len(bundles))]
         self._module = module
         jobs = _plan(self.fleet, self.hosts)
+        self.fleet.coordinator().stop()  # it makes the key of receipts, and the ledger
         for host, (bundle, artifact_id) in zip(self.hosts, bundles, strict=True):
             _spool(self.fleet, host, jobs[host], bundle, artifact_id)
         self.agents: list[Program] = []
@@ -157,7 +158,7 @@ class Uploads:
             return self.fleet.agent(host, heartbeat_s=0.2, **self._settings)
         program = self.fleet._program  # noqa: SLF001 - the same program under another name
         self.fleet._program = (  # type: ignore[method-assign]  # noqa: SLF001
-            lambda _module, arguments, name: program(self._module, arguments, name)
+            lambda _module, *more: program(self._module, *more)
         )
         try:
             return self.fleet.agent(host, heartbeat_s=0.2, **self._settings)
@@ -171,7 +172,7 @@ class Uploads:
         found = Handover()
         settings = BrokerSettings(url=self.fleet.broker_url, topic_root=self.fleet.root)
         root = self.fleet.root
-        watch = [f"{root}/jobs/+", f"{root}/+/artifact/+/offer"]
+        watch = [f"{root}/jobs/+", f"{root}/+/job/response"]
         with OperatorClient(settings, 10.0, watch=watch, patient=True) as client:
             self.coordinator = self.fleet.coordinator()
             before = self._cpu_s() | {"broker": broker_cpu_s()}
@@ -200,7 +201,7 @@ class Uploads:
             beside()
             for topic, payload in client.messages(LOOK_S):
                 now_s = time.monotonic()
-                if topic.kind is Kind.OFFER:
+                if topic.kind is Kind.RESPONSE and b'"finished"' in payload:
                     begun_s.setdefault(topic.host, now_s)
                 elif topic.kind is Kind.JOB and payload:
                     row = decode(JOB_ROW, payload)
@@ -209,11 +210,7 @@ class Uploads:
                         yield now_s - begun_s[row.name]
 
     def _cpu_s(self) -> dict[str, float]:
-        def used(program: Program) -> float:
-            times = psutil.Process(program.process.pid).cpu_times()
-            return float(times.user + times.system)
-
-        found = {"agent": sum(used(one) for one in self.agents)}
+        found = {"agent": sum(cpu_s(one.process.pid) for one in self.agents)}
         if self.coordinator is not None:
-            found["coordinator"] = used(self.coordinator)
+            found["coordinator"] = cpu_s(self.coordinator.process.pid)
         return found

@@ -1,6 +1,6 @@
 """How fast the trainers learn, and in how much memory, beside the plain way of doing it.
 
-    python benchmarks/training.py [DATA] [--models mlp,cnn] [--mode oracle] [--repeats 5]
+    python -m benchmarks.training [DATA] [--models mlp,cnn] [--mode oracle] [--repeats 5]
         [--windows 16384] [--epochs 3] [--threads 1]
 
 DATA is a folder that `prepare` wrote; without it telemetry is simulated. Each figure is the median
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import resource
+import os
 import statistics
 import subprocess
 import sys
@@ -37,8 +37,8 @@ from agent.trainer.common.arrays import Floats, Ints
 from agent.trainer.common.config import RUN_MODULE, RUN_SSL_MODULE, TRAINERS
 from agent.trainer.run import bind_threads
 from agent.trainer.training.loading import Loaded, load
+from benchmarks.common import line, peak_mib, prepared, table, words
 
-MIB: Final = 1 << 20
 ROUNDS: Final = 100  # of trees
 
 
@@ -74,8 +74,8 @@ def ours(task: Task) -> Callable[[], None]:
     from agent.trainer.data.dataset import load_features, open_series
     from agent.trainer.training.batches import FeatureBatches, WindowBatches
     from agent.trainer.training.fit import fit
-    from agent.trainer.training.networks import cross_entropy, learner
     from agent.trainer.training.pretrain import masked_loss
+    from agent.trainer.training.supervised import cross_entropy
 
     job: Any = task.loaded.job
     schema, index = task.loaded.schema, task.loaded.index
@@ -90,7 +90,6 @@ def ours(task: Task) -> Callable[[], None]:
     if job.model == "transformer_ssl":
         loss = masked_loss(batches, job.hyper.mask_fraction)
     else:
-        network = learner(network, batches)
         loss = cross_entropy(batches, index.label, np.ones(len(schema.classes)))
     silent = Progress(io.StringIO())
 
@@ -108,18 +107,21 @@ def ours(task: Task) -> Callable[[], None]:
 def _our_trees(task: Task) -> Callable[[], None]:
     from agent.trainer.common.progress import Progress
     from agent.trainer.data.dataset import load_features
-    from agent.trainer.models.gbt import Part, train_gbt
+    from agent.trainer.models.gbt import bins, train_gbt
 
     job, index = task.loaded.job, task.loaded.index
     hyper: Any = job.hyper.model_copy(update={"epochs": ROUNDS, "patience": ROUNDS})
     features = load_features(job.summary, task.loaded.schema, job.mode)[task.windows]
-    part = Part(features, index.label[task.windows], np.ones(len(task.windows)))
-    few = Part(features[:64], part.label[:64], part.weight[:64])
+    label, weight = index.label[task.windows], np.ones(len(task.windows))
     classes = len(task.loaded.schema.classes)
     silent = Progress(io.StringIO())
-    return lambda: void(
-        train_gbt(part, few, classes, hyper, threads=job.threads, seed=0, progress=silent)
-    )
+
+    def run() -> None:
+        learnt = bins(features, label, weight, job.threads)
+        few = bins(features[:64], label[:64], weight[:64], job.threads, learnt)
+        train_gbt(learnt, few, classes, hyper, threads=job.threads, seed=0, progress=silent)
+
+    return run
 
 
 def plain(task: Task) -> Callable[[], None]:
@@ -237,19 +239,14 @@ def child(arguments: argparse.Namespace) -> None:
 
         torch.set_num_threads(arguments.threads)
     task = task_of(arguments)
-    before = peak_bytes()
+    before_mib = peak_mib(os.getpid())
     run = (ours if arguments.child == "ours" else plain)(task)
     begun_s = time.perf_counter()
     run()
     took_s = time.perf_counter() - begun_s
     rounds = ROUNDS if arguments.model == "gbt" else arguments.epochs
-    found = {"per_s": rounds * len(task.windows) / took_s, "bytes": peak_bytes() - before}
-    sys.stdout.write(json.dumps(found))
-
-
-def peak_bytes() -> int:
-    """Return the most that this process has had in memory."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    found_mib = peak_mib(os.getpid()) - before_mib
+    print(json.dumps({"per_s": rounds * len(task.windows) / took_s, "mib": found_mib}))
 
 
 def measured(arguments: argparse.Namespace, model: str) -> Iterator[tuple[str, dict[str, float]]]:
@@ -257,7 +254,8 @@ def measured(arguments: argparse.Namespace, model: str) -> Iterator[tuple[str, d
     for _ in range(arguments.repeats):
         for way in ("ours", "plain"):
             command = [
-                sys.executable, __file__, str(arguments.data), f"--child={way}", f"--model={model}",
+                sys.executable, "-m", "benchmarks.training", str(arguments.data),
+                f"--child={way}", f"--model={model}",
                 f"--mode={arguments.mode}", f"--windows={arguments.windows}",
                 f"--epochs={arguments.epochs}", f"--threads={arguments.threads}",
             ]  # fmt: skip
@@ -273,30 +271,19 @@ def row(arguments: argparse.Namespace, model: str) -> str:
         return statistics.median(found[key] for which, found in runs if which == way)
 
     speed = [median(way, "per_s") for way in ("ours", "plain")]
-    memory = [median(way, "bytes") / MIB for way in ("ours", "plain")]
+    memory = [median(way, "mib") for way in ("ours", "plain")]
     cells = [
         model, *(f"{one:,.0f}" for one in speed), f"{speed[0] / speed[1]:.2f}",
         *(f"{one:.0f}" for one in memory), f"{memory[1] / max(1.0, memory[0]):.2f}",
     ]  # fmt: skip
-    return f"| {' | '.join(cells)} |"
-
-
-def simulated(folder: Path) -> Path:
-    """Make a data set of some size."""
-    from agent.trainer.prepare import prepare
-    from agent.trainer.simulate import simulate
-
-    files = simulate(folder / "raw", hosts=8, episodes=3, rows=8_000, seed=0)
-    raw, schema = sorted(files, key=lambda path: path.suffix, reverse=True)
-    prepare(raw, schema, folder / "data", window=60, stride=10, log=void)
-    return folder / "data"
+    return line(cells)
 
 
 def main() -> None:
     """Print the table, a line as soon as it is known."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, nargs="?", help="folder that prepare wrote")
-    parser.add_argument("--models", type=lambda text: text.split(","), default=list(TRAINERS))
+    parser.add_argument("--models", type=words, default=list(TRAINERS))
     parser.add_argument("--mode", default="oracle")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--windows", type=int, default=16_384)
@@ -309,9 +296,9 @@ def main() -> None:
         child(arguments)
         return
     with tempfile.TemporaryDirectory() as folder:
-        arguments.data = arguments.data or simulated(Path(folder))
+        arguments.data = arguments.data or prepared(Path(folder), 8, 3, 8_000)
         heads = ("model", "windows/s", "plain", "ratio", "MiB", "plain", "ratio")
-        print(f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}", flush=True)
+        print(table(heads, ()), flush=True)
         for model in arguments.models:
             print(row(arguments, model), flush=True)
 

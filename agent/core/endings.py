@@ -49,14 +49,14 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
             keep(state, run)
         state.do(MakeBundle(run.job_id, run.attempt))
         state.beat_soon(now)
-    elif run.stopping is Stop.RELEASED or event.data_gone:
-        if run.stopping is not Stop.RELEASED:  # another host or time may do better
-            said = (run.why or _error(run, event)).splitlines()[0][:500]
-            run.stopping, run.why = Stop.RELEASED, f"its prepared data is not there ({said})"
-        run.move(Phase.GIVING_BACK)
-        state.do(BundleCheckpoint(run.job_id, run.attempt))
     elif run.stopping is Stop.OVER_LIMIT:
         _fail(state, run, run.why, event.code, now, transient=True)
+    elif run.stopping is Stop.RELEASED or event.data_gone:
+        # Without its data another host or time may do better.
+        said = _error(run, event).splitlines()[0][:500]
+        run.end(Stop.RELEASED, f"its prepared data is not there ({said})")
+        run.move(Phase.GIVING_BACK)
+        state.do(BundleCheckpoint(run.job_id, run.attempt))
     else:
         transient = event.transient and event.code != EXIT_USAGE
         _fail(state, run, _error(run, event), event.code, now, transient=transient)

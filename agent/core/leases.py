@@ -43,7 +43,7 @@ def on_timer(state: State, job_id: str, now: Now) -> None:
     if now.mono_s < _stop_at_s(state, run):
         _watch(state, run)
         return
-    runs.stop(state, run, run.stopping or Stop.RELEASED, run.why or WHY, now)
+    runs.stop(state, run, Stop.RELEASED, WHY, now)
     end_s = max(now.mono_s, run.lease_until_s)
     kill_s = state.timers.when_s(("kill", job_id))
     if kill_s is not None:

@@ -206,7 +206,7 @@ class Core:
         self._beat(now)  # so that what is released now is not given back to this host
         for run in list(state.runs.values()):
             endings.keep(state, run)
-            runs.stop(state, run, run.stopping or Stop.RELEASED, "the agent was shut down", now)
+            runs.stop(state, run, Stop.RELEASED, "the agent was shut down", now)
         # Trainers get their grace; then what is noted is noted, the rest is found by its lease.
         patience_s = state.settings.stop_grace_s if state.runs else 0.0
         state.timers.set(("leave",), now.mono_s + patience_s + state.settings.leave_grace_s)

@@ -1,10 +1,13 @@
-"""What the agent owes the coordinator: reports until they are noted, bundles until stored."""
+"""What the agent owes the coordinator: reports until they are noted, bundles until stored.
+
+A report announces the bundle that goes with it. The coordinator's first grant says that it is
+wanted, and `noted` that it is stored.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from itertools import chain, islice
 from typing import Final
 
 from agent.core.effects import (
@@ -23,19 +26,20 @@ from broker.protocol.messages import (
     MAX_LISTED,
     Failed,
     Finished,
+    Grant,
     GrantMessage,
     Noted,
-    Offer,
     OwedResult,
+    Rejected,
     Released,
 )
-from broker.stream.stream import Done, Refused, Sender, SendOffer, chunk_size
 from broker.stream.stream import SendChunk as Send
+from broker.stream.stream import Sender, chunk_size
 
 RESEND_BASE_S: Final = 2.0
 RESEND_CAP_S: Final = 30.0
 REFUSED_CAP_S: Final = 120.0
-ASK_AGAIN_S: Final = 60.0
+SILENCE_S: Final = 5.0  # after the last grant; then the artifact is announced again
 MAX_WITH_BUNDLE: Final = 256
 CUTS: Final = 2
 ANOTHERS: Final = "the job is another attempt's by now"
@@ -54,14 +58,6 @@ def finished(state: State, run: Run, made: BundleMade, now: Now) -> None:
     owe(state, report, now, made.data)
 
 
-def _in_report(state: State, data: bytes) -> str:
-    """Return a small bundle in base64, to travel with its report; empty if it is too large."""
-    bundle = base64.b64encode(data).decode()
-    others = sum(bool(owed.bundle) for owed in state.owed.values())
-    fits = len(bundle) <= state.settings.chunk_bytes and others < MAX_WITH_BUNDLE
-    return bundle if fits else ""
-
-
 def owe(
     state: State, report: Finished | Failed | Released, now: Now, data: bytes = b""
 ) -> None:  # fmt: skip
@@ -75,7 +71,15 @@ def owe(
     send(state, report.job_id, now)
 
 
-def reload(state: State, reports: list[Finished | Failed]) -> None:
+def _in_report(state: State, data: bytes) -> str:
+    """Return a small bundle in base64, to travel with its report; empty if it is too large."""
+    bundle = base64.b64encode(data).decode()
+    others = sum(bool(owed.bundle) for owed in state.owed.values())
+    fits = len(bundle) <= state.settings.chunk_bytes and others < MAX_WITH_BUNDLE
+    return bundle if fits else ""
+
+
+def reload(state: State, reports: Sequence[Finished | Failed]) -> None:
     """Take over what an earlier process of this agent has left in the spool."""
     for report in reports:
         state.owed[report.job_id] = Owed(report)
@@ -84,31 +88,35 @@ def reload(state: State, reports: list[Finished | Failed]) -> None:
 
 def results(state: State) -> tuple[OwedResult, ...]:
     """Return the results that wait here, as many as fit into a goodbye."""
-    reports = (one.report for one in state.owed.values() if isinstance(one.report, Finished))
-    found = chain(
-        ((report.job_id, report.attempt) for report in reports),
-        (
-            (run.job_id, run.attempt)
-            for run in state.runs.values()
-            if run.is_kept and run.stopping is not Stop.CANCELLED
-        ),
-    )
-    return tuple(
-        OwedResult(job_id=job_id, attempt=attempt) for job_id, attempt in islice(found, MAX_LISTED)
-    )
+    found = [
+        (report.job_id, report.attempt)
+        for report in (owed.report for owed in state.owed.values())
+        if isinstance(report, Finished)
+    ]
+    found += [
+        (run.job_id, run.attempt)
+        for run in state.runs.values()
+        if run.is_kept and run.stopping is not Stop.CANCELLED
+    ]
+    return tuple(OwedResult(job_id=job, attempt=attempt) for job, attempt in found[:MAX_LISTED])
 
 
 def send(state: State, job_id: str, now: Now) -> None:
-    """Send one report, and set the time to send it again."""
+    """Send one report, and set the time to send it again; an upload begins anew with its answer."""
     owed = state.owed.get(job_id)
     if owed is None:
         return
+    _end_upload(state, job_id, owed)
     if state.connected:
-        update = {"session": state.session, "instance": state.settings.instance}
+        update: dict[str, object] = {
+            "session": state.session,
+            "instance": state.settings.instance,
+        }
+        if not isinstance(owed.report, Failed):
+            update["chunk_bytes"] = _chunk_bytes(state, owed.report)
         if owed.bundle:
             update["bundle"] = owed.bundle
-        report = owed.report.model_copy(update=update)
-        state.report(report)
+        state.report(owed.report.model_copy(update=update))
     wait_s = backoff_s(owed.sent, RESEND_BASE_S, RESEND_CAP_S, state.rng)
     owed.sent += 1
     state.timers.set(("report", job_id), now.mono_s + wait_s)
@@ -117,8 +125,7 @@ def send(state: State, job_id: str, now: Now) -> None:
 def start_over(state: State, now: Now) -> None:
     """Report everything again: the connection or the coordinator is new."""
     for job_id, owed in state.owed.items():
-        owed.sent, owed.wanted, owed.sender = 0, False, None
-        state.timers.cancel(("upload", job_id))
+        owed.sent = 0
         send(state, job_id, now)
 
 
@@ -136,50 +143,53 @@ def on_disconnected(state: State) -> None:
 
 
 def on_noted(state: State, noted: Noted, now: Now) -> None:
-    """Forget a report that the coordinator has taken, or upload what it asks for."""
+    """Forget a report that the coordinator has taken, or does not want."""
     owed = state.owed.get(noted.job_id)
     if owed is None or owed.report.id != noted.report_id:
         return
-    if noted.verdict == "wanted" and owed.artifact_id is not None:
-        owed.wanted, owed.bundle = True, ""  # it is taken by the stream alone
-        # The coordinator's memory of it may go; it is asked again now and then.
-        state.timers.set(("report", noted.job_id), now.mono_s + ASK_AGAIN_S)
-        upload_next(state, now)
-    elif noted.verdict in {"stored", "superseded", "recorded"}:
-        if not isinstance(owed.report, Released) and noted.state not in _UNFINISHED:
-            state.do(DropCheckpoint(noted.job_id))
-        forget(state, noted.job_id, _why_not_taken(noted))
-        state.beat_soon(now)
-        upload_next(state, now)
-
-
-def upload_next(state: State, now: Now) -> None:
-    """Begin the next uploads, oldest first, as many at once as the settings allow."""
-    under_way = sum(owed.sender is not None for owed in state.owed.values())
-    for job_id, owed in state.owed.items():
-        if under_way >= state.settings.max_uploads:
-            return
-        report = owed.report
-        if owed.wanted and owed.sender is None and not isinstance(report, Failed):
-            chunk_bytes = chunk_size(report.size_bytes, state.settings.chunk_bytes)
-            owed.sender = Sender(report.size_bytes, chunk_bytes, state.message_bytes)
-            under_way += 1
-            _perform(state, job_id, owed, owed.sender.start(now.mono_s), now)
-            state.beat_soon(now)
+    if not isinstance(owed.report, Released) and noted.state not in _UNFINISHED:
+        state.do(DropCheckpoint(noted.job_id))
+    forget(state, noted.job_id, _why_not_taken(noted))
+    state.beat_soon(now)
+    _announce_next(state, now)
 
 
 def on_grant(state: State, artifact_id: str, grant: GrantMessage, now: Now) -> None:
-    """Send what the receiver lacks, or end the upload."""
-    for job_id, owed in list(state.owed.items()):
-        if owed.artifact_id == artifact_id and owed.sender is not None:
-            _perform(state, job_id, owed, owed.sender.on_grant(grant, now.mono_s), now)
+    """Send what the receiver lacks, or look into why it does not take the bundle.
+
+    A grant names an artifact, which several jobs may have made: it is sent for the first of them.
+    Only `noted` lets a bundle be put away.
+    """
+    found = [job_id for job_id, owed in state.owed.items() if owed.artifact_id == artifact_id]
+    if not found or state.owed[found[0]].checking:
+        return
+    job_id, owed = found[0], state.owed[found[0]]
+    if isinstance(grant, Rejected):
+        _check(state, job_id, owed, now)
+    elif isinstance(grant, Grant) and not isinstance(owed.report, Failed):
+        if owed.sender is None:
+            chunk_bytes = _chunk_bytes(state, owed.report)
+            owed.sender = Sender(owed.report.size_bytes, chunk_bytes, state.message_bytes)
+            state.beat_soon(now)
+        owed.bundle, owed.sent = "", 0
+        state.timers.set(("report", job_id), now.mono_s + SILENCE_S)
+        _send_chunks(state, job_id, owed.sender, owed.sender.on_grant(grant, now.mono_s))
+
+
+def _announce_next(state: State, now: Now) -> None:
+    """An upload has ended: the coordinator takes few at once of a host, and has room for one."""
+    for job_id, owed in state.owed.items():
+        is_idle = owed.sender is None and not owed.checking and not owed.refusals
+        if is_idle and owed.artifact_id is not None and not owed.bundle:
+            send(state, job_id, now)
+            return
 
 
 def on_upload_timer(state: State, job_id: str, now: Now) -> None:
     """Send again what may be lost."""
     owed = state.owed.get(job_id)
     if owed is not None and owed.sender is not None:
-        _perform(state, job_id, owed, owed.sender.on_timer(now.mono_s), now)
+        _send_chunks(state, job_id, owed.sender, owed.sender.on_timer(now.mono_s))
 
 
 def on_checked(state: State, event: BundleChecked, now: Now) -> None:
@@ -208,18 +218,7 @@ def on_unread(state: State, event: BundleUnread, now: Now) -> None:
     """Check a bundle of which the disk could not read a piece."""
     for job_id, owed in list(state.owed.items()):
         if owed.artifact_id == event.artifact_id and owed.sender is not None:
-            _refused(state, job_id, owed, event.artifact_id, now)
-
-
-def _why_not_taken(noted: Noted) -> str:
-    """Return why a report was not taken; empty if it was."""
-    if noted.verdict != "superseded":
-        return ""
-    if noted.state is None:
-        return "the coordinator does not know the job"
-    if noted.state in _UNFINISHED:
-        return ANOTHERS
-    return f"the job is {noted.state} already"
+            _check(state, job_id, owed, now)
 
 
 def forget(state: State, job_id: str, not_taken: str = "") -> None:
@@ -245,54 +244,43 @@ def clear(
     state.do(ClearJob(job_id, attempt, artifact_id, in_vain))
 
 
-def _perform(state: State, job_id: str, owed: Owed, effects: Sequence[object], now: Now) -> None:
-    report, artifact_id = owed.report, owed.artifact_id
-    if isinstance(report, Failed) or artifact_id is None:
-        return
-    for effect in effects:
-        match effect:
-            case SendOffer():
-                _offer(state, report, artifact_id)
-            case Send(index, offset, length):
-                state.do(SendChunk(artifact_id, index, offset, length))
-            case Done() | Refused(final=True):
-                _report_again(state, job_id, owed, now)
-                return
-            case Refused():
-                _refused(state, job_id, owed, artifact_id, now)
-                return
-    deadline_s = owed.sender.next_deadline() if owed.sender else None
+def _why_not_taken(noted: Noted) -> str:
+    """Return why a report was not taken; empty if it was."""
+    if noted.verdict != "superseded":
+        return ""
+    if noted.state is None:
+        return "the coordinator does not know the job"
+    if noted.state in _UNFINISHED:
+        return ANOTHERS
+    return f"the job is {noted.state} already"
+
+
+def _chunk_bytes(state: State, report: Finished | Released) -> int:
+    return chunk_size(report.size_bytes, state.settings.chunk_bytes)
+
+
+def _send_chunks(state: State, job_id: str, sender: Sender, chunks: Sequence[Send]) -> None:
+    artifact_id = state.owed[job_id].artifact_id
+    if artifact_id is None:
+        raise AssertionError("nothing is uploaded without an artifact")
+    for chunk in chunks:
+        state.do(SendChunk(artifact_id, chunk.index, chunk.offset, chunk.length))
+    deadline_s = sender.next_deadline()
     if deadline_s is not None:
         state.timers.set(("upload", job_id), deadline_s)
 
 
-def _offer(state: State, report: Finished | Released, artifact_id: str) -> None:
-    offer = Offer(
-        job_id=report.job_id,
-        attempt=report.attempt,
-        instance=state.settings.instance,
-        size_bytes=report.size_bytes,
-        chunk_bytes=chunk_size(report.size_bytes, state.settings.chunk_bytes),
-    )
-    state.publish(state.topics.offer(state.settings.host, artifact_id), offer)
-
-
-def _report_again(state: State, job_id: str, owed: Owed, now: Now) -> None:
-    """The stream is over: let the coordinator say what has become of the job.
-
-    A grant names an artifact, and may be of another attempt that made the same one. Only an answer
-    to the report itself lets a result be put away.
-    """
-    owed.sender, owed.wanted = None, False
+def _end_upload(state: State, job_id: str, owed: Owed) -> None:
+    owed.sender = None
     state.timers.cancel(("upload", job_id))
-    send(state, job_id, now)
-    upload_next(state, now)
 
 
-def _refused(state: State, job_id: str, owed: Owed, artifact_id: str, now: Now) -> None:
-    owed.sender, owed.wanted = None, False
-    state.timers.cancel(("upload", job_id))
-    if not owed.checking:
-        owed.checking = True
-        state.do(CheckBundle(job_id, owed.report.attempt, artifact_id))
-    upload_next(state, now)
+def _check(state: State, job_id: str, owed: Owed, now: Now) -> None:
+    """Have a bundle hashed that the coordinator refuses, or that the disk does not read."""
+    if owed.checking or owed.artifact_id is None:
+        return
+    _end_upload(state, job_id, owed)
+    state.timers.cancel(("report", job_id))
+    owed.checking = True
+    state.do(CheckBundle(job_id, owed.report.attempt, owed.artifact_id))
+    _announce_next(state, now)

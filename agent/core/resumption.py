@@ -22,9 +22,9 @@ from agent.core.effects import (
 )
 from agent.core.state import Phase, Run, State
 from broker.clock import Now
-from broker.protocol.messages import Stored
+from broker.protocol.messages import Grant, Stored
 from broker.stream.ranges import RangeSet
-from broker.stream.stream import Complete, Receiver, SendGrant, WriteChunk
+from broker.stream.stream import Complete, Receiver, ReceiverEffect, WriteChunk
 
 FETCH_IDLE_S: Final = 60.0
 
@@ -48,7 +48,7 @@ def on_found(state: State, event: CheckpointFound, now: Now) -> None:
         return
     checkpoint = run.assign.checkpoint
     run.fetch = Receiver(checkpoint.size_bytes, checkpoint.chunk_bytes, RangeSet())
-    _perform(state, run, run.fetch.on_offer(now.mono_s), b"")
+    _perform(state, run, run.fetch.ask(now.mono_s), b"")
 
 
 def on_chunk(state: State, artifact_id: str, index: int, data: bytes, now: Now) -> None:
@@ -118,15 +118,15 @@ def _fetching(state: State, job_id: str, attempt: int) -> Run | None:
     return run if fits else None
 
 
-def _perform(state: State, run: Run, effects: Sequence[object], data: bytes) -> None:
+def _perform(state: State, run: Run, effects: Sequence[ReceiverEffect], data: bytes) -> None:
     checkpoint = run.assign.checkpoint
     if checkpoint is None or run.fetch is None:
         return
     host, artifact_id = state.settings.host, checkpoint.artifact_id
     for effect in effects:
         match effect:
-            case SendGrant(grant):
-                state.publish(state.topics.checkpoint_grant(host, artifact_id), grant)
+            case Grant():
+                state.publish(state.topics.checkpoint_grant(host, artifact_id), effect)
             case WriteChunk(_, offset, begin, end):
                 piece = data[begin:end]
                 state.do(WriteFetched(run.job_id, run.attempt, offset, piece))

@@ -151,10 +151,10 @@ def give_back(state: State, run: Run, why: str, now: Now) -> None:
 
 def stop(state: State, run: Run, how: Stop, why: str, now: Now) -> None:
     """Ask a trainer to end, and end it after the grace; one that has not been started is over."""
-    run.stopping, run.why = how, why
+    run.end(how, why)
     if run.phase in {Phase.FETCHING, Phase.READY}:
         resumption.end(state, run)
-        if how is Stop.CANCELLED:
+        if run.stopping is Stop.CANCELLED:
             endings.cancelled(state, run, now)
         else:
             endings.release(state, run, now)

@@ -80,7 +80,7 @@ NEXT_PHASES: Final = {
     Phase.STOPPING: ENDING,
     Phase.BUNDLING: frozenset[Phase](),
     Phase.GIVING_BACK: frozenset[Phase](),
-}  # of a run that is not over: it may be over from each
+}  # the diagram in architecture.md; a run may be over from each phase
 _TOLD: Final[Mapping[Phase, HeldPhase]] = {
     Phase.FETCHING: "fetching",
     Phase.READY: "starting",
@@ -95,9 +95,17 @@ _TOLD: Final[Mapping[Phase, HeldPhase]] = {
 class Stop(StrEnum):
     """Why a run was told to end; the value is for the log."""
 
-    CANCELLED = "cancelled"
-    RELEASED = "given back"
     OVER_LIMIT = "ended"
+    RELEASED = "given back"
+    CANCELLED = "cancelled"
+
+
+NEXT_STOPS: Final = {
+    None: frozenset(Stop),
+    Stop.OVER_LIMIT: frozenset({Stop.CANCELLED}),
+    Stop.RELEASED: frozenset({Stop.CANCELLED}),
+    Stop.CANCELLED: frozenset[Stop](),
+}
 
 
 LOOK_S: Final = 5.0  # between looks at what the owner wants
@@ -115,7 +123,6 @@ class CoreSettings:
     leave_grace_s: float = 5.0
     handover_grace_s: float = 60.0
     chunk_bytes: int = 512 * 1024
-    max_uploads: int = 2
     look_s: float = LOOK_S
     owner: OwnerSettings = field(default_factory=OwnerSettings)
 
@@ -166,6 +173,11 @@ class Run:
             raise AssertionError(f"{self.job_id}: from {self.phase} to {phase}")
         self.phase = phase
 
+    def end(self, how: Stop, why: str) -> None:
+        """Note why it is to end; the first reason stays, unless it is cancelled."""
+        if how in NEXT_STOPS[self.stopping]:
+            self.stopping, self.why = how, why
+
     def share(self) -> float | None:
         """Return how much of the epochs is done."""
         epoch, epochs = self.progress.get("epoch"), self.progress.get("epochs")
@@ -174,13 +186,12 @@ class Run:
 
 @dataclass(slots=True)
 class Owed:
-    """A report that the coordinator has not noted yet, or whose artifact it has not stored yet."""
+    """A report that the coordinator has not noted yet."""
 
     report: Finished | Failed | Released
     bundle: str = ""  # what travels with the report, if it is small
     sent: int = 0
-    sender: Sender | None = None
-    wanted: bool = False
+    sender: Sender | None = None  # while its artifact is uploaded
     refusals: int = 0
     checking: bool = False
 
@@ -192,7 +203,7 @@ class Owed:
     @property
     def phase(self) -> HeldPhase:
         """What a heartbeat says of it."""
-        return "uploading" if self.wanted else "reporting"
+        return "reporting" if self.sender is None else "uploading"
 
 
 @dataclass(slots=True)

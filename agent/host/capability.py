@@ -116,7 +116,7 @@ def probe_capability(
         gpu_problem=found["problem"] if cuda else "",
         torch=found["torch"],
         xgboost=found["xgboost"],
-        trainers=_trainers(found) | _of(own),
+        trainers=_trainers(found, own),
         trainers_commit=_commit(),
         slots=slots or max(1, len(gpus)),
         battery=_has_battery(),
@@ -212,51 +212,42 @@ def probe_torch() -> dict[str, Any]:
     return found
 
 
-def _trainers(found: Mapping[str, Any]) -> dict[str, TrainerInfo]:
-    """Return the built-in trainers whose library was found."""
-    return {
-        model: TrainerInfo(hyper_schema=clean_schema(trainer["schema"]))
+def _trainers(found: Mapping[str, Any], own: Mapping[str, OwnTrainer]) -> dict[str, TrainerInfo]:
+    """Return the built-in trainers whose library was found, and this host's own."""
+    schemas = {
+        model: trainer["schema"]
         for model, trainer in found["trainers"].items()
         if found["xgboost" if model == "gbt" else "torch"] is not None
-    }
-
-
-def _of(own: Mapping[str, OwnTrainer]) -> dict[str, TrainerInfo]:
+    } | {name: trainer.hyper_schema for name, trainer in own.items()}
     return {
         name: TrainerInfo(
-            hyper_schema=clean_schema(trainer.hyper_schema), resumable=trainer.resumable
+            hyper_schema={key: clean(value) for key, value in schema.items()},
+            resumable=name not in own or own[name].resumable,
         )
-        for name, trainer in own.items()
+        for name, schema in schemas.items()
     }
 
 
-def clean_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema as plain JSON values."""
-    return {key: clean(value) for key, value in schema.items()}
+def said(command: list[str], timeout_s: float) -> str | None:
+    """Return what a program prints; none if it is not there, fails, or takes too long."""
+    try:
+        done = answer_of(command, timeout_s)
+    except OSError:  # a TimeoutError is one
+        return None
+    return done.output if done.code == 0 else None
 
 
 def _commit() -> str | None:
     """Return the git commit of the trainers, when they run out of a checkout."""
-    try:
-        done = answer_of(
-            ["git", "-C", str(PACKAGE_ROOT), "rev-parse", "--short=12", "HEAD"], GIT_TIMEOUT_S
-        )
-    except OSError:
-        return None
-    text = done.output.strip()
-    return text if done.code == 0 and text.isalnum() else None
+    command = ["git", "-C", str(PACKAGE_ROOT), "rev-parse", "--short=12", "HEAD"]
+    text = (said(command, GIT_TIMEOUT_S) or "").strip()
+    return text if text.isalnum() else None
 
 
 def _measure_gpus(known: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
     """Ask the driver what is free on each GPU, everybody's processes counted."""
-    try:
-        done = answer_of(
-            ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"],
-            SMI_TIMEOUT_S,
-        )
-        rows = done.output.splitlines() if done.code == 0 else []
-    except OSError:
-        rows = []
+    command = ["nvidia-smi", f"--query-gpu={_SMI_FIELDS}", "--format=csv,noheader,nounits"]
+    rows = (said(command, SMI_TIMEOUT_S) or "").splitlines()
     measured = {gpu.index: gpu for gpu in map(_smi_row, rows) if gpu is not None}
     blind = {"vram_free_bytes": None, "use_percent": None, "power_w": None}
     return tuple(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from agent.host.data_folder import ANSWER_S
+from agent.host.data_folder import ANSWER_S, MAKE
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.schema import SCHEMA_FILE, FeatureSchema, read_json
 from broker.doctor.checks import LOOK_AT_DISK
@@ -17,7 +17,6 @@ from broker.system.deadline import paced
 
 HASHING_S: Final = 60.0
 _BLOCK_BYTES: Final = 1 << 20
-_MAKE: Final = "python -m agent.trainer.prepare --help tells how it is made"
 
 
 def check_data(
@@ -46,11 +45,11 @@ def _looked(folder: Path, clock: Callable[[], float]) -> Iterator[Finding | None
     """Yield none after each thing that was read, and what was found at the end."""
     try:
         if not (folder / SCHEMA_FILE).is_file():
-            yield fail("data", f"{folder}: no prepared data is there", _MAKE)
+            yield fail("data", f"{folder}: no prepared data is there", MAKE)
             return
         schema = read_json(folder / SCHEMA_FILE, FeatureSchema)
     except BadInputError as error:
-        yield fail("data", f"{folder}: {error}", _MAKE)
+        yield fail("data", f"{folder}: {error}", MAKE)
         return
     except OSError as error:
         remedy = "let the user that the agent runs as read it"

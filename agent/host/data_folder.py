@@ -13,6 +13,7 @@ from broker.system.deadline import Aside
 log = logging.getLogger("fleet.agent")
 
 SCHEMA_FILE: Final = "feature_schema_v1.json"
+MAKE: Final = "python -m agent.trainer.prepare --help tells how it is made"
 ANSWER_S: Final = 10.0  # a disk that sleeps may need most of it to turn again
 
 
@@ -38,21 +39,22 @@ class DataFolder:
 
         It is `known` then. Blocks for `answer_s` at most, and not at all while a look is late.
         """
-        found, late = None, False
-        lack = "no folder of prepared data is named"
+        found, lack, late = None, "no folder of prepared data is named", False
         if self._folder is not None:
             try:
                 look = self._aside.do(self._read, 0.0 if self._is_late else self._answer_s)
                 found, lack = look.result(self._answer_s)
             except TimeoutError:
                 late = True
+                lack = f"the prepared data in {self._folder} has not answered"
+                lack += f" for {self._answer_s:g} s"
         with self._lock:
             self._is_late = late
             before, self._there, self.known = self._there, found is not None, found
         if found is not None and before is False:
             log.info("prepared data is in %s now: this host can take jobs", self._folder)
         elif found is None and before is not False:
-            self._warn(lack, late=late, before=before)
+            log.warning("%s: this host takes no job until there is some; %s", lack, MAKE)
         return found
 
     def _read(self) -> tuple[str | None, str]:
@@ -65,18 +67,3 @@ class DataFolder:
         except OSError:
             return None, f"no prepared data in {self._folder}"
         return hashlib.sha256(data).hexdigest(), ""
-
-    def _warn(self, lack: str, *, late: bool, before: bool | None) -> None:
-        until = "this host takes no job until it"
-        if late:
-            what = "the prepared data in %s has not answered for %g s: %s does"
-            log.warning(what, self._folder, self._answer_s, until)
-        elif before:
-            what = "the prepared data in %s has gone, or cannot be read any more: %s is there again"
-            log.warning(what, self._folder, until)
-        else:
-            what = (
-                "%s: this host can take no job until --data names a folder of prepared data "
-                "(python -m agent.trainer.prepare --help makes one)"
-            )
-            log.warning(what, lack)

@@ -16,13 +16,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
 from agent.core.effects import Looked, Snooze
-from agent.host.capability import suspended_s
-from broker.system.children import answer_of
+from agent.host.capability import said, suspended_s
 from broker.system.files import RealDisk, write_atomically
 
 ASK_EVERY_S: Final = 10.0
@@ -43,9 +42,7 @@ class Eyes:
         self._state = state
         self._load = Load()
         self._asked_s = -ASK_EVERY_S
-        self._input_idle_s: float | None = None
-        self._gpu_users: tuple[str, ...] = ()
-        self._others_percent: float | None = None
+        self._use: dict[str, Any] = {}
 
     def look(self, *, idle: bool) -> Looked:
         """Return what is to be seen; with `idle` whether somebody uses the machine as well."""
@@ -54,23 +51,15 @@ class Eyes:
         seen = Looked(now.replace(tzinfo=None), snooze, suspended_s=suspended_s())
         if not idle:
             return seen
-        self._ask()
-        return replace(
-            seen,
-            input_idle_s=self._input_idle_s,
-            gpu_users=self._gpu_users,
-            others_percent=self._others_percent,
-        )
-
-    def _ask(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._asked_s < ASK_EVERY_S:
-            return
-        self._asked_s = now_s
-        idle = [seconds for _, seconds in input_idle()]
-        self._input_idle_s = min(idle, default=None)
-        self._gpu_users = gpu_users(own_processes())
-        self._others_percent = self._load.others_percent(now_s)
+        if now_s - self._asked_s >= ASK_EVERY_S:
+            self._asked_s = now_s
+            self._use = {
+                "input_idle_s": min((seconds for _, seconds in input_idle()), default=None),
+                "gpu_users": gpu_users(process.pid for process in _family()),
+                "others_percent": self._load.others_percent(now_s),
+            }
+        return replace(seen, **self._use)
 
 
 def sources() -> tuple[list[str], list[str]]:
@@ -108,7 +97,7 @@ def input_idle() -> Iterator[tuple[str, float]]:
 
 def _silent() -> list[str]:
     """Return the sources that work, but have nothing to tell: nobody is logged in."""
-    if sys.platform in {"win32", "darwin"} or _answer(["loginctl", "list-sessions"]) is None:
+    if sys.platform in {"win32", "darwin"} or said(["loginctl", "list-sessions"], ANSWER_S) is None:
         return []
     return ["logind"]
 
@@ -133,14 +122,13 @@ def by_logind(text: str, now_s: float) -> Iterator[tuple[str, float]]:
     that says that it is not idle is, though some desktops never say anything else.
     """
     for block in text.strip().split("\n\n"):
-        said = dict(line.partition("=")[::2] for line in block.splitlines())
-        if said.get("Class") != "user" or said.get("Type") not in _GRAPHICAL:
+        told = dict(line.partition("=")[::2] for line in block.splitlines())
+        is_desktop = told.get("Class") == "user" and told.get("Type") in _GRAPHICAL
+        if not is_desktop or told.get("State") == "closing":
             continue
-        if said.get("State") == "closing":
-            continue
-        since_us = said.get("IdleSinceHint", "0")
+        since_us = told.get("IdleSinceHint", "0")
         idle_s = now_s - int(since_us) / 1e6 if since_us.isdigit() else 0.0
-        resting = said.get("IdleHint") == "yes" or said.get("LockedHint") == "yes"
+        resting = "yes" in {told.get("IdleHint"), told.get("LockedHint")}
         if resting and since_us in {"", "0"}:
             idle_s = 86_400.0  # it is locked, and does not say since when
         yield "logind", max(0.0, idle_s) if resting else 0.0
@@ -149,9 +137,9 @@ def by_logind(text: str, now_s: float) -> Iterator[tuple[str, float]]:
 def _by_x() -> Iterator[tuple[str, float]]:
     """Ask the X server, where the agent belongs to a session of it."""
     if os.environ.get("DISPLAY") and shutil.which("xprintidle"):
-        said = _said(["xprintidle"]).strip()
-        if said.isdigit():
-            yield "xprintidle", int(said) / 1000.0
+        idle_ms = _said(["xprintidle"]).strip()
+        if idle_ms.isdigit():
+            yield "xprintidle", int(idle_ms) / 1000.0
 
 
 def _by_terminals(now_s: float) -> Iterator[tuple[str, float]]:
@@ -191,11 +179,6 @@ if sys.platform == "win32":
 
 
 # GPUs and load
-
-
-def own_processes() -> frozenset[int]:
-    """Return the process ids of this agent and of all that it has started."""
-    return frozenset({os.getpid(), *(child.pid for child in _family()[1:])})
 
 
 def gpu_users(own: Iterable[int]) -> tuple[str, ...]:
@@ -258,6 +241,7 @@ def _own_s() -> float:
 
 
 def _family() -> list[psutil.Process]:
+    """Return this agent and all that it has started."""
     me = psutil.Process()
     try:
         return [me, *me.children(recursive=True)]
@@ -267,16 +251,7 @@ def _family() -> list[psutil.Process]:
 
 def _said(command: list[str]) -> str:
     """Return what a program prints; nothing if it does not answer."""
-    return _answer(command) or ""
-
-
-def _answer(command: list[str]) -> str | None:
-    """Return what a program prints; none if it is not there, fails, or takes too long."""
-    try:
-        done = answer_of(command, ANSWER_S)
-    except OSError:  # a TimeoutError is one
-        return None
-    return done.output if done.code == 0 else None
+    return said(command, ANSWER_S) or ""
 
 
 # The owner's own snooze: a file in the agent's state folder, which nobody else can lift. It holds a

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,16 +48,12 @@ def trainer_command(
 
     Raises `BadMessage` when there is no such trainer, or a hyperparameter is not acceptable.
     """
-    from agent.trainer.common.config import TRAINERS  # what a host without jobs can do without
-
-    trainer = own.get(assign.model)
+    program, flags = _program(assign, own.get(assign.model))
     resumable = is_resumable(assign, own)
-    flags = _checked_hyper(assign) if trainer is None else _own_hyper(assign, trainer)
     if any("," in host or host.startswith("-") for host in assign.train_hosts):
         raise BadMessage("train_hosts: a name has a comma in it, or starts with '-'")
     command = [
-        *([sys.executable, "-m", TRAINERS[assign.model].module] if trainer is None
-          else trainer.command),
+        *program,
         f"--model={assign.model}",
         f"--mode={assign.mode}",
         f"--data={place.data}",
@@ -71,7 +67,7 @@ def trainer_command(
         *([f"--checkpoint-dir={place.checkpoint}"] if resumable else []),
         *(["--resume"] if resume and resumable else []),
         *flags,
-    ]  # fmt: skip
+    ]
     if any("\0" in word for word in command):  # some systems would take the rest for another word
         raise BadMessage(f"hyperparameters of {assign.model}: one has a NUL in it")
     return command
@@ -83,24 +79,20 @@ def is_resumable(assign: Assign, own: Mapping[str, OwnTrainer]) -> bool:
     return trainer is None or trainer.resumable
 
 
-def _checked_hyper(assign: Assign) -> list[str]:
-    from agent.trainer.common.config import TRAINERS, hyper_arguments  # likewise
+def _program(assign: Assign, trainer: OwnTrainer | None) -> tuple[Sequence[str], list[str]]:
+    """Return the program and its hyperparameters: one argument each, so that none is an option."""
+    from agent.trainer.common.config import TRAINERS, flag_of  # a host without jobs needs none
 
-    if assign.model not in TRAINERS:
+    if trainer is not None:
+        command, schema = trainer.command, trainer.hyper_schema
+    elif assign.model in TRAINERS:
+        hyper = TRAINERS[assign.model]
+        command, schema = (sys.executable, "-m", hyper.module), hyper.model_json_schema()
+    else:
         raise BadMessage(f"this host has no trainer for {assign.model!r}")
-    try:
-        return hyper_arguments(assign.model, assign.hyper)
-    except ValueError as error:
-        raise BadMessage(f"hyperparameters of {assign.model}: {error}") from error
-
-
-def _own_hyper(assign: Assign, trainer: OwnTrainer) -> list[str]:
-    """One argument a hyperparameter, so that no value is taken for an option."""
-    from agent.trainer.common.config import flag_of  # likewise
-
-    for key, message in check_hyper(assign.hyper, trainer.hyper_schema, assign.model):
+    for key, message in check_hyper(assign.hyper, schema, assign.model):
         raise BadMessage(f"hyperparameters of {assign.model}: {key}: {message}")
-    return [
+    return command, [
         f"{flag_of(key)}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in sorted(assign.hyper.items())
     ]

@@ -7,14 +7,13 @@ all of it, on Windows a job object does. What both may miss, the next agent ends
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from agent.core.output import MAX_LINE_CHARS
 from agent.process.orphans import MARK, end_marked, mark_of
@@ -112,8 +111,8 @@ class Trainer:
                 return
 
     def _read(self) -> None:
-        log_file = contextlib.closing(_BoundedLog(self._work / LOG_FILE))
-        with self._started.output as output, log_file as kept:
+        kept = _BoundedLog(self._work / LOG_FILE)
+        with self._started.output as output:
             while line := output.readline(MAX_LINE_CHARS):
                 kept.write(line)
                 with self._in_callback:
@@ -131,24 +130,17 @@ class _BoundedLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._mode = "wb"
         self._room_bytes = MAX_LOG_BYTES
-        self._file: IO[bytes] | None = None
 
     def write(self, line: bytes) -> None:
         """Keep a line while there is room."""
-        if self._room_bytes > 0:
-            try:
-                if self._file is None:
-                    self._file = self._path.open("wb", buffering=0)
-                self._room_bytes -= self._file.write(line)
-            except OSError as error:
-                self._refused(error)
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-
-    def _refused(self, error: OSError) -> None:
-        log.warning("%s: %s; the trainer goes on without it", LOG_FILE, plain(error))
-        self._room_bytes = 0
+        if self._room_bytes <= 0:
+            return
+        try:
+            with self._path.open(self._mode) as file:
+                self._room_bytes -= file.write(line)
+        except OSError as error:
+            log.warning("%s: %s; the trainer goes on without it", LOG_FILE, plain(error))
+            self._room_bytes = 0
+        self._mode = "ab"

@@ -1,9 +1,4 @@
-"""The trainers: programs with a command line that know nothing of the fleet.
-
-`python -m agent.trainer.run --help` and `python -m agent.trainer.prepare --help` are their face;
-`agent.trainer.common.config` is what a supervisor may import without loading numpy or torch, and
-what they train is in `MODELS`.
-"""
+"""The trainers: programs with a command line that know nothing of the fleet."""
 
 from typing import Final
 

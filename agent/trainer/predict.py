@@ -2,19 +2,10 @@
 
     python -m agent.trainer.predict --bundle BUNDLE --raw FILE --out scores.csv
 
-BUNDLE is what `fleet get JOB` brings, the archive or the folder it was unpacked to. FILE is raw
-telemetry (parquet or CSV: host, episode, t, channels); only the channels that the model takes are
-read, and labels are not. Its rows have to be as far apart as those that the model was trained on: a
-schema that lies beside it (FILE's name, .schema.json) has to say the same `period_s`. `--out` gets
-a row a window: host, episode, start (t), then
-
-- `score`: how anomalous it is; of two classes, the probability of the positive one,
-- `p_<class>`: the classes' probabilities, where there are several, or of a linear probe,
-- `called`: the class, by the threshold or the highest probability,
-- `alarm`: whether the score exceeds the threshold that aims at the target false-positive rate.
-
-Memory does not grow with the file. Standard output carries JSON lines, as that of a training; on a
-terminal, and with `--words`, it is a line for people, unless `--json` is said.
+Only the channels that the model takes are read. `--out` gets a row a window: host, episode, start
+(t), `score` (how anomalous), `p_<class>` (probabilities of several classes, or of a linear probe),
+`called` (the class), `alarm` (at the target false-positive rate). Memory does not grow with the
+file. Standard output carries JSON lines; on a terminal, and with `--words`, a line for people.
 """
 
 from __future__ import annotations
@@ -35,17 +26,12 @@ from pydantic import BaseModel
 from agent.trainer.common.arguments import at_least, default_threads
 from agent.trainer.common.arrays import Floats
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.common.progress import (
-    Interruption,
-    Progress,
-    as_json,
-    claim_stdout,
-    run_reported,
-)
+from agent.trainer.common.progress import Interruption, Progress, as_json, program
 from agent.trainer.data.raw_file import RawFile
 from agent.trainer.data.schema import Channel, RawSchema, read_json
 from agent.trainer.data.windows import Labelling, cut_windows
-from agent.trainer.inference.stored_model import Description, StoredModel, load_model
+from agent.trainer.inference.stored_model import StoredModel, load_model
+from agent.trainer.models.description import Description
 from agent.trainer.run import bind_threads
 
 _BATCH: Final = 512  # windows
@@ -176,9 +162,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     bind_threads(args.threads)
     words = args.words or (sys.stdout.isatty() and not args.json)
-    progress = Progress(claim_stdout(), form=_in_words if words else as_json)
 
-    def work(_: Interruption) -> None:
+    def work(progress: Progress, _: Interruption) -> None:
         _check_out(args.out, args.raw)
         progress.phase("load")
         model = load_model(args.bundle, args.threads)
@@ -186,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows = write(predict(model, args.raw), args.out)
         progress.result({"windows": rows}, [str(args.out)])
 
-    return run_reported(progress, work)
+    return program(work, _in_words if words else as_json)
 
 
 if __name__ == "__main__":

@@ -1,37 +1,27 @@
-"""Turn raw telemetry into what the trainers read.
+"""Turn raw telemetry into what the trainers read (docs/reference/trainers.md).
 
     python -m agent.trainer.prepare --raw FILE.parquet|.csv [--schema FILE.schema.json]
         --out-dir DIR [--window 60 --stride 10]
 
-Writes into DIR:
-
-- `validation_v1.parquet`: the index of windows (window, host, episode, offset, start, length,
-  label), where `offset` is the first row in the series, `start` its t, `label` a class number or
-  -1. Labels and splits come from it.
-- `features_window_v1.parquet`: ten summary features a channel and window, same order.
-- `tensor_window_v1/`: the raw series, float32, as one memory-mappable file for each set of modes
-  that a channel may have, and `index.json`. Windows are views into it and are never stored.
-- `feature_schema_v1.json`: channels, features, modes, classes, counts and the files' hashes.
-  Written last: if it is there, the rest is whole.
-
-A window's label is 1 where any of its rows is anomalous, if labels are 0 and 1 (or the schema names
-the `positive` one of two); otherwise the commonest class of its rows, the lowest at a tie. A
-window with any unlabelled row is unlabelled. The file is read as a stream, twice; memory does not
-grow with it. The same input gives the same bytes.
+The schema is written last: if it is there, the rest is whole. The file is read as a stream, twice;
+memory does not grow with it. The same input gives the same bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 from agent.trainer.common.arguments import at_least
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.files import check_folders
-from agent.trainer.common.progress import Interruption, Progress, claim_stdout, run_reported
+from agent.trainer.common.progress import Interruption, Progress, program
 from agent.trainer.data.raw_file import UNLABELLED, Outline, RawFile
 from agent.trainer.data.schema import (
     SCHEMA_FILE,
@@ -47,7 +37,14 @@ from agent.trainer.data.schema import (
     write_json,
 )
 from agent.trainer.data.windows import Labelling, cut_windows
-from agent.trainer.data.writers import IndexSink, SeriesSink, SummarySink, feature_names
+from agent.trainer.data.writers import (
+    INDEX,
+    SeriesWriter,
+    TableWriter,
+    feature_names,
+    features_of,
+    index_of,
+)
 
 _LOG_EVERY_ROWS: Final = 1_000_000
 
@@ -80,10 +77,7 @@ def prepare(
     stride: int,
     log: Callable[[str], None],
 ) -> FeatureSchema:
-    """Prepare `raw` into `out_dir` and return the schema written there.
-
-    Raises BadInputError for whatever is wrong with the raw file or its schema.
-    """
+    """Prepare `raw` into `out_dir`; return the schema written there. Raises BadInputError."""
     schema = read_json(schema_path, RawSchema)
     file = RawFile(raw, schema)
     outline = file.outline()
@@ -93,17 +87,21 @@ def prepare(
     (out_dir / SCHEMA_FILE).unlink(missing_ok=True)
     log(f"{outline.rows} rows, {len(outline.episodes)} episodes, labels: {labelling.task}")
 
-    series = SeriesSink(out_dir / TENSORS_DIR, schema, outline)
+    counts: Counter[int] = Counter()
+    features = pa.schema([(name, pa.float32()) for name, _, _ in feature_names(schema)])
+    series = SeriesWriter(out_dir / TENSORS_DIR, schema, outline)
     with (
         series,
-        IndexSink(out_dir / VALIDATION_FILE, window) as index,
-        SummarySink(out_dir / SUMMARY_FILE, schema, raw) as summary,
+        TableWriter(out_dir / VALIDATION_FILE, INDEX) as index,
+        TableWriter(out_dir / SUMMARY_FILE, features) as summary,
     ):
         done = 0
         for block in cut_windows(file.rows(outline, labelling.classes), window, stride, labelling):
             series.append(block.fresh)
-            index.append(block)
-            summary.append(block)
+            index.append(index_of(block, counts.total(), window))
+            counts.update(block.labels.tolist())
+            for columns in features_of(block, raw):
+                summary.append(columns)
             before, done = done, done + len(block.fresh)
             if done // _LOG_EVERY_ROWS > before // _LOG_EVERY_ROWS:
                 log(f"{done} of {outline.rows} rows")
@@ -118,9 +116,9 @@ def prepare(
         period_s=schema.period_s,
         label_rule=labelling.rule,
         classes=labelling.classes,
-        class_counts={name: index.counts[at] for at, name in enumerate(labelling.classes)},
-        unlabelled_windows=index.counts[UNLABELLED],
-        windows=index.counts.total(),
+        class_counts={name: counts[at] for at, name in enumerate(labelling.classes)},
+        unlabelled_windows=counts[UNLABELLED],
+        windows=counts.total(),
         rows=outline.rows,
         hosts=tuple(sorted({entry.host for entry in outline.episodes})),
         channels=schema.channels,
@@ -148,19 +146,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="agent.trainer.prepare", description="Turn raw telemetry into what the trainers read."
     )
-    parser.add_argument("--raw", type=Path, required=True, help="Telemetry: .parquet or .csv.")
-    parser.add_argument(
-        "--schema", type=Path, help="Its schema (default: the raw file's name, .schema.json)."
-    )
-    parser.add_argument("--out-dir", type=Path, required=True, help="Folder to write into.")
-    parser.add_argument("--window", type=at_least(2), default=60, help="Steps of a window (60).")
-    parser.add_argument(
-        "--stride", type=at_least(1), default=10, help="Steps between windows (10)."
-    )
+    add = parser.add_argument
+    add("--raw", type=Path, required=True, help="Telemetry: .parquet or .csv.")
+    add("--schema", type=Path, help="Its schema (default: the raw file's name, .schema.json).")
+    add("--out-dir", type=Path, required=True, help="Folder to write into.")
+    add("--window", type=at_least(2), default=60, help="Steps of a window (60).")
+    add("--stride", type=at_least(1), default=10, help="Steps between windows (10).")
     args = parser.parse_args(argv)
-    progress = Progress(claim_stdout())
 
-    def work(_: Interruption) -> None:
+    def work(progress: Progress, _: Interruption) -> None:
         schema_path = args.schema or args.raw.with_suffix(".schema.json")
         out: Path = args.out_dir
         written = prepare(
@@ -173,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             (str(out / name) for name in names),
         )
 
-    return run_reported(progress, work)
+    return program(work)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Train one supervised model, evaluate it on what it was not trained on, and save it.
+"""Train one model, evaluate it on what it was not trained on, and save it.
 
     python -m agent.trainer.run --model gbt --mode realistic --data DIR --out-dir DIR
 
@@ -10,29 +10,34 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from agent.trainer.common.arguments import Job, parse_job
 from agent.trainer.common.config import RUN_MODULE
-from agent.trainer.common.progress import Interruption, Progress, claim_stdout, run_reported
+from agent.trainer.common.progress import Interruption, Progress, program
 
 
 def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     """Train, evaluate and save what `job` says. Raises TrainerError."""
     from agent.trainer.common.files import check_folders
     from agent.trainer.evaluation.evaluate import evaluate
-    from agent.trainer.training.loading import load_supervised
+    from agent.trainer.training.loading import load
     from agent.trainer.training.report import save
-    from agent.trainer.training.supervised import train
+    from agent.trainer.training.train import train
 
     progress.phase("load")
     check_folders(job.out_dir, job.reports_dir, job.checkpoint_dir)
-    loaded = load_supervised(job)
-    progress.log(f"windows: {loaded.splits.sizes()}")
+    loaded = load(job)
+    progress.log(f"labelled windows: {loaded.splits.sizes()}")
     trained = train(loaded, progress, interruption)
 
     progress.phase("evaluate")
-    evaluation = evaluate(loaded.index, *loaded.scored(trained.score), loaded.protocol)
+    if trained.pretrained_on is None:
+        evaluation = evaluate(loaded.index, *loaded.scored(trained.score), loaded.protocol)
+    else:
+        from agent.trainer.training.pretrain import evaluate_pretrained
+
+        evaluation = evaluate_pretrained(loaded, trained)
 
     progress.phase("save")
     files = save(loaded, trained, evaluation)
@@ -47,16 +52,11 @@ def bind_threads(threads: int) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
-def main(
-    argv: Sequence[str] | None = None,
-    module: str = RUN_MODULE,
-    work: Callable[[Job, Progress, Interruption], None] = run,
-) -> int:
+def main(argv: Sequence[str] | None = None, module: str = RUN_MODULE) -> int:
     """Run the command line of `module` and return the exit code."""
     job = parse_job(argv, module)
     bind_threads(job.threads)
-    progress = Progress(claim_stdout())
-    return run_reported(progress, lambda interruption: work(job, progress, interruption))
+    return program(lambda progress, interruption: run(job, progress, interruption))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,9 @@
 
     python -m agent.trainer.simulate --out-dir DIR [--hosts 8 --episodes 3 --rows 1440 --seed 0]
 
-Writes `simulated.parquet` and `simulated.schema.json` (which says `"simulated": true`). Servers
-with unlike baselines carry a daily load; faults shift what only an oracle sees (processor, memory,
-disk) clearly, and what anyone sees (network) faintly. Surges of honest load look much like them.
-The first episode of each host is unlabelled. The same arguments give the same bytes.
+Servers with unlike baselines carry a daily load; faults shift what only an oracle sees clearly, and
+what anyone sees faintly. Surges of honest load look much like them. The first episode of each host
+is unlabelled. The same arguments give the same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import pyarrow.parquet as pq
 
 from agent.trainer.common.arguments import at_least
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.progress import Interruption, Progress, claim_stdout, run_reported
+from agent.trainer.common.progress import Interruption, Progress, program
 
 RAW_FILE: Final = "simulated.parquet"
 RAW_SCHEMA_FILE: Final = "simulated.schema.json"
@@ -147,14 +146,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=at_least(200), default=1440, help="Steps of each episode.")
     parser.add_argument("--seed", type=at_least(0), default=0, help="Seed of everything.")
     args = parser.parse_args(argv)
-    progress = Progress(claim_stdout())
 
-    def work(_: Interruption) -> None:
+    def work(progress: Progress, _: Interruption) -> None:
         files = simulate(args.out_dir, args.hosts, args.episodes, args.rows, args.seed)
         rows = args.hosts * args.episodes * args.rows
         progress.result({"rows": rows, "hosts": args.hosts}, map(str, files))
 
-    return run_reported(progress, work)
+    return program(work)
 
 
 if __name__ == "__main__":

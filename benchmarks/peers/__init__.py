@@ -2,7 +2,7 @@
 
 Each module beside this one is a program for the interpreter of an environment that has that peer:
 
-    PYTHON PEER.py FOLDER SINGLE JOBS SLOTS PROGRAM…
+    PYTHON PEER.py [--processes] FOLDER SINGLE JOBS SLOTS PROGRAM…
 
 It runs SINGLE jobs one at a time and JOBS at once on SLOTS slots of this machine, and prints a line
 of JSON (`harness.py`): `starts_ms`, `ends_ms` and `rates`, as `benchmarks.jobs.Figures` has them.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _HERE = Path(__file__).parent
+SLURM = ("slurmctld", "slurmd", "munged", "sbatch")
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class Peer:
     in_python: bool = False
 
     @property
-    def script(self) -> Path:
+    def script(self) -> list[str]:
         """Its program here."""
-        return _HERE / f"{self.module}.py"
+        return [str(_HERE / f"{self.module}.py"), *(["--processes"] if self.in_python else [])]
 
     def python(self, folder: Path) -> Path:
         """Return the interpreter that has it."""
@@ -66,20 +67,7 @@ PEERS = (
     Peer("HyperQueue", "hyperqueue_peer", "hyperqueue", most_single=20),
     Peer("Dask distributed", "dask_peer", "distributed"),
     Peer("Ray", "ray_peer", "ray"),
-    Peer(
-        "Dask with a process pool",
-        "dask_process_peer",
-        "distributed",
-        most_jobs=60,
-        in_python=True,
-    ),
-    Peer("Ray with max_calls=1", "ray_process_peer", "ray", most_jobs=60, in_python=True),
-    Peer(
-        "Slurm",
-        "slurm_peer",
-        None,
-        ("slurmctld", "slurmd", "munged", "sbatch"),
-        most_jobs=60,
-        most_single=10,
-    ),
+    Peer("Dask with a process pool", "dask_peer", "distributed", most_jobs=60, in_python=True),
+    Peer("Ray with max_calls=1", "ray_peer", "ray", most_jobs=60, in_python=True),
+    Peer("Slurm", "slurm_peer", None, SLURM, most_jobs=60, most_single=10),
 )

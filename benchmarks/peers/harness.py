@@ -27,6 +27,7 @@ class Task:
     jobs: int
     slots: int
     program: list[str]
+    processes: bool
 
     def command(self, number: int) -> list[str]:
         """Return the command of one job."""
@@ -36,9 +37,10 @@ class Task:
 
 def task() -> Task:
     """Read the command line."""
-    folder, single, jobs, slots, *program = sys.argv[1:]
+    processes = sys.argv[1] == "--processes"
+    folder, single, jobs, slots, *program = sys.argv[1 + processes :]
     (Path(folder) / "out").mkdir()
-    return Task(Path(folder), int(single), int(jobs), int(slots), program)
+    return Task(Path(folder), int(single), int(jobs), int(slots), program, processes)
 
 
 def measure(

@@ -1,7 +1,7 @@
 """A swarm of simulated hosts: real MQTT over real sockets, thousands on one event loop.
 
-`mqtt` is a minimal MQTT 3.1.1 client, `host` what an agent says and answers, `__main__` a process
-with many of them. No trainer runs: a host that is given a job says that it runs, and holds it.
+`host` is what an agent says and answers, `__main__` a process with many of them. No trainer runs: a
+host that is given a job says that it runs, and holds it.
 """
 
 

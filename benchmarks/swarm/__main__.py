@@ -20,7 +20,7 @@ async def serve(arguments: argparse.Namespace) -> None:
     """Run the hosts until standard input ends."""
     rng = random.Random(arguments.first)
     swarm = Swarm(
-        ("127.0.0.1", arguments.port), arguments.source, Topics(arguments.root), Words(),
+        arguments.port, arguments.source, Topics(arguments.root), Words(),
         arguments.beat, arguments.progress, rng,
     )  # fmt: skip
     first = arguments.first

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from benchmarks.mqttload import Peer
 from broker.clock import backoff_s
 from broker.protocol.messages import (
     Accepted,
@@ -33,8 +34,6 @@ from broker.protocol.messages import (
 )
 from broker.protocol.topics import Topics
 from coordinator.manifest.builtin import builtin_trainers
-
-from . import mqtt
 
 KEEPALIVE_S: Final = 20
 BIRTH_JITTER_S: Final = 0.5
@@ -123,7 +122,7 @@ class Words:
 class Swarm:
     """What the hosts of one process have in common."""
 
-    address: tuple[str, int]
+    port: int
     source: str
     topics: Topics
     words: Words
@@ -152,8 +151,8 @@ class Host:
         self._failures = 0
         self._seq = 0
         self._coordinator = ("", "")  # its session and instance
-        self._link: _Link | None = None
-        self._trying: _Link | None = None
+        self._link: Peer | None = None
+        self._trying: Peer | None = None
         self._jobs: dict[str, _Job] = {}
         self._birth_due: asyncio.TimerHandle | None = None
 
@@ -172,37 +171,26 @@ class Host:
         self._loop.create_task(self._open())
 
     async def _open(self) -> None:
-        swarm = self._swarm
+        swarm, topics = self._swarm, self._swarm.topics
         self._who["session"] = uuid.uuid4().hex[:16]
-        will = mqtt.Message(
-            swarm.topics.status(self.name).encode(), swarm.words.lost.fill(self._who), retain=True
-        )
-        hello = mqtt.connect(swarm.topics.client_id(self.name), KEEPALIVE_S, will)
-        filters = mqtt.subscribe(swarm.topics.for_agent(self.name))
-        link = self._trying = _Link(self, hello, filters)
+        will = topics.status(self.name), swarm.words.lost.fill(self._who)
+        link = self._trying = Peer(self._heard, self._lost)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await self._loop.create_connection(
-                    lambda: link, *swarm.address, local_addr=(swarm.source, 0)
-                )
+                await link.connect(
+                    swarm.port, topics.client_id(self.name), keepalive_s=KEEPALIVE_S, will=will,
+                    source=swarm.source,
+                )  # fmt: skip
+                await link.subscribe(topics.for_agent(self.name))
         except OSError:
-            self.lost(link)
-        else:
-            self._loop.call_later(CONNECT_TIMEOUT_S, self._give_up, link)
-
-    def _give_up(self, link: _Link) -> None:
-        if self._trying is link:
             link.close()
-            self.lost(link)
+            self._lost(link)
+            return
+        self._trying, self._link, self._failures = None, link, 0
+        swarm.counts["connected"] += 1
+        self._birth()
 
-    def opened(self, link: _Link) -> None:
-        """The broker has taken the connection."""
-        if self._trying is link:
-            self._trying, self._link, self._failures = None, link, 0
-            self._swarm.counts["connected"] += 1
-            self._birth()
-
-    def lost(self, link: _Link) -> None:
+    def _lost(self, link: Peer) -> None:
         """A connection has ended, or was not made: connect again, as `broker.client.link` does."""
         if link is self._link:
             self._link = None
@@ -257,15 +245,15 @@ class Host:
         self._swarm.counts["progress"] += 1
         self._loop.call_later(self._swarm.progress_s, self._progress_again, job_id)
 
-    def heard(self, topic: bytes, payload: bytes, *, retained: bool) -> None:
+    def _heard(self, link: Peer, topic: bytes, payload: memoryview) -> None:
         """Take a message of the coordinator's."""
         self._swarm.counts["heard"] += 1
         if not payload:
             return
-        message = json.loads(payload)
+        message = json.loads(bytes(payload))
         if topic.endswith(b"/coordinator/status"):
-            self._on_coordinator(message, retained=retained)
-        elif not retained:
+            self._on_coordinator(message, retained=link.retained)
+        elif not link.retained:
             match message.get("type"):
                 case "rebirth":
                     self._swarm.counts["rebirths"] += 1
@@ -306,22 +294,5 @@ class Host:
 
     def _say(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> None:
         if self._link is not None:
-            self._link.send(mqtt.Message(topic.encode(), payload, qos, retain))
+            self._link.publish(topic, payload, qos, retain=retain)
             self._swarm.counts["said"] += 1
-
-
-class _Link(mqtt.Connection):
-    """A connection of a host."""
-
-    def __init__(self, host: Host, hello: bytes, subscription: bytes) -> None:
-        super().__init__(hello, subscription)
-        self._host = host
-
-    def on_ready(self) -> None:
-        self._host.opened(self)
-
-    def on_message(self, topic: bytes, payload: bytes, *, retained: bool) -> None:
-        self._host.heard(topic, payload, retained=retained)
-
-    def on_lost(self) -> None:
-        self._host.lost(self)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -14,16 +16,16 @@ from amqtt.contexts import BrokerConfig, ListenerType
 from amqtt.errors import BrokerError
 
 from broker.embedded.admission import Admission
-from broker.embedded.connect import accepted
+from broker.embedded.channel import Channel
 from broker.embedded.conversation import Conversation
 from broker.embedded.limits import Reason
 from broker.embedded.message import Message
-from broker.embedded.packets import Kind
-from broker.embedded.reason_codes import Code, PacketError
+from broker.embedded.packets import Code, Kind, RefusedError
 from broker.embedded.routing import Router
 from broker.embedded.session import Client, Session
 from broker.embedded.settings import ServerSettings
 from broker.embedded.tls import Identity
+from broker.embedded.websocket import WebsocketChannel
 from broker.errors import LinkError
 from broker.protocol.messages import BrokerLoad, BrokerRefusals, encode
 from broker.protocol.topics import Topics
@@ -117,30 +119,29 @@ class EmbeddedBroker(Broker):
         port: int,
         ssl_context: ssl.SSLContext | None,  # noqa: ARG002 - see Admission
     ) -> asyncio.Server:
-        """Replaces amqtt's, whose backlog is 100 connections."""
-        connected = partial(self.stream_connected, listener_name=listener_name)
-        return await asyncio.start_server(
-            connected, address, port, reuse_address=True, backlog=BACKLOG
+        """Replaces amqtt's whole handling of connections."""
+        if listener_name == WEBSOCKET:
+            make: Callable[[], Channel] = partial(WebsocketChannel, self._serve, self._settings)
+        else:
+            make = partial(Channel, self._serve)
+        return await self._loop.create_server(
+            make, address, port, reuse_address=True, backlog=BACKLOG
         )
 
-    async def stream_connected(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
-    ) -> None:
-        """Replaces amqtt's whole handling of a connection."""
-        client = await self._admission.admit(reader, writer, websocket=listener_name == WEBSOCKET)
+    async def _serve(self, channel: Channel) -> None:
+        client = await self._admission.admit(channel)
         if client is None:
             return
         client.last_s = self._loop.time()
-        client.channel.limit_of = self._limit_of
-        client.channel.on_received = self.router.queued
+        channel.limit_of, channel.on_received = self._limit_of, self.router.queued
         try:
             session, present = self.router.enter(client)
-            client.answer(accepted(client.asked, self._settings, present=present))
+            client.answer(client.asked.accepted(self._settings, present=present))
             session.send_waiting()
             await self._attend(session, client)
         finally:
             self._admission.leave(client)
-            client.channel.cut()
+            channel.cut()
 
     def _limit_of(self, kind: int) -> int:
         most_bytes, other_bytes = self._settings.max_packet_bytes, self._settings.max_control_bytes
@@ -150,7 +151,7 @@ class EmbeddedBroker(Broker):
         goodbye = False
         try:
             goodbye = await Conversation(self.router, session, client).run()
-        except PacketError as error:
+        except RefusedError as error:
             self._refusals.add(error.reason, f"client {session.id!r}: {error}")
             client.tell_end(error.code)
         except OSError:
@@ -182,18 +183,14 @@ class EmbeddedBroker(Broker):
             self._identity.refresh()
         now_s, wall = self._loop.time(), datetime.now(UTC)
         for session in list(self.router.sessions.values()):
-            client, guest = session.client, session.client.guest if session.client else None
+            client = session.client
             if client is None:
                 continue
             client.last_s += late_s
-            if (
-                self._identity is not None
-                and guest is not None
-                and self._identity.is_revoked(guest)
-            ):
+            if self._identity and client.guest and self._identity.is_revoked(client.guest):
                 self._count_end(Reason.REVOKED, session)
                 session.drop(Code.ADMINISTRATIVE)
-            elif guest is not None and wall > guest.not_after:
+            elif client.guest and wall > client.guest.not_after:
                 self._count_end(Reason.EXPIRED, session)
                 session.drop(Code.NOT_AUTHORIZED)
             elif client.is_silent(now_s):
@@ -207,12 +204,12 @@ class EmbeddedBroker(Broker):
     async def _tell_state(self) -> None:
         """Publish what was refused, when it changes, and the load, for `fleet status`."""
         topics = Topics(self._settings.topic_root)
-        told: dict[Reason, int] = {}
+        told: Counter[Reason] = Counter()
         load_due_s = self._loop.time() + LOAD_EVERY_S
         while True:
             if (counts := self._refusals.counts) != told:
-                told = counts
-                refused = {reason.value: count for reason, count in counts.items()}
+                told = counts.copy()
+                refused = {reason.value: count for reason, count in told.items()}
                 self._state(topics.broker_refused(), BrokerRefusals(refused=refused), 1)
             if self._loop.time() >= load_due_s:
                 load_due_s = self._loop.time() + LOAD_EVERY_S

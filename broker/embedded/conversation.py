@@ -10,14 +10,15 @@ from broker.embedded.connect import MAX_HELD
 from broker.embedded.message import Message, read_publish
 from broker.embedded.packets import (
     PINGRESP,
+    Code,
     Fields,
     Kind,
+    RefusedError,
     answer,
     answer_filters,
     check,
     read_filters,
 )
-from broker.embedded.reason_codes import Code, PacketError
 from broker.embedded.routing import Router
 from broker.embedded.session import Client, Session
 from broker.embedded.subscriptions import Subscription
@@ -39,20 +40,11 @@ class Conversation:
         self._session = session
         self._client = client
         self._level = client.asked.level
-        self._handlers = {
-            Kind.PUBACK: self._on_puback,
-            Kind.PUBREC: self._on_pubrec,
-            Kind.PUBREL: self._on_pubrel,
-            Kind.PUBCOMP: self._on_pubcomp,
-            Kind.SUBSCRIBE: self._on_subscribe,
-            Kind.UNSUBSCRIBE: self._on_unsubscribe,
-            Kind.PINGREQ: self._on_ping,
-        }
 
     async def run(self) -> bool:
         """Handle packets until the end; return whether the client said goodbye.
 
-        Raises `PacketError` for a packet that ends the connection.
+        Raises `RefusedError` for a packet that ends the connection.
         """
         client, channel, handled = self._client, self._client.channel, 0
         while (found := await channel.packet()) is not None and not channel.is_closed:
@@ -64,20 +56,34 @@ class Conversation:
             if kind == Kind.PUBLISH:
                 self._on_publish(first, body)
             else:
-                self._handle_other(kind, body)
+                self._on_other(kind, Fields(kind, body))
             await client.catch_up()
             handled += 1
             if handled % PACKETS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return False
 
-    def _handle_other(self, kind: int, body: bytes) -> None:
-        handler = self._handlers.get(kind)  # type: ignore[call-overload]
-        if handler is None:
-            raise PacketError(f"packet type {kind} after the CONNECT", Code.PROTOCOL_ERROR)
-        handler(Fields(kind, body))
+    def _on_other(self, kind: int, fields: Fields) -> None:
+        match kind:
+            case Kind.PUBACK:
+                self._session.on_acknowledged(_read_answer(fields)[0], 1)
+            case Kind.PUBCOMP:
+                self._session.on_acknowledged(_read_answer(fields)[0], 2)
+            case Kind.PUBREC:
+                self._session.on_received(*_read_answer(fields))
+            case Kind.PUBREL:
+                self._release(_read_answer(fields)[0])
+            case Kind.SUBSCRIBE:
+                self._subscribe(fields)
+            case Kind.UNSUBSCRIBE:
+                self._unsubscribe(fields)
+            case Kind.PINGREQ:
+                self._client.answer(PINGRESP)
+            case _:
+                detail = f"packet type {kind} after the CONNECT"
+                raise RefusedError(detail, Code.PROTOCOL_ERROR)
 
-    def _answer(self, kind: Kind, packet_id: int, code: Code = Code.SUCCESS) -> None:
+    def _answer(self, kind: Kind, packet_id: int, code: Code) -> None:
         self._client.answer(answer(self._level, kind, packet_id, code))
 
     def _on_publish(self, first: int, body: bytes) -> None:
@@ -98,9 +104,15 @@ class Conversation:
             return False
         if len(held) >= MAX_HELD and packet_id not in held:
             detail = "too many messages that were not released"
-            raise PacketError(detail, Code.RECEIVE_MAXIMUM_EXCEEDED)
+            raise RefusedError(detail, Code.RECEIVE_MAXIMUM_EXCEEDED)
         held[packet_id] = message
         return True
+
+    def _release(self, packet_id: int) -> None:
+        held = self._session.held.pop(packet_id, None)
+        if held is not None:
+            self._router.take(self._session, held)
+        self._answer(Kind.PUBCOMP, packet_id, Code.SUCCESS if held else Code.ID_NOT_FOUND)
 
     def _goodbye(self, body: bytes) -> bool:
         """Tell whether a DISCONNECT takes the will away: not if it gives a reason (MQTT 5)."""
@@ -108,58 +120,36 @@ class Conversation:
         expiry_s = found.values.get(properties.SESSION_EXPIRY)
         if expiry_s is not None:
             if expiry_s and not self._client.asked.expiry_s:
-                raise PacketError("a session that began without an expiry", Code.PROTOCOL_ERROR)
+                raise RefusedError("a session that began without an expiry", Code.PROTOCOL_ERROR)
             self._session.expiry_s = min(expiry_s, self._router.settings.max_session_s)
         return code == Code.SUCCESS
 
-    def _on_ping(self, _fields: Fields) -> None:
-        self._client.answer(PINGRESP)
-
-    def _read_answer(self, fields: Fields) -> tuple[int, int]:
-        """Return the packet id of an acknowledgement and its reason code."""
-        packet_id = fields.integer(2)
-        return packet_id, properties.read_reason(fields)[0]
-
-    def _on_puback(self, fields: Fields) -> None:
-        self._session.on_acknowledged(self._read_answer(fields)[0], 1)
-
-    def _on_pubrec(self, fields: Fields) -> None:
-        self._session.on_received(*self._read_answer(fields))
-
-    def _on_pubcomp(self, fields: Fields) -> None:
-        self._session.on_acknowledged(self._read_answer(fields)[0], 2)
-
-    def _on_pubrel(self, fields: Fields) -> None:
-        packet_id, _ = self._read_answer(fields)
-        held = self._session.held.pop(packet_id, None)
-        if held is not None:
-            self._router.take(self._session, held)
-        code = Code.SUCCESS if held is not None else Code.ID_NOT_FOUND
-        self._answer(Kind.PUBCOMP, packet_id, code)
-
-    def _on_subscribe(self, fields: Fields) -> None:
-        packet_id, found = fields.integer(2), properties.NONE
-        if self._level == 5:
-            found = properties.read(fields)
+    def _subscribe(self, fields: Fields) -> None:
+        packet_id, found = self._read_head(fields)
         filters = read_filters(fields)
-        identifier = found.values.get(properties.SUBSCRIPTION_ID, 0)
         for _, options in filters:
             self._check_options(options)
         codes, refused, due = bytearray(), [], []
         for name, options in filters:
             is_new = name not in self._session.filters
-            code = self._subscribe(name, options, identifier)
+            code = self._add(name, options, found.values.get(properties.SUBSCRIPTION_ID, 0))
             if code:
                 codes.append(code if self._level == 5 else REFUSED)
                 refused.append(name)
                 continue
             codes.append(options & 3)
-            if _wants_retained(options, is_new=is_new):
+            handling = (options & RETAIN_HANDLING) >> 4  # MQTT 5, 3.3.1.3
+            if handling == 0 or (handling == 1 and is_new):
                 due.append(name)
         self._client.answer(answer_filters(self._level, Kind.SUBACK, packet_id, bytes(codes)))
         if refused:
             self._router.count_refused(self._session, refused)
         self._router.tell_retained(self._session, due)
+
+    def _read_head(self, fields: Fields) -> tuple[int, properties.Found]:
+        """Read what comes before the filters: the packet id, and at level 5 properties."""
+        packet_id = fields.integer(2)
+        return packet_id, properties.read(fields) if self._level == 5 else properties.NONE
 
     def _check_options(self, options: int) -> None:
         if self._level == 4:
@@ -168,19 +158,17 @@ class Conversation:
             is_good = not options & RESERVED and options & 3 != 3
             is_good = is_good and options & RETAIN_HANDLING != RETAIN_HANDLING
         if not is_good:
-            raise PacketError(f"a SUBSCRIBE with options {options:08b}", Code.PROTOCOL_ERROR)
+            raise RefusedError(f"a SUBSCRIBE with options {options:08b}", Code.PROTOCOL_ERROR)
 
-    def _subscribe(self, name: str, options: int, identifier: int) -> Code:
+    def _add(self, name: str, options: int, identifier: int) -> Code:
         if self._level == 5 and name.startswith(SHARED):
             return Code.NO_SHARED_SUBSCRIPTIONS
         no_local, as_published = bool(options & NO_LOCAL), bool(options & AS_PUBLISHED)
         subscription = Subscription(options & 3, no_local, as_published, identifier)
         return self._router.subscribe(self._session, name, subscription)
 
-    def _on_unsubscribe(self, fields: Fields) -> None:
-        packet_id = fields.integer(2)
-        if self._level == 5:
-            properties.read(fields)
+    def _unsubscribe(self, fields: Fields) -> None:
+        packet_id, _ = self._read_head(fields)
         codes = bytearray()
         for name, _ in read_filters(fields):
             found = self._router.unsubscribe(self._session, name)
@@ -189,7 +177,7 @@ class Conversation:
         self._client.answer(answer_filters(self._level, Kind.UNSUBACK, packet_id, told))
 
 
-def _wants_retained(options: int, *, is_new: bool) -> bool:
-    """Tell whether a subscription is sent what is retained (MQTT 5, 3.3.1.3)."""
-    handling = (options & RETAIN_HANDLING) >> 4
-    return handling == 0 or (handling == 1 and is_new)
+def _read_answer(fields: Fields) -> tuple[int, int]:
+    """Return the packet id of an acknowledgement and its reason code."""
+    packet_id = fields.integer(2)
+    return packet_id, properties.read_reason(fields)[0]

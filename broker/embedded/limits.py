@@ -1,16 +1,15 @@
-"""What the broker refused, counted by reason; how many connections it takes; how busy it is."""
+"""What the broker refused, counted by reason, and how busy it is."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from broker.embedded.settings import ServerSettings
 from broker.protocol.messages import BrokerLoad
-from broker.system.address import machine_of
 
 log = logging.getLogger("fleet.broker")
 
@@ -47,79 +46,24 @@ class Refusals:
     def __init__(self, now_s: Callable[[], float]) -> None:
         """Start at nothing; `now_s` is a monotonic clock."""
         self._now_s = now_s
-        self._counts: Counter[Reason] = Counter()
-        self._told_s: dict[Reason, float] = {}
-        self._untold: Counter[Reason] = Counter()
-
-    @property
-    def counts(self) -> dict[Reason, int]:
-        """How many of each reason there were."""
-        return dict(self._counts)
+        self.counts: Counter[Reason] = Counter()
+        self._told: dict[Reason, tuple[float, int]] = {}  # when, and the count then
 
     def add(self, reason: Reason, detail: str) -> None:
         """Count one. `detail` is for the log: names and sizes, never a payload.
 
         What a client has chosen in it cannot begin a line of its own.
         """
-        self._counts[reason] += 1
-        now_s = self._now_s()
-        told_s = self._told_s.get(reason)
-        if told_s is not None and now_s - told_s < LINE_EVERY_S:
-            self._untold[reason] += 1
+        self.counts[reason] += 1
+        now_s, count = self._now_s(), self.counts[reason]
+        told_s, told = self._told.get(reason, (-math.inf, count - 1))
+        if now_s - told_s < LINE_EVERY_S:
             return
-        self._told_s[reason] = now_s
-        more = self._untold.pop(reason, 0)
+        self._told[reason] = now_s, count
+        more = count - told - 1
         since = f" (and {more} more since the last line)" if more else ""
         plain = "".join(one if one.isprintable() else "?" for one in detail[:MAX_DETAIL_CHARS])
         log.warning("refused (%s): %s%s", reason, plain, since)
-
-
-class Doors:
-    """Counts the connections before and after they have shown who they are."""
-
-    def __init__(self, settings: ServerSettings) -> None:
-        self._settings = settings
-        self._waiting: Counter[str] = Counter()
-        self._inside: Counter[str] = Counter()
-
-    def knock(self, address: str) -> bool:
-        """Count a new connection; false if there are too many that have not said who they are.
-
-        On loopback, without an identity, only the number of all connections counts.
-        """
-        limits = self._settings
-        if self._waiting.total() + self._inside.total() >= limits.max_connections:
-            return False
-        block = machine_of(address)
-        if limits.identity is not None and (
-            self._waiting.total() >= limits.max_waiting
-            or self._waiting[block] >= limits.max_waiting_per_address
-        ):
-            return False
-        self._waiting[block] += 1
-        return True
-
-    def let_go(self, address: str) -> None:
-        """Count off one that waits no more, let in or not."""
-        _less(self._waiting, machine_of(address))
-
-    def enter(self, name: str) -> bool:
-        """Count one of `name` in; false if there are too many of that name."""
-        limit = self._settings.max_connections_per_name
-        if self._settings.identity is not None and self._inside[name] >= limit:
-            return False
-        self._inside[name] += 1
-        return True
-
-    def leave(self, name: str) -> None:
-        """Count one out."""
-        _less(self._inside, name)
-
-
-def _less(counter: Counter[str], key: str) -> None:
-    counter[key] -= 1
-    if counter[key] <= 0:
-        del counter[key]
 
 
 class _Sample(NamedTuple):

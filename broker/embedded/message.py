@@ -8,9 +8,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.embedded import properties
-from broker.embedded.packets import NO_PROPERTIES, QOS_FLAGS, Fields, Kind, length, packet
+from broker.embedded.packets import (
+    NO_PROPERTIES,
+    QOS_FLAGS,
+    Code,
+    Fields,
+    Kind,
+    RefusedError,
+    length,
+    packet,
+)
 from broker.embedded.properties import Found
-from broker.embedded.reason_codes import Code, PacketError
 
 RETAIN_FLAG: Final = 0b0001
 
@@ -42,28 +50,28 @@ class Message:
         return self.expires_s is not None and now_s >= self.expires_s
 
     def add_properties(self, found: Found) -> None:
-        """Take over the properties of its packet. Raises `PacketError`."""
+        """Take over the properties of its packet. Raises `RefusedError`."""
         answer_to = found.values.get(properties.RESPONSE_TOPIC, "")
         if "+" in answer_to or "#" in answer_to:
-            raise PacketError("a response topic with wildcards", Code.PROTOCOL_ERROR)
+            raise RefusedError("a response topic with wildcards", Code.PROTOCOL_ERROR)
         self.properties = found.passed_on
         self.lasts_s = found.values.get(properties.MESSAGE_EXPIRY)
 
 
 def read_publish(level: int, first: int, body: bytes) -> tuple[Message, int]:
-    """Return the message of a PUBLISH, and its packet id, 0 at QoS 0. Raises `PacketError`."""
+    """Return the message of a PUBLISH, and its packet id, 0 at QoS 0. Raises `RefusedError`."""
     fields = Fields(Kind.PUBLISH, body)
     topic = fields.text()
     if not topic or "+" in topic or "#" in topic:
         code = Code.TOPIC_INVALID if topic else Code.PROTOCOL_ERROR
-        raise PacketError("a topic that is empty or has wildcards", code)
+        raise RefusedError("a topic that is empty or has wildcards", code)
     qos = (first & QOS_FLAGS) >> 1
     packet_id = fields.integer(2) if qos else 0
     found = properties.read(fields) if level == 5 else properties.NONE
     if properties.TOPIC_ALIAS in found.values:
-        raise PacketError("a topic alias, though none was granted", Code.TOPIC_ALIAS_INVALID)
+        raise RefusedError("a topic alias, though none was granted", Code.TOPIC_ALIAS_INVALID)
     if properties.SUBSCRIPTION_ID in found.values or (level == 5 and qos and not packet_id):
-        raise PacketError("an identifier that is not the client's to use", Code.PROTOCOL_ERROR)
+        raise RefusedError("an identifier that is not the client's to use", Code.PROTOCOL_ERROR)
     message = Message(topic, fields.rest(), qos, bool(first & RETAIN_FLAG))
     message.add_properties(found)
     return message, packet_id
@@ -99,7 +107,7 @@ def write_publish(
     if level == 5:
         head += _properties(message, letter.identifiers, now_s)
     flags = dup << 3 | letter.qos << 1 | letter.retain
-    return packet(Kind.PUBLISH, head + message.payload, flags)
+    return packet(Kind.PUBLISH, head, flags, message.payload)
 
 
 def _properties(message: Message, identifiers: Iterable[int], now_s: float) -> bytes:

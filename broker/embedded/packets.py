@@ -1,11 +1,11 @@
-"""MQTT packets of both levels, 4 (MQTT 3.1.1) and 5: their fields, and the short answers."""
+"""MQTT packets of both levels, 4 (MQTT 3.1.1) and 5: fields, reason codes, short answers."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final
 
-from broker.embedded.reason_codes import Code, PacketError
+from broker.embedded.limits import Reason
 
 
 class Kind(IntEnum):
@@ -27,10 +27,50 @@ class Kind(IntEnum):
     DISCONNECT = 14
 
 
+class Code(IntEnum):
+    """MQTT 5's reason codes (2.4) that the broker sends or checks for."""
+
+    SUCCESS = 0x00
+    NO_SUBSCRIPTION_EXISTED = 0x11
+    MALFORMED = 0x81
+    PROTOCOL_ERROR = 0x82
+    IMPLEMENTATION_ERROR = 0x83
+    UNSUPPORTED_VERSION = 0x84
+    CLIENT_ID_INVALID = 0x85
+    BAD_USER = 0x86
+    NOT_AUTHORIZED = 0x87
+    SHUTTING_DOWN = 0x8B
+    BAD_AUTHENTICATION_METHOD = 0x8C
+    KEEPALIVE_TIMEOUT = 0x8D
+    TAKEN_OVER = 0x8E
+    FILTER_INVALID = 0x8F
+    TOPIC_INVALID = 0x90
+    ID_NOT_FOUND = 0x92
+    RECEIVE_MAXIMUM_EXCEEDED = 0x93
+    TOPIC_ALIAS_INVALID = 0x94
+    TOO_LARGE = 0x95
+    QUOTA_EXCEEDED = 0x97
+    ADMINISTRATIVE = 0x98
+    NO_SHARED_SUBSCRIPTIONS = 0x9E
+
+
+class RefusedError(Exception):
+    """What ends a connection, or keeps it out. MQTT 5 tells the client the code."""
+
+    def __init__(
+        self, detail: str, code: Code = Code.MALFORMED, reason: Reason | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        by_code = Reason.OVERSIZE if code is Code.TOO_LARGE else Reason.MALFORMED
+        self.reason = reason or by_code  # under which it is counted
+
+
 LENGTH_BYTES: Final = 4  # of a remaining length, at most (MQTT 3.1.1, 2.2.3)
 QOS_FLAGS: Final = 0b0110
-FLAGS: Final = {Kind.PUBREL: 2, Kind.SUBSCRIBE: 2, Kind.UNSUBSCRIBE: 2}  # the others have none
-SIZES: Final = {
+# The other kinds have none.
+FLAGS: Final[dict[int, int]] = {Kind.PUBREL: 2, Kind.SUBSCRIBE: 2, Kind.UNSUBSCRIBE: 2}
+SIZES: Final[dict[int, dict[int, int]]] = {
     4: {
         Kind.PUBACK: 2, Kind.PUBREC: 2, Kind.PUBREL: 2, Kind.PUBCOMP: 2, Kind.PINGREQ: 0,
         Kind.DISCONNECT: 0,
@@ -50,7 +90,7 @@ PINGRESP: Final = b"\xd0\x00"
 
 
 class Fields:
-    """The fields of a packet's body, read in order. Raises `PacketError` where one is too short."""
+    """Reads the fields of a packet's body in order. Raises `RefusedError` for a short one."""
 
     def __init__(self, kind: int, body: bytes) -> None:
         self.kind = kind
@@ -61,9 +101,9 @@ class Fields:
         """Whether every byte has been read."""
         return self.at == len(self.body)
 
-    def misfit(self) -> PacketError:
+    def misfit(self) -> RefusedError:
         """Return the error for lengths that contradict each other."""
-        return PacketError(f"packet type {self.kind}: its lengths contradict each other")
+        return RefusedError(f"packet type {self.kind}: its lengths contradict each other")
 
     def take(self, size_bytes: int) -> bytes:
         """Return the next bytes."""
@@ -79,14 +119,12 @@ class Fields:
         return int.from_bytes(self.take(size_bytes), "big")
 
     def number(self) -> int:
-        """Return an integer of one to four bytes (MQTT 5, 1.5.5)."""
-        value = 0
-        for place in range(LENGTH_BYTES):
-            byte = self.integer(1)
-            value |= (byte & 0x7F) << 7 * place
-            if byte < 0x80:
-                return value
-        raise self.misfit()
+        """Return an integer of one to four bytes."""
+        value, end = read_number(self.body, self.at)
+        if not end:
+            raise self.misfit()
+        self.at = end
+        return value
 
     def binary(self) -> bytes:
         """Return bytes with their length in front."""
@@ -99,7 +137,7 @@ class Fields:
         except UnicodeDecodeError:
             value = "\0"
         if "\0" in value:
-            raise PacketError(f"packet type {self.kind}: a string that is not valid")
+            raise RefusedError(f"packet type {self.kind}: a string that is not valid")
         return value
 
     def rest(self) -> bytes:
@@ -108,17 +146,32 @@ class Fields:
 
 
 def check(level: int, first: int, size_bytes: int) -> int:
-    """Return the type of a packet. Raises `PacketError` unless its flags and size fit."""
+    """Return the type of a packet. Raises `RefusedError` unless its flags and size fit."""
     kind, flags = first >> 4, first & 0x0F
     if kind == Kind.PUBLISH:
         is_good = flags & QOS_FLAGS != QOS_FLAGS
     else:
-        is_good = flags == FLAGS.get(Kind(kind), 0) if 0 < kind <= Kind.DISCONNECT else True
+        is_good = flags == FLAGS.get(kind, 0)
     if not is_good:
-        raise PacketError(f"packet type {kind}: flags {flags:04b}")
-    if SIZES[level].get(kind, size_bytes) != size_bytes:  # type: ignore[call-overload]
-        raise PacketError(f"packet type {kind}: {size_bytes} bytes")
+        raise RefusedError(f"packet type {kind}: flags {flags:04b}")
+    if SIZES[level].get(kind, size_bytes) != size_bytes:
+        raise RefusedError(f"packet type {kind}: {size_bytes} bytes")
     return kind
+
+
+def read_number(data: bytes | bytearray, at: int) -> tuple[int, int]:
+    """Return a number of one to four bytes (MQTT 5, 1.5.5) and where it ends, 0 if it is cut off.
+
+    Seven bits a byte, lowest first; a packet's length is one.
+    """
+    value = 0
+    for place, byte in enumerate(data[at : at + LENGTH_BYTES]):
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value, at + place + 1
+    if at + LENGTH_BYTES > len(data):
+        return 0, 0
+    raise RefusedError("a length of more than four bytes")
 
 
 def length(size_bytes: int) -> bytes:
@@ -131,10 +184,10 @@ def length(size_bytes: int) -> bytes:
             return bytes(digits)
 
 
-def packet(kind: Kind, body: bytes, flags: int | None = None) -> bytes:
-    """Return a whole packet."""
+def packet(kind: Kind, body: bytes, flags: int | None = None, payload: bytes = b"") -> bytes:
+    """Return a whole packet; a payload after its body is copied once."""
     first = kind << 4 | (FLAGS.get(kind, 0) if flags is None else flags)
-    return bytes((first,)) + length(len(body)) + body
+    return b"".join((bytes((first,)), length(len(body) + len(payload)), body, payload))
 
 
 def answer(level: int, kind: Kind, packet_id: int, code: Code = Code.SUCCESS) -> bytes:
@@ -171,5 +224,5 @@ def read_filters(fields: Fields) -> list[tuple[str, int]]:
         name = fields.text()
         found.append((name, fields.integer(1) if fields.kind == Kind.SUBSCRIBE else 0))
     if not found or not all(name for name, _ in found):
-        raise PacketError(f"packet type {fields.kind}: no filter", Code.PROTOCOL_ERROR)
+        raise RefusedError(f"packet type {fields.kind}: no filter", Code.PROTOCOL_ERROR)
     return found

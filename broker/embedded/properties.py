@@ -14,8 +14,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from broker.embedded.packets import Fields
-from broker.embedded.reason_codes import Code, PacketError
+from broker.embedded.packets import Code, Fields, RefusedError
 
 WILL: Final = PacketTypes.WILLMESSAGE  # beside the packet types
 _Properties: Any = Properties  # which has no annotations
@@ -73,7 +72,7 @@ _READERS: Final[tuple[Callable[[Fields], Any], ...]] = (  # in the order of paho
 def read(fields: Fields, kind: int | None = None) -> Found:
     """Return the properties that come next in a packet, or those of a `WILL` within it.
 
-    Raises `PacketError` for one of another packet, one that stands twice, or one out of range.
+    Raises `RefusedError` for one of another packet, one that stands twice, or one out of range.
     """
     kind = fields.kind if kind is None else kind
     size_bytes = fields.number()
@@ -85,7 +84,7 @@ def read(fields: Fields, kind: int | None = None) -> Found:
         identifier = fields.integer(1)
         type_, packets = _KNOWN.get(identifier, (0, []))
         if kind not in packets:
-            raise PacketError(f"packet type {kind}: property {identifier}")
+            raise RefusedError(f"packet type {kind}: property {identifier}")
         value = _READERS[type_](fields)
         if identifier != _USER:
             _check(identifier, value, values)
@@ -99,9 +98,9 @@ def read(fields: Fields, kind: int | None = None) -> Found:
 
 def _check(identifier: int, value: Any, before: dict[int, Any]) -> None:
     if identifier in before:
-        raise PacketError(f"property {identifier} twice", Code.PROTOCOL_ERROR)
+        raise RefusedError(f"property {identifier} twice", Code.PROTOCOL_ERROR)
     if (identifier in _NOT_ZERO and not value) or (identifier in _FLAGS and value > 1):
-        raise PacketError(f"property {identifier} is {value}", Code.PROTOCOL_ERROR)
+        raise RefusedError(f"property {identifier} is {value}", Code.PROTOCOL_ERROR)
 
 
 def write(kind: int, **values: Any) -> bytes:
@@ -118,7 +117,7 @@ def read_reason(fields: Fields) -> tuple[int, Found]:
         return Code.SUCCESS, NONE
     code = fields.integer(1)
     if not _is_reason(fields.kind, code):
-        raise PacketError(f"packet type {fields.kind}: reason code {code:#x}")
+        raise RefusedError(f"packet type {fields.kind}: reason code {code:#x}")
     if fields.at_end():
         return code, NONE
     found = read(fields)

@@ -10,9 +10,9 @@ from typing import Final
 
 from broker.embedded.limits import Meter, Reason, Refusals
 from broker.embedded.message import Message
-from broker.embedded.reason_codes import Code
+from broker.embedded.packets import Code
 from broker.embedded.retained import Allowance, Retained
-from broker.embedded.session import Client, Session, Surroundings
+from broker.embedded.session import Client, Session
 from broker.embedded.settings import ServerSettings
 from broker.embedded.subscriptions import Subscription, Subscriptions, is_deep, is_filter
 from broker.protocol.acl import Rights
@@ -62,22 +62,18 @@ class Router:
 
         An older connection of the same id ends, its will published (MQTT 3.1.1, 3.1.4-2).
         """
-        session = self.sessions.get(client.asked.client_id)
-        if session is not None and session.client is not None:
-            session.client.end(Code.TAKEN_OVER)
-            self.leave(session, session.client, goodbye=False)
-            session = self.sessions.get(client.asked.client_id)
-        if session is not None and (client.asked.is_clean or session.is_over):
-            self._end(session)
-            session = None
-        present = session is not None
-        if session is None:
-            session = Session(
-                client, Surroundings(self.settings, self.refusals, self.now_s, self.queued)
-            )
-            self.sessions[session.id] = session
+        old = self.sessions.get(client.asked.client_id)
+        if old is not None and old.client is not None:
+            old.client.end(Code.TAKEN_OVER)
+            self.leave(old, old.client, goodbye=False)
+            old = self.sessions.get(client.asked.client_id)
+        if old is not None and (client.asked.is_clean or old.is_over):
+            self._end(old)
+            old = None
+        session = old or Session(client, self)
+        self.sessions[session.id] = session
         session.begin(client)
-        return session, present
+        return session, old is not None
 
     def leave(self, session: Session, client: Client, *, goodbye: bool) -> None:
         """Forget a connection; keep its session if it has asked for that, or end it."""

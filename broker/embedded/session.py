@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.embedded.channel import FULL_BYTES, Channel
 from broker.embedded.connect import Connect
-from broker.embedded.limits import Reason, Refusals
+from broker.embedded.limits import Reason
 from broker.embedded.message import Letter, Message, write_publish
-from broker.embedded.packets import Kind, answer, disconnect
-from broker.embedded.reason_codes import Code
-from broker.embedded.settings import ServerSettings
+from broker.embedded.packets import Code, Kind, answer, disconnect
 from broker.embedded.subscriptions import Subscription
 from broker.embedded.tls import Guest
 from broker.protocol.acl import Rights
+
+if TYPE_CHECKING:
+    from broker.embedded.routing import Router
 
 MAX_ID: Final = 65_535
 
@@ -63,24 +64,14 @@ class Client:
         return 0 < 1.5 * self.asked.keepalive_s < now_s - self.last_s
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every session needs of the broker. `queued` is told how much more may wait."""
-
-    settings: ServerSettings
-    refusals: Refusals
-    now_s: Callable[[], float]
-    queued: Callable[[int], None]
-
-
 class Session:
-    """The subscriptions of one client id, and what it is owed."""
+    """The subscriptions of one client id, and the messages it has yet to get."""
 
-    def __init__(self, client: Client, surroundings: Surroundings) -> None:
+    def __init__(self, client: Client, router: Router) -> None:
         self.id = client.asked.client_id
         self.name = client.name
         self.rights = client.rights
-        self._broker = surroundings
+        self._router = router
         self.client: Client | None = None
         self.filters: dict[str, Subscription] = {}
         self.held: dict[int, Message] = {}  # QoS 2, received and not released
@@ -138,7 +129,7 @@ class Session:
         retain = retained or (message.retain and any(one.as_published for one in by))
         identifiers = tuple(dict.fromkeys(one.identifier for one in by if one.identifier))
         letter = Letter(message, qos, retain, identifiers)
-        if not self._admits(letter):
+        if not self._admits(letter.size_bytes):
             return
         if not qos:
             self._transmit(letter, message, 0)
@@ -147,41 +138,38 @@ class Session:
         self._backlog_bytes += letter.size_bytes
         self.send_waiting()
 
-    def _admits(self, letter: Letter) -> bool:
-        limits, size_bytes = self._broker.settings, letter.size_bytes
-        full = self.unsent_bytes + size_bytes > limits.max_unsent_bytes
-        if full or len(self._waiting) + len(self._sent) >= limits.max_unsent:
+    def _admits(self, size_bytes: int) -> bool:
+        limits = self._router.settings
+        is_full = self.unsent_bytes + size_bytes > limits.max_unsent_bytes
+        if is_full or len(self._waiting) + len(self._sent) >= limits.max_unsent:
             detail = f"client {self.id!r} does not keep up with its messages"
-            self._broker.refusals.add(Reason.SLOW, detail)
+            self._router.refusals.add(Reason.SLOW, detail)
             return False
-        self._broker.queued(size_bytes)
+        self._router.queued(size_bytes)  # which may end this session
         return not self.is_over
 
     def send_waiting(self) -> None:
         """Send what waits, as much as the client takes at once; first what is sent again (4.4)."""
         client = self.client
         while client is not None and self._in_flight < client.asked.receive_maximum:
-            if self._again:
+            if dup := bool(self._again):
                 packet_id = self._again.popleft()
-                is_sent = self._send(packet_id, self._sent[packet_id], dup=True)
             elif self._waiting:
-                letter = self._waiting.popleft()
                 packet_id = self._free_id()
-                self._sent[packet_id] = letter
-                is_sent = self._send(packet_id, letter)
+                self._sent[packet_id] = self._waiting.popleft()
             else:
                 return
-            if is_sent:
+            if self._send(packet_id, self._sent[packet_id], dup=dup):
                 self._in_flight += 1
             else:
                 self._backlog_bytes -= self._sent.pop(packet_id).size_bytes
 
-    def _send(self, packet_id: int, letter: Letter, *, dup: bool = False) -> bool:
+    def _send(self, packet_id: int, letter: Letter, *, dup: bool) -> bool:
         message, client = letter.message, self.client
         if message is None:
             self._answer(Kind.PUBREL, packet_id)
             return True
-        if message.is_over(self._broker.now_s()):
+        if message.is_over(self._router.now_s()):
             return False
         if not self._transmit(letter, message, packet_id, dup=dup):
             return False
@@ -195,11 +183,11 @@ class Session:
         """Send one now; false for one that is larger than the client takes (3.1.2.11.4)."""
         if (client := self.client) is None:
             return False
-        now_s, level = self._broker.now_s(), client.asked.level
+        now_s, level = self._router.now_s(), client.asked.level
         data = write_publish(level, letter, message, packet_id, dup=dup, now_s=now_s)
         if len(data) > client.asked.max_packet_bytes:
             detail = f"client {self.id!r} takes no packet of {len(data)} bytes: it has said so"
-            self._broker.refusals.add(Reason.OVERSIZE, detail)
+            self._router.refusals.add(Reason.OVERSIZE, detail)
             return False
         client.channel.write(data)
         return True
@@ -249,7 +237,7 @@ class Session:
         """Wait while the client does not keep up. Raises `OSError` when it is gone."""
         while self.client is not None:
             await self.client.channel.drain()
-            if not self._waiting and 2 * len(self._sent) < self._broker.settings.max_unsent:
+            if not self._waiting and 2 * len(self._sent) < self._router.settings.max_unsent:
                 return
             self.progress.clear()
             await self.progress.wait()

@@ -36,13 +36,6 @@ class Subscriptions(Generic[Subscriber]):
         """How many there are: each filter of each subscriber counts."""
         return self._count
 
-    def _at(self, filter_: str) -> dict[Subscriber, Subscription]:
-        try:
-            found: dict[Subscriber, Subscription] = self._tree[filter_]
-        except KeyError:
-            found = {}
-        return found
-
     def add(self, filter_: str, subscriber: Subscriber, subscription: Subscription) -> None:
         """Subscribe, or replace the same subscription (MQTT 3.1.1, 3.8.4-3)."""
         found = self._at(filter_)
@@ -53,11 +46,17 @@ class Subscriptions(Generic[Subscriber]):
     def remove(self, filter_: str, subscriber: Subscriber) -> None:
         """Unsubscribe; a filter without subscribers is forgotten."""
         found = self._at(filter_)
-        if found.pop(subscriber, None) is None:
-            return
-        self._count -= 1
-        if not found:
-            del self._tree[filter_]
+        if found.pop(subscriber, None) is not None:
+            self._count -= 1
+            if not found:
+                del self._tree[filter_]
+
+    def _at(self, filter_: str) -> dict[Subscriber, Subscription]:
+        try:
+            found: dict[Subscriber, Subscription] = self._tree[filter_]
+        except KeyError:
+            found = {}
+        return found
 
     def matching(self, topic: str) -> dict[Subscriber, list[Subscription]]:
         """Return who is to be sent a message on `topic`, with all subscriptions that match it."""

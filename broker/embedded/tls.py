@@ -22,17 +22,19 @@ from broker.protocol.acl import Principal
 
 log = logging.getLogger("fleet.broker")
 
+Names = tuple[str, ...]
+Serial = tuple[bytes, int]  # of which issuer, and the number
+
 CA: Final = "ca.crt"
 CERTIFICATE: Final = "broker.crt"
 KEY: Final = "broker.key"
 REVOKED: Final = "crl.pem"
+TLS_FILES: Final[Names] = (CA, CERTIFICATE, KEY)
+CRL_FILES: Final[Names] = (REVOKED,)
 REMEDY: Final = "'fleet init' makes all of them"
 
 # Each connection has a buffer of this size: asyncio's 256 KiB take 260 MiB at 1,000 hosts.
 sslproto.SSLProtocol.max_size = 32 * 1024
-
-Stamp = tuple[tuple[int, int, int] | None, ...]
-Serial = tuple[bytes, int]  # of which issuer, and the number
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +52,34 @@ class Identity:
     def __init__(self, folder: Path) -> None:
         """Read everything."""
         self._folder = folder
-        self._tls_stamp = self._stamp(CA, CERTIFICATE, KEY)
-        self._crl_stamp = self._stamp(REVOKED)
+        self._stamps = {names: self._stamp(names) for names in (TLS_FILES, CRL_FILES)}
         self.context = self._context()
-        self._revoked = self._read_revoked() if self._crl_stamp[0] else frozenset()
+        self._revoked: frozenset[Serial] = frozenset()
+        if (folder / REVOKED).exists():
+            self._revoked = self._read_revoked()
 
     def refresh(self) -> None:
         """Read again what has changed. What cannot be used is told, and the old stays in force."""
-        tls, crl = self._stamp(CA, CERTIFICATE, KEY), self._stamp(REVOKED)
-        if tls != self._tls_stamp:
-            self._tls_stamp = tls
+        if self._is_changed(TLS_FILES):
             try:
                 self.context = self._context()
                 log.info("%s: new certificates are in use", self._folder)
             except ConfigError as error:
                 log.error("%s; the old certificates stay in use", error)
-        if crl != self._crl_stamp:
-            self._crl_stamp = crl
+        if self._is_changed(CRL_FILES):
             try:
                 before, self._revoked = self._revoked, self._read_revoked()
                 if self._revoked != before:
                     log.info("%s: certificates revoked: %d", self._folder, len(self._revoked))
             except ConfigError as error:
                 log.error("%s; those revoked before stay so", error)
+
+    def _is_changed(self, names: Names) -> bool:
+        before, self._stamps[names] = self._stamps[names], self._stamp(names)
+        return self._stamps[names] != before
+
+    def _stamp(self, names: Names) -> list[tuple[int, int, int] | None]:
+        return [_stamp(self._folder / name) for name in names]
 
     def guest(self, certificate_der: bytes) -> Guest:
         """Return whose certificate it is, one that TLS has found good.
@@ -91,11 +98,8 @@ class Identity:
         """Tell whether the certificate was revoked."""
         return guest.serial in self._revoked
 
-    def _stamp(self, *names: str) -> Stamp:
-        return tuple(_stamp(self._folder / name) for name in names)
-
     def _context(self) -> ssl.SSLContext:
-        for name in (CA, CERTIFICATE, KEY):
+        for name in TLS_FILES:
             if not (self._folder / name).is_file():
                 raise ConfigError(f"--identity {self._folder}: {name} is missing; {REMEDY}")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable, Coroutine
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from websockets.exceptions import InvalidState, PayloadTooBig, WebSocketException
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
-from websockets.protocol import Event, State
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from broker.embedded.channel import FULL_BYTES, READ_BYTES, Channel, LeftError
+from broker.embedded.channel import FULL_BYTES, Channel, LeftError
 from broker.embedded.limits import Reason
-from broker.embedded.reason_codes import Code, PacketError, RefusedError
+from broker.embedded.packets import Code, RefusedError
 from broker.embedded.settings import ServerSettings
 
 PACKET_HEADER_BYTES: Final = 5
@@ -26,52 +26,63 @@ class WebsocketChannel(Channel):
     """MQTT in websockets, each write in a frame of its own."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settings: ServerSettings
+        self, serve: Callable[[Any], Coroutine[Any, Any, None]], settings: ServerSettings
     ) -> None:
-        super().__init__(reader, writer)
+        super().__init__(serve)
         self._settings = settings
+        self._incoming = bytearray()  # frames that are not decoded
         self._has_packet = False
         self._protocol = ServerProtocol(
             subprotocols=[Subprotocol("mqtt")],
             max_size=settings.max_packet_bytes + PACKET_HEADER_BYTES,
         )
 
+    def data_received(self, data: bytes | memoryview) -> None:
+        """See `Channel`."""
+        self._incoming += data
+        self._note(len(data), len(self._incoming))
+
     @property
     def unread_bytes(self) -> int:
         """See `Channel`; frames that are not whole count, too."""
-        return super().unread_bytes + len(self._protocol.reader.buffer)
+        return super().unread_bytes + len(self._incoming) + len(self._protocol.reader.buffer)
 
     async def open(self) -> None:
         """Answer the request that opens the websocket. Raises `RefusedError` and `LeftError`."""
         protocol, request = self._protocol, await self._read_request()
-        if not isinstance(request, Request):
-            raise RefusedError(Reason.WEBSOCKET, "no request for a websocket")
         origin = request.headers.get("Origin")
         if origin is not None and not may_ask(origin, request.headers.get("Host"), self._settings):
             protocol.send_response(protocol.reject(403, "this page may not; see --origin\n"))
             self._flush()
-            raise RefusedError(Reason.WEBSOCKET, f"a page of {origin!r} may not: see --origin")
+            raise _refused(f"a page of {origin!r} may not: see --origin")
         protocol.send_response(protocol.accept(request))
         self._flush()
         if protocol.handshake_exc is not None:
-            raise RefusedError(Reason.WEBSOCKET, str(protocol.handshake_exc))
+            raise _refused(str(protocol.handshake_exc))
 
-    async def _read_request(self) -> Event:
+    async def _read_request(self) -> Request:
         protocol, size_bytes = self._protocol, 0
-        limit_bytes = self._settings.max_connect_bytes
-        while True:
-            data = await self._reader.read(READ_BYTES)
-            if not data and not size_bytes:
-                raise LeftError
+        while data := await self._receive():
             size_bytes += len(data)
             protocol.receive_data(data)
-            if not data or protocol.handshake_exc is not None:
-                raise RefusedError(Reason.WEBSOCKET, "no request for a websocket")
+            if protocol.handshake_exc is not None:
+                break
             for request in protocol.events_received():
-                return request
-            if size_bytes > limit_bytes:
-                detail = f"a request of more than {limit_bytes} bytes"
-                raise RefusedError(Reason.WEBSOCKET, detail)
+                if isinstance(request, Request):
+                    return request
+            if size_bytes > self._settings.max_connect_bytes:
+                raise _refused(f"a request of more than {self._settings.max_connect_bytes} bytes")
+        if not size_bytes:
+            raise LeftError
+        raise _refused("no request for a websocket")
+
+    async def _receive(self) -> bytes:
+        """Return what comes from the network, nothing at the end."""
+        while not self._incoming and await self.arrival():
+            pass
+        data = bytes(self._incoming)
+        self._incoming.clear()
+        return data
 
     async def packet(self) -> tuple[int, bytes] | None:
         """See `Channel`."""
@@ -79,25 +90,24 @@ class WebsocketChannel(Channel):
         self._has_packet = True
         return found
 
-    async def receive(self) -> bytes:
+    async def fill(self) -> bool:
         """See `Channel`."""
         # Frames that came with the request for the websocket are in the protocol already.
-        found = self._decode(b"")
+        has_more = self._decode(b"")
         limit_bytes = self._settings.max_connect_bytes + PACKET_HEADER_BYTES
-        while not found and self._protocol.state is State.OPEN:
-            data = await self._reader.read(READ_BYTES)
-            if not data:
-                break
-            found = self._decode(data)
+        while not has_more and self._protocol.state is State.OPEN:
+            if not (data := await self._receive()):
+                return False
+            has_more = self._decode(data)
             # A client may send a large frame with its CONNECT, but not a CONNECT in a large frame.
-            if not found and not self._has_packet and self.unread_bytes > limit_bytes:
+            if not has_more and not self._has_packet and self.unread_bytes > limit_bytes:
                 detail = f"a frame of more than {limit_bytes} bytes before the CONNECT"
-                raise PacketError(detail, Code.TOO_LARGE)
-        return found
+                raise RefusedError(detail, Code.TOO_LARGE)
+        return has_more
 
-    def _decode(self, data: bytes) -> bytes:
-        """Return what the binary frames in `data` carry. Raises `PacketError`."""
-        protocol, found = self._protocol, []
+    def _decode(self, data: bytes) -> bool:
+        """Take MQTT out of the frames in `data`; tell whether there was any."""
+        protocol, before = self._protocol, len(self._buffer)
         if data:
             protocol.receive_data(data)
         for event in protocol.events_received():
@@ -106,19 +116,19 @@ class WebsocketChannel(Channel):
             if event.opcode is Opcode.TEXT:
                 protocol.fail(CloseCode.UNSUPPORTED_DATA)
                 self._flush()
-                raise PacketError("text in a websocket")
+                raise RefusedError("text in a websocket")
             if event.opcode in {Opcode.BINARY, Opcode.CONT}:
-                found.append(bytes(event.data))
+                self._buffer += event.data
         if self.unsent_bytes > FULL_BYTES and protocol.state is State.OPEN:
             # A client that does not read gets no more answers to pings (RFC 6455, 5.5.3).
             protocol.data_to_send()
         self._flush()  # answers to pings and to the end
         fault = protocol.parser_exc
         if isinstance(fault, PayloadTooBig):
-            raise PacketError(f"a frame of a websocket: {fault}", Code.TOO_LARGE)
+            raise RefusedError(f"a frame of a websocket: {fault}", Code.TOO_LARGE)
         if isinstance(fault, WebSocketException | InvalidState):
-            raise PacketError(f"a frame of a websocket: {fault}")
-        return b"".join(found)
+            raise RefusedError(f"a frame of a websocket: {fault}")
+        return len(self._buffer) > before
 
     def write(self, data: bytes) -> None:
         """See `Channel`."""
@@ -159,3 +169,7 @@ def _is_loopback(name: str | None) -> bool:
         return name == "localhost" or ip_address(name or "").is_loopback
     except ValueError:
         return False
+
+
+def _refused(detail: str) -> RefusedError:
+    return RefusedError(detail, reason=Reason.WEBSOCKET)

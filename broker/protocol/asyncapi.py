@@ -40,11 +40,8 @@ CONTENTS: Final[dict[Kind, tuple[TypeAdapter[Any] | str, str]]] = {
     Kind.IDENTITY_RESPONSE: (
         m.CERTIFICATE_RESPONSE, "The next certificate, where the coordinator has the CA.",
     ),
-    Kind.OFFER: (m.OFFER, "An artifact that waits on the agent's disk."),
     Kind.CHUNK: (_RAW, "A span of chunks of an artifact."),
-    Kind.GRANT: (
-        m.GRANT, "What is still missing of an artifact, or that it is stored, or rejected.",
-    ),
+    Kind.GRANT: (m.GRANT, "What is still missing of an artifact, or that it is rejected."),
     Kind.CHECKPOINT_CHUNK: (_RAW, "A span of chunks of a checkpoint that a host fetches."),
     Kind.CHECKPOINT_GRANT: (m.GRANT, "What that host still misses."),
     Kind.COORDINATOR_STATUS: (m.STATUS, "Presence of the coordinator; also its will."),

@@ -33,7 +33,6 @@ class Kind(StrEnum):
     PROGRESS = "job/progress"
     IDENTITY_REQUEST = "identity/request"
     IDENTITY_RESPONSE = "identity/response"
-    OFFER = "artifact/offer"
     CHUNK = "artifact/chunk"
     GRANT = "artifact/grant"
     CHECKPOINT_CHUNK = "checkpoint/chunk"
@@ -89,7 +88,6 @@ TABLE: Final[dict[Kind, Row]] = {
     Kind.PROGRESS: Row("{host}/job/{job_id}/progress", 0, True, _A, _C),
     Kind.IDENTITY_REQUEST: Row("{host}/identity/request", 1, False, _A, _C),
     Kind.IDENTITY_RESPONSE: Row("{host}/identity/response", 1, False, _C, _A),
-    Kind.OFFER: Row("{host}/artifact/{artifact_id}/offer", 1, False, _A, _C),
     Kind.CHUNK: Row("{host}/artifact/{artifact_id}/chunk/{index}", 0, False, _A, _C),
     Kind.GRANT: Row("{host}/artifact/{artifact_id}/grant", 1, False, _C, _A),
     Kind.CHECKPOINT_CHUNK: Row("{host}/checkpoint/{artifact_id}/chunk/{index}", 0, False, _C, _A),

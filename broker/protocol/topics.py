@@ -111,7 +111,6 @@ class Topics:
     progress = partialmethod(_topic, Kind.PROGRESS)
     identity_request = partialmethod(_topic, Kind.IDENTITY_REQUEST)
     identity_response = partialmethod(_topic, Kind.IDENTITY_RESPONSE)
-    offer = partialmethod(_topic, Kind.OFFER)
     chunk = partialmethod(_topic, Kind.CHUNK)
     grant = partialmethod(_topic, Kind.GRANT)
     checkpoint_chunk = partialmethod(_topic, Kind.CHECKPOINT_CHUNK)

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.errors import BadStream
-from broker.protocol.messages import MAX_CHUNK_BYTES, Grant, GrantMessage, Rejected, Stored
+from broker.protocol.messages import CHUNK_BYTES, MAX_CHUNK_BYTES, Grant
 from broker.protocol.topics import MAX_CHUNKS
 from broker.stream.congestion import MESSAGE_BYTES, Pace
 from broker.stream.ranges import RangeSet
 
-CHUNK_BYTES: Final = 16 * 1024
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 REORDER: Final = 3
 MAX_RANGES: Final = 64
@@ -31,17 +30,10 @@ MAX_SPAN_CHUNKS: Final = 1024
 RTO_INITIAL_S: Final = 1.0
 RTO_MIN_S: Final = 0.3
 RTO_MAX_S: Final = 10.0
-OFFER_BASE_S: Final = 1.0
-OFFER_CAP_S: Final = 30.0
 GRANT_BYTES: Final = 1024 * 1024
 GRANT_DELAY_S: Final = 0.003
 STALL_BASE_S: Final = 0.5
 STALL_CAP_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class SendOffer:
-    """Sender: publish the offer (again)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +43,6 @@ class SendChunk:
     index: int
     offset: int
     length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Sender: the receiver has stored the artifact."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Sender: the receiver does not take the artifact; `final` if it never will."""
-
-    reason: str
-    final: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +59,11 @@ class WriteChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class SendGrant:
-    """Receiver: publish this grant."""
-
-    grant: Grant
-
-
-@dataclass(frozen=True, slots=True)
 class Complete:
     """Receiver: every chunk has been written; check the whole."""
 
 
-SenderEffect = SendOffer | SendChunk | Done | Refused
-ReceiverEffect = WriteChunk | SendGrant | Complete
+ReceiverEffect = WriteChunk | Grant | Complete  # a grant is to be published
 
 
 def chunk_count(size_bytes: int, chunk_bytes: int) -> int:
@@ -138,10 +109,8 @@ class Sender:
         self._acked_order = 0
         self._srtt_s: float | None = None
         self._rttvar_s = 0.0
-        self._silences = 0
+        self._is_stalled = False
         self._deadline_s: float | None = None
-        self._offers = False
-        self._over = False
         self.share: float | None = None  # of the chunks, as far as the receiver has said
 
     @property
@@ -155,50 +124,30 @@ class Sender:
         larger = any(sent.length > proven_bytes for sent in self._in_flight.values())
         return proven_bytes if larger else None
 
-    def start(self, now_s: float) -> list[SenderEffect]:
-        """Offer the artifact; not called for a download, where the receiver speaks first."""
-        self._offers = True
-        self._deadline_s = now_s + OFFER_BASE_S
-        return [SendOffer()]
-
     def next_deadline(self) -> float | None:
         """Return when `on_timer` is wanted, or none."""
         return self._deadline_s
 
-    def on_grant(self, message: GrantMessage, now_s: float) -> list[SenderEffect]:
-        """Take what the receiver says. Raises `BadStream` for ranges outside the artifact."""
-        if self._over:
-            return []
-        if isinstance(message, Stored | Rejected):
-            self._over, self._deadline_s = True, None
-            self._in_flight.clear()
-            self.in_flight_bytes = 0
-            return [
-                Done() if isinstance(message, Stored) else Refused(message.reason, message.final)
-            ]
-        missing = self._missing(message)
-        self.share = max(0, min(message.horizon, self._chunks) - missing.count()) / self._chunks
-        self._window_chunks = message.window_chunks
-        self._span_chunks = message.span_chunks
-        self._acknowledge(message, missing, now_s)
-        self._silences = 0
+    def on_grant(self, grant: Grant, now_s: float) -> list[SendChunk]:
+        """Send what the receiver lacks. Raises `BadStream` for ranges outside the artifact."""
+        missing = self._missing(grant)
+        self.share = max(0, min(grant.horizon, self._chunks) - missing.count()) / self._chunks
+        self._window_chunks = grant.window_chunks
+        self._span_chunks = grant.span_chunks
+        self._acknowledge(grant, missing, now_s)
+        self._is_stalled = False
         return self._send(now_s)
 
-    def on_timer(self, now_s: float) -> list[SenderEffect]:
-        """Nothing has moved: send the oldest again; if the receiver stays silent, offer again."""
-        if self._over or self._deadline_s is None or now_s < self._deadline_s:
+    def on_timer(self, now_s: float) -> list[SendChunk]:
+        """Nothing has moved: send the oldest again, once; then the receiver has to ask."""
+        if self._deadline_s is None or now_s < self._deadline_s:
             return []
-        self._silences += 1
-        if self._silences == 1 and self._in_flight:
-            self._deadline_s = now_s + self._rto_s()
-            oldest = [(index, sent.stop) for index, sent in self._in_flight.items()][:2]
-            return [self._chunk(start, stop, now_s) for start, stop in oldest]
-        if not self._offers:
-            self._deadline_s = None  # a client that still wants something will say so
+        self._deadline_s = None
+        if self._is_stalled:
             return []
-        wait_s = min(OFFER_CAP_S, OFFER_BASE_S * 2.0 ** min(self._silences, 16))
-        self._deadline_s = now_s + wait_s
-        return [SendOffer()]
+        self._is_stalled = True
+        oldest = [(index, sent.stop) for index, sent in self._in_flight.items()][:2]
+        return [self._chunk(start, stop, now_s) for start, stop in oldest]
 
     def _missing(self, grant: Grant) -> RangeSet:
         edge = 0
@@ -209,7 +158,6 @@ class Sender:
         return RangeSet(grant.missing)
 
     def _acknowledge(self, grant: Grant, missing: RangeSet, now_s: float) -> None:
-        stalled = self._silences > 0
         flying_bytes = self.in_flight_bytes
         newest: _Sent | None = None
         known = [one for one in self._in_flight.items() if one[1].stop <= grant.horizon]
@@ -225,9 +173,9 @@ class Sender:
             self._pace.on_acked(flying_bytes - self.in_flight_bytes)
         for index, sent in known:
             late = sent.order + REORDER <= self._acked_order
-            if index in self._in_flight and (stalled or late):
+            if index in self._in_flight and (self._is_stalled or late):
                 self._land(index)
-                if not stalled:
+                if not self._is_stalled:
                     self._pace.on_lost()
         self._todo = missing
         for index, sent in self._in_flight.items():
@@ -236,8 +184,8 @@ class Sender:
     def _land(self, index: int) -> None:
         self.in_flight_bytes -= self._in_flight.pop(index).length
 
-    def _send(self, now_s: float) -> list[SenderEffect]:
-        effects: list[SenderEffect] = []
+    def _send(self, now_s: float) -> list[SendChunk]:
+        chunks: list[SendChunk] = []
         granted_bytes = self._window_chunks * self._chunk_bytes
         window_bytes = min(self._pace.window_bytes, granted_bytes)
         # A small window is of some messages all the same, so that one is under way at any time.
@@ -248,9 +196,9 @@ class Sender:
             if self.in_flight_bytes + (stop - start) * self._chunk_bytes > window_bytes:
                 break
             self._todo.discard(start, stop)
-            effects.append(self._chunk(start, stop, now_s))
+            chunks.append(self._chunk(start, stop, now_s))
         self._deadline_s = now_s + self._rto_s()
-        return effects
+        return chunks
 
     def _chunk(self, start: int, stop: int, now_s: float) -> SendChunk:
         if start in self._in_flight:
@@ -307,8 +255,8 @@ class Receiver:
         """How many chunks are there."""
         return self._have.count()
 
-    def on_offer(self, now_s: float) -> list[ReceiverEffect]:
-        """The sender offers (again), or this receiver begins: say what is missing."""
+    def ask(self, now_s: float) -> list[ReceiverEffect]:
+        """Say what is missing: the sender is there, perhaps another one than before."""
         self.idle_since = now_s
         return self._grant(now_s)
 
@@ -393,4 +341,4 @@ class Receiver:
             window_chunks=self._granted_chunks,
             span_chunks=min(MAX_SPAN_CHUNKS, max(1, MAX_CHUNK_BYTES // self._chunk_bytes)),
         )
-        return [SendGrant(grant)]
+        return [grant]

@@ -39,11 +39,8 @@ class Address:
         return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
 
     def is_loopback(self) -> bool:
-        """Tell whether it is this machine for certain; no name is asked for."""
-        try:
-            return self.host == "localhost" or ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        """Tell whether it is this machine for certain."""
+        return is_loopback(self.host)
 
 
 def parse_addresses(urls: str, source: str = "broker address") -> tuple[Address, ...]:
@@ -94,6 +91,25 @@ def parse_address(url: str, source: str = "broker address") -> Address:
         unquote(parts.password) if parts.password else None,
         parts.scheme == "mqtts",
     )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine for certain; no name is asked for."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def parse_listen(text: str, source: str, example: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT, where a server shall listen."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port[:6]) > 65_535:
+        raise ConfigError(
+            f"{source}: {text!r} is no address; write it as HOST:PORT, such as {example}"
+        )
+    return host, int(port)
 
 
 def machine_of(address: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import click
 
 from broker.errors import ConfigError
 from broker.system.machine import system_clock
+from coordinator.ui.options import PATH, PORT, flag, option
 from coordinator.ui.words import say
 
 if TYPE_CHECKING:
@@ -32,34 +32,28 @@ _SERVICES = {
 
 @click.command("config")
 @click.argument("kind", metavar="|".join(BROKERS), type=click.Choice(BROKERS))
-@click.option("-o", "--output", metavar="DIR", required=True, type=click.Path(path_type=Path),
-              help="Where to write the files.")  # fmt: skip
-@click.option(
-    "--at", metavar="DIR", help="Where the broker finds them, if not there; a node in /etc."
-)
-@click.option("--root", metavar="ROOT", help="Topic root.")
-@click.option("--person", "people", metavar="NAME", multiple=True,
-              help="Somebody: operator:alice, observer:bob. May be repeated.")  # fmt: skip
-@click.option("--host", "hosts", metavar="NAME", multiple=True,
-              help="A host; RabbitMQ and NATS have to know each. May be repeated.")  # fmt: skip
+@option("-o --output", "DIR", "Where to write the files.", required=True, type=PATH)
+@option("--at", "DIR", "Where the broker finds them, if not there; a node in /etc.")
+@option("--root", "ROOT", "Topic root.")
+@option("--person people", "NAME",
+        "Somebody: operator:alice, observer:bob. May be repeated.", multiple=True)  # fmt: skip
+@option("--host hosts", "NAME",
+        "A host; RabbitMQ and NATS have to know each. May be repeated.", multiple=True)  # fmt: skip
 @click.option("--home", type=click.Path(path_type=Path), metavar="DIR",
               help="Folder that `fleet init` made; whoever was enrolled is known by it.  "
               "[default: ~/.config/fleet]")  # fmt: skip
-@click.option("--node", "nodes", metavar="[NAME@]HOST[:PORT]", multiple=True,
-              help="A node of a cluster of RabbitMQ or NATS; name each.")  # fmt: skip
-@click.option("--port", type=click.IntRange(1, 65_535), metavar="PORT",
-              help="For hosts and the coordinator.  [default: 8883]")  # fmt: skip
-@click.option("--people-port", type=click.IntRange(1, 65_535), metavar="PORT",
-              help="mosquitto: for people.  [default: 8884]")  # fmt: skip
-@click.option("--websocket", type=click.IntRange(1, 65_535), metavar="PORT",
-              help="For people's browsers, too.")  # fmt: skip
+@option("--node nodes", "[NAME@]HOST[:PORT]",
+        "A node of a cluster of RabbitMQ or NATS; name each.", multiple=True)  # fmt: skip
+@option("--port", "PORT", "For hosts and the coordinator.  [default: 8883]", type=PORT)
+@option("--people-port", "PORT", "mosquitto: for people.  [default: 8884]", type=PORT)
+@option("--websocket", "PORT", "For people's browsers, too.", type=PORT)
 @click.option("--origin", "origins", multiple=True, metavar="URL",
               help="NATS: a page whose scripts may open a websocket. May be repeated.")  # fmt: skip
-@click.option("--certificates", metavar="DIR", default=DEFAULT_CERTIFICATES, show_default=True,
-              help="Where ca.crt, broker.crt, broker.key and, if any, crl.pem are.")  # fmt: skip
-@click.option("--data", metavar="DIR", help="Where the broker keeps its data.  [default: its own]")
-@click.option("--loopback", is_flag=True, help="mosquitto: serve this machine in plain text, too.")
-@click.option("--force", is_flag=True, help="Overwrite files that somebody else made.")
+@option("--certificates", "DIR", "Where ca.crt, broker.crt, broker.key and, if any, crl.pem are.",
+        default=DEFAULT_CERTIFICATES, show_default=True)  # fmt: skip
+@option("--data", "DIR", "Where the broker keeps its data.  [default: its own]")
+@flag("--loopback", "mosquitto: serve this machine in plain text, too.")
+@flag("--force", "Overwrite files that somebody else made.")
 @click.pass_context
 def config_command(
     ctx: click.Context, /, kind: str, output: Path, home: Path | None, **options: Any
@@ -74,83 +68,80 @@ def config_command(
     Example:
       fleet broker config mosquitto -o /etc/mosquitto --person operator:alice
     """  # noqa: D301 - \b is click's
-    from broker.deploy import DATA, Node, Site
+    from broker.deploy import DATA, Node, Ports, Site
     from broker.protocol.topics import Topics
     from broker.system.settings import BrokerSettings, expanded
     from coordinator.ui.ca import home_of
 
-    where = ctx.find_root().obj or {}
+    base = home_of(home)
+    given = ctx.find_root().obj or {}
     settings = BrokerSettings.load(
-        Path(where["config"]) if where.get("config") else None,
-        {"topic_root": options["root"] or where.get("root")},
+        Path(given["config"]) if given.get("config") else None,
+        {"topic_root": options["root"] or given.get("root")},
     )
+    if options["people_port"] is not None and kind != "mosquitto":
+        raise ConfigError("--people-port: only mosquitto has a port of people's own; take --port")
     folder, output = expanded(Path(options["certificates"])).absolute(), expanded(output)
-    known = _registered(home)
+    people, hosts, denied = _registered(base / "ca", is_named=home is not None)
     nodes = tuple(map(Node.parse, options["nodes"]))
+    # The files of a cluster's nodes are to be carried there.
+    usual = Path(f"/etc/{kind}") if nodes else output.absolute()
+    ports = Ports()
     site = Site(
-        folder=Path(options["at"]) if options["at"] else _usual(kind, output, cluster=bool(nodes)),
+        folder=Path(options["at"] or usual),
         certificates=folder,
         state=Path(options["data"]).absolute() if options["data"] else Path(DATA[kind]),
         topics=Topics(settings.topic_root),
-        people=(*options["people"], *known.people),
-        hosts=(*options["hosts"], *known.hosts),
-        denied=known.denied,
+        people=(*options["people"], *people),
+        hosts=(*options["hosts"], *hosts),
+        denied=denied,
         loopback=options["loopback"],
-        revoked=_has_list(folder, home),
-        ports=_ports(kind, options["port"], options["people_port"], options["websocket"]),
+        revoked=_has_list(folder, base / "broker"),
+        ports=Ports(
+            hosts=options["port"] or ports.hosts,
+            people=options["people_port"] or ports.people,
+            websocket=options["websocket"],
+        ),
         origins=options["origins"],
         nodes=nodes,
     )
     _write(kind, site, output, force=options["force"])
-    _remark(kind, site)
-    _tell_ports(kind, site.ports, home, settings)
-    _tell_steps(kind, site, home_of(home) / "broker", output)
+    if not site.people:
+        say(
+            "nobody may look at the fleet or command it; name people with --person, or with "
+            "--home the folder where they were enrolled",
+            err=True,
+        )
+    if kind != "mosquitto" and not site.hosts:
+        say("no host gets in; name each with --host, or --home", err=True)
+    _tell_ports(kind, site.ports, base, settings)
+    _tell_steps(kind, site, base / "broker", output)
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """Who was enrolled: people and hosts whose certificate holds, and hosts that were revoked."""
+def _registered(
+    folder: Path, *, is_named: bool
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return people and hosts whose certificate holds by the CA's registry, and who was revoked.
 
-    people: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    denied: tuple[str, ...] = ()
-
-
-def _registered(home: Path | None) -> Registered:
-    """Return who is in the CA's registry; nobody where there is none and none was named."""
+    Nobody where there is no registry and none was named.
+    """
     from broker.deploy.site import FIXED
     from broker.pki.ca import REGISTRY_FILE, issued_in
     from broker.protocol.topics import is_host, is_user
-    from coordinator.ui.ca import home_of
 
-    folder = home_of(home) / "ca"
-    if home is None and not (folder / REGISTRY_FILE).exists():
-        return Registered()
+    if not is_named and not (folder / REGISTRY_FILE).exists():
+        return (), (), ()
     now_s = system_clock().wall_s
     issued = issued_in(folder)
     holding = {one.name for one in issued if one.holds(now_s)}
     revoked = {one.name for one in issued if one.revoked_s is not None} - holding
     fixed = {who.name for who in FIXED}
-    return Registered(
+    return (
         tuple(sorted(name for name in holding - fixed if is_user(name))),
         tuple(sorted(name for name in holding if is_host(name))),
         tuple(sorted(name for name in revoked if is_host(name) or is_user(name))),
     )
-
-
-def _ports(kind: str, port: int | None, people_port: int | None, websocket: int | None) -> Ports:
-    from broker.deploy import Ports
-
-    if people_port is not None and kind != "mosquitto":
-        raise ConfigError("--people-port: only mosquitto has a port of people's own; take --port")
-    usual = Ports()
-    return Ports(hosts=port or usual.hosts, people=people_port or usual.people, websocket=websocket)
-
-
-def _usual(kind: str, output: Path, *, cluster: bool) -> Path:
-    """Return where a broker finds its files; those of a cluster's nodes are to be carried there."""
-    return Path(f"/etc/{kind}") if cluster else output.absolute()
 
 
 def _write(kind: str, site: Site, output: Path, *, force: bool) -> None:
@@ -168,29 +159,16 @@ def _write(kind: str, site: Site, output: Path, *, force: bool) -> None:
             say(f"  for {node.host}: goes to {site.folder} there")
 
 
-def _remark(kind: str, site: Site) -> None:
-    """Tell whom the files let in too few of."""
-    if not site.people:
-        say(
-            "nobody may look at the fleet or command it; name people with --person, or with "
-            "--home the folder where they were enrolled",
-            err=True,
-        )
-    if kind != "mosquitto" and not site.hosts:
-        say("no host gets in; name each with --host, or --home", err=True)
-
-
-def _tell_ports(kind: str, ports: Ports, home: Path | None, settings: BrokerSettings) -> None:
+def _tell_ports(kind: str, ports: Ports, home: Path, settings: BrokerSettings) -> None:
     """Say at which port people are served, and keep it where the CA is, with their addresses."""
     from broker.pki.ca import REGISTRY_FILE
     from broker.system.address import parse_addresses
-    from coordinator.ui.ca import home_of, write_ports
+    from coordinator.ui.ca import write_ports
 
     people = ports.people if kind == "mosquitto" else ports.hosts
-    folder = home_of(home)
-    is_kept = (folder / "ca" / REGISTRY_FILE).exists()
+    is_kept = (home / "ca" / REGISTRY_FILE).exists()
     if is_kept:
-        write_ports(folder, ports.hosts, people)
+        write_ports(home, ports.hosts, people)
     if people == ports.hosts:
         return
     how = "the identities here, and those that `fleet enroll` makes, say so from now on; elsewhere "
@@ -208,13 +186,10 @@ def _tell_ports(kind: str, ports: Ports, home: Path | None, settings: BrokerSett
         )
 
 
-def _has_list(folder: Path, home: Path | None) -> bool:
+def _has_list(folder: Path, made: Path) -> bool:
     """Whether the broker will find a CRL in its folder, now or once that was copied there."""
-    from coordinator.ui.ca import home_of
-
     if (folder / CRL).is_file() or any((folder / name).exists() for name in _CERTIFICATES):
         return (folder / CRL).is_file()
-    made = home_of(home) / "broker"
     return all((made / name).is_file() for name in (*_CERTIFICATES, CRL))
 
 
@@ -230,42 +205,30 @@ def _tell_steps(kind: str, site: Site, made: Path, output: Path) -> None:
         return
     user, service = _SERVICES[kind]
     lacks = "nobody can be revoked" if missing == [CRL] else "the broker does not start"
-    say(f"\n{folder} has no {', '.join(missing)} yet: {lacks}. What is to be done:", err=True)
-    steps = [*_copying(folder, made, needed, user)]
-    if kind == "mosquitto" and not site.revoked:
-        steps.append((f"run this command again: the files name {CRL} once it is there", ()))
-    elsewhere = site.nodes or Path(site.folder) != output.absolute()
-    if elsewhere:
-        where = f"{site.folder} of the broker's machine"
-        steps.append((f"copy what was written into {output} to {where}", ()))
-    steps.append(("have the broker read all of it", (f"sudo systemctl restart {service}",)))
-    for number, (words, commands) in enumerate(steps, 1):
-        say(f"  {number}. {words}{':' if commands else ''}", err=True, indent=3)
-        for command in commands:
-            click.echo(f"       {command}", err=True)
-    if site.nodes:
-        say("All of this on the machine of each node.", err=True)
-
-
-def _copying(
-    folder: Path, made: Path, needed: tuple[str, ...], user: str
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the steps that bring the certificates from `made` to `folder`, with their commands."""
+    say(f"\n{folder} has no {', '.join(missing)} yet: {lacks}. On the broker's machine:", err=True)
+    steps = []
     if not all((made / name).is_file() for name in needed):
-        words = f"`fleet init --broker NAME` on the CA's machine makes them, in {made} there"
-        yield f"{words} (NAME: by which hosts reach the broker)", ()
-    if folder == made:
-        return
-    words = f"where the broker is on another machine than this, carry {made} there (scp -r)"
-    yield f"{words}, install from that copy, and delete it: broker.key is a secret", ()
-    source, target = shlex.quote(str(made)), shlex.quote(str(folder))
-    public = " ".join(f"{source}/{name}" for name in needed if name != "broker.key")
-    words = f"copy them to {folder}; {user}, as whom the broker runs, has to read them, and nobody"
-    yield (
-        f"{words} else its key",
-        (
-            f"sudo install -d -m 755 {target}",
-            f"sudo install -o {user} -m 644 {public} {target}",
-            f"sudo install -o {user} -m 400 {source}/broker.key {target}",
-        ),
-    )
+        steps.append(
+            f"`fleet init --broker NAME` on the CA's machine makes them, in {made} there (NAME: by "
+            "which hosts reach the broker)"
+        )
+    if folder != made:
+        source, target = shlex.quote(str(made)), shlex.quote(str(folder))
+        public = " ".join(f"{source}/{name}" for name in needed if name != "broker.key")
+        steps.append(
+            f"copy them to {folder}, from another machine first to this one (scp -r); {user}, as "
+            "whom the broker runs, has to read them, and nobody else its key:\n"
+            f"  sudo install -d -m 755 {target}\n"
+            f"  sudo install -o {user} -m 644 {public} {target}\n"
+            f"  sudo install -o {user} -m 400 {source}/broker.key {target}"
+        )
+    if kind == "mosquitto" and not site.revoked:
+        steps.append(f"run this command again: the files name {CRL} once it is there")
+    if site.nodes or Path(site.folder) != output.absolute():
+        steps.append(f"copy what was written into {output} to {site.folder}")
+    steps.append(f"have the broker read all of it:\n  sudo systemctl restart {service}")
+    for number, step in enumerate(steps, 1):
+        words, *commands = step.split("\n")
+        say(f"  {number}. {words}", err=True, indent=3)
+        for command in commands:
+            click.echo(f"     {command}", err=True)

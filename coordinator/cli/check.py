@@ -18,7 +18,7 @@ from coordinator.client.contact import NotDone, Unreachable
 from coordinator.jobs.host_paging import known_names
 from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.live import POLL_S, View, watch_option, watching
-from coordinator.ui.options import json_option, where_options
+from coordinator.ui.options import flag, json_option, where_options
 from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ _WARNING: Final = "warning: "
 
 @click.command("check")
 @click.argument("manifest", type=click.Path(path_type=Path))
-@click.option(
-    "--offline", is_flag=True, help="Do not ask a coordinator which trainers and hosts there are."
-)
+@flag("--offline", "Do not ask a coordinator which trainers and hosts there are.")
 @watch_option
 @json_option
 @where_options
@@ -159,19 +157,13 @@ def _ask(at: Mapping[str, Any]) -> tuple[dict[str, Any], set[str] | None]:
 
 def known_hosts(client: OperatorClient) -> set[str] | None:
     """Return the names of the hosts; none when that takes too long."""
-    from broker.protocol.messages import AskWorkers
-
     deadline_s = time.monotonic() + HOSTS_TIMEOUT_S
     names: set[str] = set()
-    following: int | None = 0
     try:
-        while following is not None:
-            if time.monotonic() > deadline_s:
-                return None
-            ask = AskWorkers(id=new_id(), offset=following, limit=500, brief=True, absent=True)
-            page = client.ask(ask)
+        for page in client.host_pages(absent=True, brief=True):
             names |= known_names(page)
-            following = page["next"]
+            if time.monotonic() > deadline_s and page["next"] is not None:
+                return None
     except (NotDone, Unreachable):
         return None
     return names

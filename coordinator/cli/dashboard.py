@@ -12,13 +12,11 @@ import click
 
 from broker.errors import LocalError
 from broker.system.settings import BrokerSettings
-from coordinator.ui.options import where, where_options
+from coordinator.ui.options import PATH, flag, option, where, where_options
 
 if TYPE_CHECKING:
-    from coordinator.client.watcher import Watcher
     from coordinator.web.artifacts import Fetch
     from coordinator.web.hub import Hub
-    from coordinator.web.settings import WebSettings
 
 _LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 ANSWER_S: Final = 15.0
@@ -26,19 +24,19 @@ STALL_S: Final = 60.0
 
 
 @click.command("dashboard")
-@click.option("--listen", default="127.0.0.1:8086", show_default=True, metavar="HOST:PORT",
-              help="Where to serve it; port 0 takes a free one.")  # fmt: skip
-@click.option("--certificate", type=click.Path(path_type=Path), metavar="FILE",
-              help="Certificate in PEM, for HTTPS; needed beyond this machine.")  # fmt: skip
-@click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
-@click.option("--name", "names", multiple=True, metavar="HOST",
-              help="A further name that browsers may use for this machine.")  # fmt: skip
-@click.option("--public-url", default="", metavar="URL",
-              help="Its address behind a proxy that does HTTPS: https://NAME.")  # fmt: skip
-@click.option("--password-file", type=click.Path(path_type=Path), metavar="FILE",
-              help="What one logs in with.  [default: a new one each time]")  # fmt: skip
-@click.option("--private", is_flag=True, help="Nobody even looks without the password.")
-@click.option("--read-only", is_flag=True, help="Nobody may change anything.")
+@option("--listen", "HOST:PORT", "Where to serve it; port 0 takes a free one.",
+        default="127.0.0.1:8086", show_default=True)  # fmt: skip
+@option("--certificate", "FILE",
+        "Certificate in PEM, for HTTPS; needed beyond this machine.", type=PATH)  # fmt: skip
+@option("--key", "FILE", "Its key.", type=PATH)
+@option("--name names", "HOST",
+        "A further name that browsers may use for this machine.", multiple=True)  # fmt: skip
+@option("--public-url", "URL",
+        "Its address behind a proxy that does HTTPS: https://NAME.", default="")  # fmt: skip
+@option("--password-file", "FILE",
+        "What one logs in with.  [default: a new one each time]", type=PATH)  # fmt: skip
+@flag("--private", "Nobody even looks without the password.")
+@flag("--read-only", "Nobody may change anything.")
 @where_options
 def dashboard_command(
     listen: str, certificate: Path | None, key: Path | None, names: tuple[str, ...],
@@ -74,37 +72,27 @@ def dashboard_command(
     broker = where(**options)
     password = read_password(password_file) if password_file else _new_password()
 
-    def make(on_change: Callable[[], None]) -> Watcher:
-        return Watcher(broker, on_change)
-
     from coordinator.web.server import serve
 
-    tell = _Tell(settings, None if password_file else password, listen, read_only)
-    serve(settings, make, _fetch(broker), None if read_only else password, system_clock, tell)
-
-
-class _Tell:
-    """Says where the page is and how one logs in, once it is there."""
-
-    def __init__(
-        self, settings: WebSettings, password: str | None, listen: str, read_only: bool
-    ) -> None:
-        self._settings, self._password = settings, password
-        self._listen, self._read_only = listen, read_only
-
-    def __call__(self, port: int, hub: Hub) -> None:
-        click.echo(f"dashboard    {self._settings.url(port)}")
-        if self._settings.public_url:
-            click.echo(f"by proxy     {self._settings.public_origin}/")
+    def tell(port: int, hub: Hub) -> None:
+        """Say where the page is and how one logs in."""
+        click.echo(f"dashboard    {settings.url(port)}")
+        if public_url:
+            click.echo(f"by proxy     {settings.public_origin}/")
         click.echo(f"broker       {hub.watcher.address}, as {hub.user}")
-        if self._read_only or not hub.is_operator():
+        if read_only or not hub.is_operator():
             click.echo("log in       nobody can: the page is read only")
-        elif self._password is None:
+        elif password_file is not None:
             click.echo("log in       with the password in --password-file")
         else:
-            click.echo(f"log in       with the password  {self._password}")
+            click.echo(f"log in       with the password  {password}")
             click.echo("             it holds until this process ends")
         click.echo("Ctrl-C ends it.")
+
+    serve(
+        settings, lambda on_change: Watcher(broker, on_change), _fetch(broker),
+        None if read_only else password, system_clock, tell,
+    )  # fmt: skip
 
 
 def _new_password() -> str:

@@ -32,7 +32,7 @@ from coordinator.cli.serve import arguments_of, become_module, check_installed
 from coordinator.client.client import OperatorClient
 from coordinator.client.contact import NotDone, Unreachable
 from coordinator.ui.live import View, watch_option, watching
-from coordinator.ui.options import json_option, where, where_options
+from coordinator.ui.options import json_option, option, where, where_options
 from coordinator.ui.processes import answer_of
 
 EVERY_S: Final = 10.0  # trainers are started each time
@@ -56,11 +56,11 @@ _REST: Final = ("broker", "session", "coordinator")  # after the identity, each 
     help="What this machine is to be.  [default: operator where a person's identity is and no "
     "host's, else agent]",
 )
-@click.option("--state", metavar="DIR", help="State folder.")
-@click.option("--data", metavar="DIR", help="Folder of the prepared data (agent).")
-@click.option("--host", metavar="NAME", help="This host's name in the fleet (agent).")
-@click.option("--manifest", metavar="FILE", help="The plan (coordinator).")
-@click.option("--ca", metavar="DIR", help="Folder of the CA (coordinator).")
+@option("--state", "DIR", "State folder.")
+@option("--data", "DIR", "Folder of the prepared data (agent).")
+@option("--host", "NAME", "This host's name in the fleet (agent).")
+@option("--manifest", "FILE", "The plan (coordinator).")
+@option("--ca", "DIR", "Folder of the CA (coordinator).")
 @watch_option
 @json_option
 @where_options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 import socket
@@ -21,10 +22,9 @@ from broker.protocol.topic_table import Role
 from broker.sentences import span
 from broker.system.address import parse_addresses, text_of
 from broker.system.machine import system_clock
-from broker.system.settings import BrokerSettings
 from coordinator.client.contact import NotDone
-from coordinator.ui.ca import addresses_of, broker_url, home_of, home_option, note, publish, tell
-from coordinator.ui.options import json_option
+from coordinator.ui.ca import Office, ca_options
+from coordinator.ui.options import PATH, flag, json_option, option
 from coordinator.ui.progress import waiting
 from coordinator.ui.words import print_json_line, say
 
@@ -38,21 +38,16 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 @click.command("enroll")
 @click.argument("name", metavar="NAME")
-@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write a file to carry to the host, and do not wait.")  # fmt: skip
-@click.option("--address", metavar="HOST[:PORT]",
-              help="Where the host reaches this machine.")  # fmt: skip
-@click.option("--for", "lasts", default=DEFAULT_FOR, show_default=True, metavar="TIME",
-              help="How long to wait for the host: 90s, 15m, 2h.")  # fmt: skip
-@click.option("--replace", is_flag=True, help="Revoke the certificate that NAME has.")
-@home_option
-@click.option("--broker", metavar="URL", help="Address that the host is to use.")
-@click.option("--config", metavar="FILE", help="Configuration file.")
+@option("-o --out", "FILE", "Write a file to carry to the host, and do not wait.", type=PATH)
+@option("--address", "HOST[:PORT]", "Where the host reaches this machine.")
+@option("--for lasts", "TIME", "How long to wait for the host: 90s, 15m, 2h.",
+        default=DEFAULT_FOR, show_default=True)  # fmt: skip
+@flag("--replace", "Revoke the certificate that NAME has.")
+@ca_options("Address that the host is to use.")
 @json_option
-@click.pass_context
 def enroll_command(
-    ctx: click.Context, name: str, out: Path | None, address: str | None, lasts: str,
-    replace: bool, home: Path | None, broker: str | None, config: str | None, as_json: bool,
+    office: Office, name: str, out: Path | None, address: str | None, lasts: str, replace: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Give a host a certificate, on the machine that has the CA.
 
@@ -69,45 +64,23 @@ def enroll_command(
       fleet enroll gaming-pc
       fleet enroll operator:alice -o alice.fleet
     """  # noqa: D301 - \b is click's
-    from broker.pki.ca import Authority
-
-    home = home_of(home)
-    authority = Authority(home / "ca")
     ids.folder_name(name)
-    given = ctx.obj or {}
-    url = _broker(home, broker or given.get("broker"), config or given.get("config"), name)
+    url = text_of(office.addresses(name))
     lasts_s = _seconds(lasts)
-    old = _check_free(authority, name, replace=replace)
-    if out is not None:
-        _to_file(authority, name, url, out, old, as_json=as_json)
-        how = "its certificate is in a file"
-    else:
-        how = _wait(authority, name, url, address, lasts_s, replace=replace, as_json=as_json)
-    publish(authority, home)
-    note(authority, home, "enroll", name, how + (", earlier ones are revoked" * replace))
-    file = config or given.get("config")
-    tell(authority, home, url, Path(file) if file else None)
-
-
-def _broker(home: Path, given: str | None, config: str | None, name: str) -> str:
-    """Return the broker's address for `name`: the one that is set, else the certificate's."""
-    settings = BrokerSettings.load(Path(config) if config else None, {"url": given})
-    addresses = parse_addresses(settings.url)
-    if not addresses[0].tls:
-        return broker_url(home, name)
-    return text_of(addresses_of(home, addresses, name))
-
-
-def _check_free(authority: Authority, name: str, *, replace: bool) -> Issued | None:
-    """Return the certificate that is to be replaced, if there is one."""
-    now_s = system_clock().wall_s
-    old = authority.holding(name, now_s)
+    old = office.holding(name)
     if old is not None and not replace:
         raise ConfigError(
             f"{name} has a certificate until {ids.day(old.ends_s)}; give it a new one and revoke "
             f"that with --replace, or first `fleet revoke {name}`"
         )
-    return old
+    if out is not None:
+        _to_file(office.authority, name, url, out, old, as_json=as_json)
+        how = "its certificate is in a file"
+    else:
+        how = _wait(office.authority, name, url, address, lasts_s, replace=replace, as_json=as_json)
+    office.publish()
+    office.note("enroll", name, how + (", earlier ones are revoked" * replace))
+    dataclasses.replace(office, broker=url).tell()
 
 
 def _to_file(
@@ -163,7 +136,7 @@ def _wait(
         else:
             say(f"run this on {_place(name)}, within {span(lasts_s)}:\n")
             click.echo(f"  {command}\n")
-        stack.enter_context(waiting(f"waiting for {name}", lasts_s))
+        stack.enter_context(waiting(f"waiting for {name}, {span(lasts_s)} at most"))
 
     offer = Offer(authority, name, url, token, lasts_s, replace)
     with stack:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from broker.protocol.messages import AskEvents
 from broker.system.machine import new_id
-from coordinator.client.contact import Unreachable
 from coordinator.ui import terminal
 from coordinator.ui.candidates import complete_host, complete_job
-from coordinator.ui.options import client_options, json_option
+from coordinator.ui.live import until
+from coordinator.ui.options import client_options, flag, json_option, option
 from coordinator.ui.words import moment as local_moment
 from coordinator.ui.words import print_json, print_json_line, say
 
@@ -44,13 +43,12 @@ def moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
 
 
 @click.command("events")
-@click.option("--since", callback=moment, default="1d", show_default=True, metavar="TIME",
-              help="So long ago (90s, 30m, 1h, 7d, 2w), or a local time.")  # fmt: skip
-@click.option("--job", metavar="JOB", shell_complete=complete_job, help="Of this job only.")
-@click.option("--host", metavar="HOST", shell_complete=complete_host, help="Of this host only.")
-@click.option("--who", metavar="WHO",
-              help="By this one only: operator:alice, alice, operator, host.")  # fmt: skip
-@click.option("--follow", "-f", is_flag=True, help="Go on printing what happens, until Ctrl-C.")
+@option("--since", "TIME", "So long ago (90s, 30m, 1h, 7d, 2w), or a local time.",
+        callback=moment, default="1d", show_default=True)  # fmt: skip
+@option("--job", "JOB", "Of this job only.", shell_complete=complete_job)
+@option("--host", "HOST", "Of this host only.", shell_complete=complete_host)
+@option("--who", "WHO", "By this one only: operator:alice, alice, operator, host.")
+@flag("--follow -f", "Go on printing what happens, until Ctrl-C.")
 @json_option
 @client_options
 def events_command(
@@ -71,52 +69,27 @@ def events_command(
     Example: fleet events --since 1h --who operator
     """
     wanted = AskEvents(id=new_id(), since=since, job=job, host=host, who=who)
+    found: list[dict[str, Any]] = []
     if as_json and not follow:
-        kept: list[dict[str, Any]] = []
-        client.story(wanted, kept.extend)
-
-        print_json(kept)
-        return
-    tell = partial(_print, as_json=as_json)
-    found = 0
-
-    def tell_first(rows: list[dict[str, Any]]) -> None:
-        nonlocal found
-        found += len(rows)
-        tell(rows)
-
-    try:
-        wanted = client.story(wanted, tell_first)
-        if not found and not as_json:
-            _tell_of_nothing(client, wanted)
-        while follow:
-            time.sleep(POLL_S)
-            wanted = _patiently(client, wanted, tell)
-    except KeyboardInterrupt:
+        client.story(wanted, found.extend)
+        print_json(found)
         return
 
+    def tell(rows: list[dict[str, Any]]) -> None:
+        found.extend(rows[:1])
+        _print(rows, as_json=as_json)
 
-def _patiently(
-    client: OperatorClient, wanted: AskEvents, tell: Callable[[list[dict[str, Any]]], object]
-) -> AskEvents:
-    """Tell what has come since, waiting while nobody answers; return how to ask for more."""
-    away = False
-    while True:
-        try:
-            page = client.ask(wanted)
-        except Unreachable as error:
-            if not away:
-                say(f"{str(error).splitlines()[0]}; waiting for it", err=True)
-            away = True
-            continue
-        if away:
-            say("it is back", err=True)
-            away = False
+    def look() -> None:
+        nonlocal wanted
+        page = client.ask(wanted)
         tell(page["events"])
-        after = (page["next"][0], page["next"][1])
-        wanted = wanted.model_copy(update={"id": new_id(), "after": after})
-        if not page["more"]:
-            return wanted
+        wanted = client.following(wanted, page)
+
+    wanted = client.story(wanted, tell)
+    if not found and not as_json:
+        _tell_of_nothing(client, wanted)
+    if follow:
+        until(look, lambda: time.sleep(POLL_S), lambda text: say(text, err=True))
 
 
 def _tell_of_nothing(client: OperatorClient, wanted: AskEvents) -> None:

@@ -8,32 +8,49 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import BufferedRandom
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from broker.errors import BadMessage, BadStream, ConfigError, LocalError
 from broker.file_names import is_plain
-from broker.protocol.messages import MAX_CHUNK_BYTES, ArtifactId, AskFetch, JobId, Stored, Word
+from broker.protocol.messages import (
+    MAX_CHUNK_BYTES,
+    ArtifactId,
+    AskFetch,
+    Grant,
+    JobId,
+    Stored,
+    Word,
+)
 from broker.protocol.topic_table import Kind
 from broker.sentences import span
 from broker.stream.ranges import RangeSet
-from broker.stream.stream import Complete, Receiver, SendGrant, WriteChunk
+from broker.stream.stream import Complete, Receiver, WriteChunk
 from broker.system.files import FolderLock, holder, make_wanted, naming
 from broker.system.machine import new_id
 from coordinator.client.contact import Unreachable
 from coordinator.ui import words
 from coordinator.ui.candidates import complete_attempt
-from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
+from coordinator.ui.options import (
+    PATH,
+    connect,
+    flag,
+    json_option,
+    option,
+    timeout_option,
+    where,
+    where_options,
+)
 from coordinator.ui.progress import transfer, waiting
-from coordinator.ui.several import Choice, choosing, complain, exit_code, one_by_one
+from coordinator.ui.several import Choice, choosing, one_by_one, tell
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
 
-_BLOCK_BYTES: Final = 1024 * 1024
 ASK_AGAIN_S: Final = 10.0
 STALL_S: Final = 60.0
 _WORKPLACE: Final = ".fleet-get-"
@@ -63,13 +80,12 @@ class Offer(BaseModel):
 
 @click.command("get")
 @choosing
-@click.option("--output", "-o", type=click.Path(path_type=Path), default=Path(), metavar="DIR",
-              help="Where to put it.  [default: here]")  # fmt: skip
-@click.option("--attempt", type=click.IntRange(1), metavar="N", shell_complete=complete_attempt,
-              help="What attempt N has brought, also where it was set aside.")  # fmt: skip
-@click.option("--raw", is_flag=True, help="Keep the bundle as it is, do not unpack it.")
-@click.option("--stall", type=click.FloatRange(1, 3600), default=STALL_S, show_default=True,
-              metavar="SECONDS", help="Give up when nothing comes for so long.")  # fmt: skip
+@option("--output -o", "DIR", "Where to put it.  [default: here]", type=PATH, default=Path())
+@option("--attempt", "N", "What attempt N has brought, also where it was set aside.",
+        type=click.IntRange(1), shell_complete=complete_attempt)  # fmt: skip
+@flag("--raw", "Keep the bundle as it is, do not unpack it.")
+@option("--stall", "SECONDS", "Give up when nothing comes for so long.",
+        type=click.FloatRange(1, 3600), default=STALL_S, show_default=True)  # fmt: skip
 @timeout_option
 @json_option
 @where_options
@@ -109,19 +125,11 @@ def get_command(
         if as_json:
             words.print_json(row)
         return 0
-    if choice.names:
-        asked = [*choice.names]
-    else:
+    asked = [*choice.names]
+    if not asked:
         with connect(settings, timeout) as client:
             asked = choice.asked(client, "get")
-    rows = [*one_by_one(asked, get)]
-    if as_json:
-        words.print_json(rows)
-        return exit_code(rows)
-    if not rows:
-        words.say(choice.none())
-    complain(rows)
-    return exit_code(rows)
+    return tell([*one_by_one(asked, get)], choice, lambda _row: None, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +215,7 @@ def ask(client: OperatorClient, job: str, attempt: int | None = None) -> Offer:
 
 
 def receive(
-    client: OperatorClient, job: str, offer: Offer, file: BinaryIO, stall_s: float,
+    client: OperatorClient, job: str, offer: Offer, file: BufferedRandom, stall_s: float,
     advance: Callable[[int], object],
 ) -> None:  # fmt: skip
     """Write an artifact into `file`; `advance(bytes)` is told of each chunk that is new.
@@ -217,40 +225,35 @@ def receive(
     """
     receiver = Receiver(offer.size_bytes, offer.chunk_bytes, RangeSet())
     heard_s = asked_s = time.monotonic()
-    effects: list[Any] = list(receiver.on_offer(heard_s))
-    while not _perform(client, effects):
+    effects: list[Any] = list(receiver.ask(heard_s))
+    while not any(isinstance(effect, Complete) for effect in effects):
+        for effect in effects:
+            if isinstance(effect, Grant):
+                client.grant(effect)
         now_s = time.monotonic()
         if now_s - heard_s > stall_s:
             raise Unreachable(f"nothing of the artifact came for {stall_s:g} s; try again")
         if now_s - max(heard_s, asked_s) > ASK_AGAIN_S:
-            _ask_again(client, job, offer)
             asked_s = now_s
+            # One that was started again knows of no download; one that is away may return.
+            with contextlib.suppress(Unreachable):
+                if ask(client, job, offer.attempt).artifact_id != offer.artifact_id:
+                    raise BadStream(f"{offer.name} has got another artifact meanwhile; try again")
         due_s = receiver.next_deadline()
         wait_s = 1.0 if due_s is None else min(1.0, max(0.0, due_s - now_s))
         effects = []
         for topic, payload in client.messages(wait_s):
             if topic.kind is Kind.DOWNLOAD_CHUNK:
                 heard_s = time.monotonic()
-                effects += _take(receiver, topic.index, payload, file, advance, heard_s)
+                effects += _write(receiver, topic.index, payload, file, advance, heard_s)
         effects += receiver.on_timer(time.monotonic())
     client.grant(Stored())
 
 
-def _ask_again(client: OperatorClient, job: str, offer: Offer) -> None:
-    """A coordinator that was started again knows of no download; one that is away may return."""
-    with contextlib.suppress(Unreachable):
-        if ask(client, job, offer.attempt).artifact_id != offer.artifact_id:
-            raise BadStream(f"{offer.name} has got another artifact meanwhile; try again")
-
-
-def _take(
-    receiver: Receiver,
-    index: int,
-    payload: bytes,
-    file: BinaryIO,
-    advance: Callable[[int], object],
-    now_s: float,
-) -> list[Any]:
+def _write(
+    receiver: Receiver, index: int, payload: bytes, file: BufferedRandom,
+    advance: Callable[[int], object], now_s: float,
+) -> list[Any]:  # fmt: skip
     try:
         effects = receiver.on_chunk(index, len(payload), now_s)
     except BadStream:
@@ -263,18 +266,8 @@ def _take(
     return [*effects, *receiver.on_written(len(payload), now_s)]
 
 
-def _perform(client: OperatorClient, effects: list[Any]) -> bool:
-    for effect in effects:
-        if isinstance(effect, SendGrant):
-            client.grant(effect.grant)
-    return any(isinstance(effect, Complete) for effect in effects)
-
-
-def verify(file: BinaryIO, artifact_id: str) -> None:
+def verify(file: BufferedRandom, artifact_id: str) -> None:
     """Check what has come against the artifact's id. Raises `BadStream` where it differs."""
-    digest = hashlib.sha256()
     file.seek(0)
-    while block := file.read(_BLOCK_BYTES):
-        digest.update(block)
-    if digest.hexdigest() != artifact_id:
+    if hashlib.file_digest(file, "sha256").hexdigest() != artifact_id:
         raise BadStream("what came does not hash to the artifact's id; try again")

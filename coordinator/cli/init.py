@@ -7,10 +7,9 @@ import re
 import secrets
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -24,15 +23,13 @@ from broker.system.settings import BrokerSettings, expanded, usual_config
 from coordinator.ui.ca import (
     BROKER_CERTIFICATE,
     BROKER_KEY,
+    Office,
     broker_url,
     home_of,
     is_usual,
     login,
-    note,
-    publish,
-    tell,
 )
-from coordinator.ui.options import json_option
+from coordinator.ui.options import PATH, flag, json_option, option
 from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
@@ -46,53 +43,26 @@ _DNS_NAME: Final = re.compile(
     r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_][a-z0-9_-]{0,62})*"
 )
 
-# What follows in a fleet that is there already.
-_RESTART: Final = (
-    "`fleet broker` takes its new certificate from there by itself; another broker wants a copy of "
-    "{folder}, and a restart"
-)
-_BRING: Final = (
-    "next, for {person}: carry the folder {folder} to their machine, as {place} (its key is "
-    "secret: whoever has it can give orders); there, try"
-)
-_BESIDE: Final = "here, where several people are known now, say which"
-_HERE: Final = (
-    "next, here (docs/reference/brokers.md has mosquitto and others as well: `fleet broker "
-    "config mosquitto` "
-    "gives people's programs a port of their own; for now, that is {url})"
-)
-_RIGHTS: Final = (
-    "mosquitto, RabbitMQ and NATS know people by their own files: make them again (`fleet broker "
-    "config`, docs/reference/brokers.md)"
-)
-
-_ADDRESS: Final = (
-    "hosts that are enrolled, and the programs here, go to {used} all the same; to have them go "
-    'elsewhere, write `url = "{other}"` into [broker] of {file}'
-)
-_WRITTEN: Final = (
-    "{path} says {said} and was left so; where nothing else is set, programs with that identity go "
-    "there: write {url} into it if the broker is there now"
-)
 KEY_BYTES = 32  # as long as what HMAC-SHA256 makes of it
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What was made, and in which folder."""
+class Made(NamedTuple):
+    """What was made, and in which folder; `is_new`: nothing was there that it takes the place of.
+
+    The record has no use for the advice.
+    """
 
     path: Path
     what: str
     advice: str = ""
-    is_new: bool = True  # nothing was there that it takes the place of
+    is_new: bool = True
 
     def whole(self) -> str:
-        """Return what it is, and what to do about it; the record has no use for the latter."""
+        """Return what it is, and what to do about it."""
         return f"{self.what}; {self.advice}" if self.advice else self.what
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What comes next: its name for scripts, what it is for, and the commands that do it."""
 
     name: str
@@ -101,13 +71,11 @@ class Step:
 
 
 @click.command("init")
-@click.option("--broker", "brokers", multiple=True, metavar="NAME",
-              help="Name or address by which hosts reach the broker.")  # fmt: skip
-@click.option("--cluster", is_flag=True,
-              help="The broker is a cluster, whose nodes know each other by it.")  # fmt: skip
-@click.option("--operator", metavar="NAME", help="Who may give orders.  [default: your login]")
-@click.option("-o", "--home", type=click.Path(path_type=Path), metavar="DIR",
-              help="Where to put everything.  [default: ~/.config/fleet]")  # fmt: skip
+@option("--broker brokers", "NAME",
+        "Name or address by which hosts reach the broker.", multiple=True)  # fmt: skip
+@flag("--cluster", "The broker is a cluster, whose nodes know each other by it.")
+@option("--operator", "NAME", "Who may give orders.  [default: your login]")
+@option("-o --home", "DIR", "Where to put everything.  [default: ~/.config/fleet]", type=PATH)
 @json_option
 def init_command(
     brokers: Sequence[str], cluster: bool, operator: str | None, home: Path | None, as_json: bool
@@ -128,11 +96,12 @@ def init_command(
     _broker(authority, home, brokers, now_s, done, cluster=cluster)
     _client(authority, home, "coordinator", now_s, done)
     _client(authority, home, person, now_s, done)
-    publish(authority, home)
+    office = Office(home, authority)
+    office.publish()
     if done:
-        note(authority, home, "init", person, "; ".join(one.what for one in done))
+        office.note("init", person, "; ".join(one.what for one in done))
     if ca_journal.read(home / "ca")[1:]:  # at the first time there is nobody to tell
-        tell(authority, home, None, None)
+        office.tell()
     steps = _next(home, person, done, brokers)
     if as_json:
         made = [{"path": str(one.path), "what": one.whole()} for one in done]
@@ -174,21 +143,19 @@ def _broker(
     folder = home / "broker"
     path = folder / BROKER_CERTIFICATE
     present: list[str] = []
-    whole = False
+    is_whole = False
     if path.exists():
         certificate = certs.read_certificate(path)
         present = alternative_names(certificate)
-        whole = (folder / BROKER_KEY).exists() and not _near_its_end(certificate, now_s)
-        whole = whole and (is_node(certificate) or not cluster)
+        is_whole = (folder / BROKER_KEY).exists() and not _near_its_end(certificate, now_s)
+        is_whole = is_whole and (is_node(certificate) or not cluster)
         cluster = cluster or is_node(certificate)
+    # The name that people type comes before those that only this machine knows.
     names = list(dict.fromkeys([*present, *map(_checked, brokers), *LOCAL_NAMES]))
-    if whole and names == present:
+    if is_whole and names == present:
         return
     if names == list(LOCAL_NAMES) and not brokers:
         raise ConfigError("--broker NAME: say by which name or address hosts reach the broker")
-    if not present:
-        # The name that people type comes before those that only this machine knows.
-        names = list(dict.fromkeys([*map(_checked, brokers), *LOCAL_NAMES]))
     key = certs.new_key()
     made = authority.issue_broker(key.public_key(), names, now_s, node=cluster)
     keyfiles.private_folder(folder)
@@ -202,11 +169,11 @@ def _broker(
 def _client(authority: Authority, home: Path, name: str, now_s: float, done: list[Made]) -> None:
     folder = home / "identities" / ids.folder_name(name)
     path = folder / ids.CERTIFICATE_FILE
-    if path.exists() and not _near_its_end(certs.read_certificate(path), now_s):
-        return
-    if not path.exists() and authority.holding(name, now_s) is not None:
-        return  # it was given to somebody, somewhere else
     is_new = not path.exists()
+    if is_new and authority.holding(name, now_s) is not None:
+        return  # it was given to somebody, somewhere else
+    if not is_new and not _near_its_end(certs.read_certificate(path), now_s):
+        return
     key = certs.new_key()
     made = authority.issue(key.public_key(), name, now_s, replace=True)
     ids.write_identity(folder, authority.pem, made, certs.key_pem(key), broker_url(home, name))
@@ -249,20 +216,20 @@ def _checked(name: str) -> str:
     return name
 
 
-def _next(
-    home: Path, person: str, done: Sequence[Made], brokers: Sequence[str]
-) -> list[Step]:  # fmt: skip
+def _next(home: Path, person: str, done: Sequence[Made], brokers: Sequence[str]) -> list[Step]:
     """Return what comes next: of a new fleet its programs, else what is due to what is new."""
-    folders = {one.path: one for one in done}
-    coordinator = folders.get(home / "identities" / "coordinator")
-    if coordinator is not None and coordinator.is_new:
+    made = {one.path: one.is_new for one in done}
+    if made.get(home / "identities" / "coordinator"):
         return _first_steps(home, person)
     steps = []
-    broker = folders.get(home / "broker")
-    if broker is not None:
-        steps.append(Step("broker", _RESTART.format(folder=broker.path)))
+    if home / "broker" in made:
+        why = (
+            "`fleet broker` takes its new certificate from there by itself; another broker wants a "
+            f"copy of {home / 'broker'}, and a restart"
+        )
+        steps.append(Step("broker", why))
     folder = home / "identities" / ids.folder_name(person)
-    if folder in folders and folders[folder].is_new:
+    if made.get(folder):
         steps += _steps_of_person(folder, person)
     return [*steps, *_addresses(home, person, brokers)]
 
@@ -273,43 +240,64 @@ def _addresses(home: Path, person: str, brokers: Sequence[str]) -> Iterator[Step
         path = home / "identities" / ids.folder_name(name) / ids.BROKER_FILE
         said, url = ids.broker_of(path.parent), broker_url(home, name)
         if said not in {None, url}:
-            yield Step("written", _WRITTEN.format(path=path, said=said, url=url))
+            why = (
+                f"{path} says {said} and was left so; where nothing else is set, programs with "
+                f"that identity go there: write {url} into it if the broker is there now"
+            )
+            yield Step("written", why)
     addresses = parse_addresses(BrokerSettings.load().url)
     used = addresses if addresses[0].tls else parse_addresses(broker_url(home, "coordinator"))
     names = [*map(_checked, brokers)]
     if names and not {one.host for one in used} & {*names}:
-        file = usual_config()
         other = Address(names[0], used[0].port, tls=True)
-        yield Step("address", _ADDRESS.format(used=text_of(used), file=file, other=other))
+        why = (
+            f"hosts that are enrolled, and the programs here, go to {text_of(used)} all the same; "
+            f'to have them go elsewhere, write `url = "{other}"` into [broker] of {usual_config()}'
+        )
+        yield Step("address", why)
 
 
 def _first_steps(home: Path, person: str) -> list[Step]:
     """Return how a fleet is begun: its programs here, its hosts, and a look at it."""
-    usual = is_usual(home)
-    own = "" if usual else f" --identity {_typed(home / 'identities' / 'coordinator')}"
-    own_folder = home / "identities" / ids.folder_name(person)
-    persons = "" if usual else f" --identity {_typed(own_folder)}"
-    homes = "" if usual else f" --home {_typed(home)}"
+    identities = home / "identities"
+    own = persons = homes = ""
+    if not is_usual(home):
+        own = f" --identity {_typed(identities / 'coordinator')}"
+        persons = f" --identity {_typed(identities / ids.folder_name(person))}"
+        homes = f" --home {_typed(home)}"
     port = parse_address(broker_url(home, "coordinator")).port
-    here = [
+    here = (
+        "next, here (docs/reference/brokers.md has mosquitto and others as well: `fleet broker "
+        "config mosquitto` gives people's programs a port of their own; for now, that is "
+        f"{broker_url(home, person)})"
+    )
+    programs = [
         f"fleet broker --listen 0.0.0.0:{port} --identity {_typed(home / 'broker')}",
         f"fleet coordinator{own} --manifest PLAN.toml --ca {_typed(home / 'ca')}",
     ]
-    hosts = [f"fleet enroll HOST{homes}"]
+    hosts = "for each host, and do on it what this prints"
     return [
-        Step("here", _HERE.format(url=broker_url(home, person)), here),
-        Step("hosts", "for each host, and do on it what this prints", hosts),
+        Step("here", here, programs),
+        Step("hosts", hosts, [f"fleet enroll HOST{homes}"]),
         Step("look", "to look at it", [f"fleet status{persons}"]),
     ]
 
 
 def _steps_of_person(folder: Path, person: str) -> list[Step]:
     """Return how somebody who is new to a fleet that is there gets at it."""
-    place = f"~/.config/fleet/identities/{folder.name}"
+    bring = (
+        f"next, for {person}: carry the folder {folder} to their machine, as ~/.config/fleet/"
+        f"identities/{folder.name} (its key is secret: whoever has it can give orders); there, try"
+    )
+    beside = "here, where several people are known now, say which"
+    rights = (
+        "mosquitto, RabbitMQ and NATS know people by their own files: make them again (`fleet "
+        "broker config`, docs/reference/brokers.md)"
+    )
     return [
-        Step("there", _BRING.format(person=person, folder=folder, place=place), ["fleet status"]),
-        Step("here", _BESIDE, [f"fleet status --identity {_typed(folder)}"]),
-        Step("rights", _RIGHTS),
+        Step("there", bring, ["fleet status"]),
+        Step("here", beside, [f"fleet status --identity {_typed(folder)}"]),
+        Step("rights", rights),
     ]
 
 
@@ -319,8 +307,7 @@ def _typed(path: Path) -> str:
 
 
 @click.command("operator-key")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE",
-              help="Where to; must not exist.")  # fmt: skip
+@option("-o --output", "FILE", "Where to; must not exist.", type=PATH, required=True)
 @json_option
 def operator_key_command(output: Path, as_json: bool) -> None:
     """Make an operator key: commands are then taken from those who have it.

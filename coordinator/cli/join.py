@@ -16,7 +16,7 @@ from broker.protocol.acl import Principal
 from broker.protocol.topic_table import Role
 from broker.system.machine import system_clock
 from broker.system.settings import config_home, expanded
-from coordinator.ui.options import json_option
+from coordinator.ui.options import PATH, flag, json_option, option
 from coordinator.ui.words import print_json, say
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ _BARE: Final = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+")
 @click.command("join")
 @click.argument("source", metavar="FILE|ADDRESS:PORT")
 @click.argument("token", required=False)
-@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
-              help="Where to put it.  [default: ~/.config/fleet/identities/NAME]")  # fmt: skip
-@click.option("--replace", is_flag=True, help="Replace the identity that is there.")
+@option("-o --out", "DIR",
+        "Where to put it.  [default: ~/.config/fleet/identities/NAME]", type=PATH)  # fmt: skip
+@flag("--replace", "Replace the identity that is there.")
 @json_option
 def join_command(
     source: str, token: str | None, out: Path | None, replace: bool, as_json: bool

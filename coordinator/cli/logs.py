@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -18,12 +18,19 @@ from broker.protocol.topics import Topic, Topics
 from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.ui.follow import FINAL
-from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
-from coordinator.ui.several import Choice, choosing, complain, exit_code, one_by_one
+from coordinator.ui.live import until
+from coordinator.ui.options import (
+    connect,
+    flag,
+    json_option,
+    option,
+    timeout_option,
+    where,
+    where_options,
+)
+from coordinator.ui.several import Choice, choosing, one_by_one, tell
 from coordinator.ui.words import local, print_json, print_json_line, tell_of_namesakes
-
-if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
+from coordinator.ui.words import say as say_words
 
 NOTHING: Final = "it has put nothing out yet"
 _TIME: Final = len("12-31 23:59:59")
@@ -32,10 +39,10 @@ _Say = Callable[[str, str | None], None]
 
 @click.command("logs")
 @choosing
-@click.option("--follow", "-f", is_flag=True, help="Go on printing until the job is over.")
-@click.option("--lines", "-n", type=click.IntRange(1, 5000), default=200, show_default=True,
-              metavar="N", help="How many of the last lines.")  # fmt: skip
-@click.option("--times", "-t", is_flag=True, help="Show when each line was heard.")
+@flag("--follow -f", "Go on printing until the job is over.")
+@option("--lines -n", "N", "How many of the last lines.",
+        type=click.IntRange(1, 5000), default=200, show_default=True)  # fmt: skip
+@flag("--times -t", "Show when each line was heard.")
 @timeout_option
 @json_option
 @where_options
@@ -70,41 +77,50 @@ def logs_command(
             at = [None if at_s is None else rfc3339(at_s) for at_s in data["times"]]
             return {**data, "times": at}
 
+        say = _say_timed if times else _say
         if choice.only is None:
-            return _several([*one_by_one(choice.asked(client, "logs"), ask)], choice,
-                            times=times, as_json=as_json)  # fmt: skip
+            rows = [*one_by_one(choice.asked(client, "logs"), ask)]
+            return tell(rows, choice, _titled(say), as_json=as_json)
         data = ask(choice.only)
-        if as_json and not follow:
-            print_json(data)
+        if not follow:
+            if as_json:
+                print_json(data)
+            else:
+                _show(data, say)
             return 0
-        say = _say_json if as_json else _say_timed if times else _say
+        say = _say_json if as_json else say
         for line, said_at in zip(data["lines"], data["times"], strict=True):
             say(line, said_at)
-        if not data["lines"] and not follow:
-            click.echo(NOTHING, err=True)
-        if follow:
-            _follow(client, Follower(data["job_id"], data["attempt"], data["last"]), say)
+        follower = Follower(data["job_id"], data["attempt"], data["last"])
+
+        def look() -> bool:
+            for line in follower.take(client.messages(wait_s=5.0)):
+                say(line, rfc3339(time.time()))
+            client.check()
+            return follower.is_over
+
+        until(look, lambda: None, lambda text: say_words(text, err=True))
     return 0
 
 
-def _several(
-    rows: list[dict[str, Any]], choice: Choice, *, times: bool, as_json: bool
-) -> int:  # fmt: skip
-    """Show the output of several jobs, each below its name."""
-    if as_json:
-        print_json(rows)
-        return exit_code(rows)
-    say = _say_timed if times else _say
-    for number, row in enumerate(row for row in rows if row["ok"]):
-        click.echo(f"{chr(10) if number else ''}==> {printable(row['name'])} <==")
-        for line, at in zip(row["lines"], row["times"], strict=True):
-            say(line, at)
-        if not row["lines"]:
-            click.echo(NOTHING, err=True)
-    if not rows:
-        click.echo(choice.none())
-    complain(rows)
-    return exit_code(rows)
+def _titled(say: _Say) -> Callable[[dict[str, Any]], None]:
+    """Return what shows the output of several jobs, each below its name."""
+    gap = ""
+
+    def show(row: dict[str, Any]) -> None:
+        nonlocal gap
+        click.echo(f"{gap}==> {printable(row['name'])} <==")
+        gap = "\n"
+        _show(row, say)
+
+    return show
+
+
+def _show(data: dict[str, Any], say: _Say) -> None:
+    for line, at in zip(data["lines"], data["times"], strict=True):
+        say(line, at)
+    if not data["lines"]:
+        click.echo(NOTHING, err=True)
 
 
 def _say(line: str, _at: str | None) -> None:
@@ -124,15 +140,6 @@ def _is_over(payload: bytes) -> bool:
         return decode(JOB_ROW, payload).state in FINAL
     except BadMessage:
         return False
-
-
-def _follow(client: OperatorClient, follower: Follower, say: _Say) -> None:
-    try:
-        while not follower.is_over:
-            for line in follower.take(client.messages(wait_s=60.0)):
-                say(line, rfc3339(time.time()))
-    except KeyboardInterrupt:
-        return
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from coordinator.cli.reload import announced, rows_of, tell
 from coordinator.client.predictions import Picture, look
 from coordinator.ui import EXIT_REFUSED, outlook, terminal
 from coordinator.ui.live import View, viewing
+from coordinator.ui.options import flag
 from coordinator.ui.words import say, short, told, unread
 
 if TYPE_CHECKING:
@@ -45,9 +46,8 @@ _UNCHANGED: Final = "the manifest has errors; the running plan is unchanged"  # 
 
 @click.command("plan")
 @click.argument("manifest", required=False, type=click.Path(path_type=Path))
-@click.option("--all", "show_all", is_flag=True, help="Show every job, not a screenful.")
-@click.option("--detailed-exitcode", is_flag=True,
-              help="Exit with 4 when a reload would change something.")  # fmt: skip
+@flag("--all show_all", "Show every job, not a screenful.")
+@flag("--detailed-exitcode", "Exit with 4 when a reload would change something.")
 @viewing
 def plan_command(
     client: OperatorClient, manifest: Path | None, show_all: bool, detailed_exitcode: bool

@@ -12,7 +12,15 @@ import click
 from broker.errors import LocalError
 from coordinator.cli.serve import arguments_of, become_module, check_installed
 from coordinator.ui.candidates import complete_attempt, complete_job_or_file
-from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
+from coordinator.ui.options import (
+    PATH,
+    connect,
+    json_option,
+    option,
+    timeout_option,
+    where,
+    where_options,
+)
 
 _MODULE: Final = "agent.trainer.predict"
 _NEEDED: Final = ("numpy", "pyarrow")  # whatever the model
@@ -20,13 +28,11 @@ _NEEDED: Final = ("numpy", "pyarrow")  # whatever the model
 
 @click.command("predict")
 @click.argument("job", metavar="JOB|BUNDLE", shell_complete=complete_job_or_file)
-@click.option("--raw", required=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="Telemetry to score: .parquet or .csv.")  # fmt: skip
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="Where the scores go: .parquet or .csv.")  # fmt: skip
-@click.option("--attempt", type=click.IntRange(1), metavar="N", shell_complete=complete_attempt,
-              help="With what attempt N of a job has brought.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads to use.")
+@option("--raw", "FILE", "Telemetry to score: .parquet or .csv.", required=True, type=PATH)
+@option("--out", "FILE", "Where the scores go: .parquet or .csv.", required=True, type=PATH)
+@option("--attempt", "N", "With what attempt N of a job has brought.",
+        type=click.IntRange(1), shell_complete=complete_attempt)  # fmt: skip
+@option("--threads", "N", "Threads to use.", type=click.IntRange(1))
 @timeout_option
 @json_option
 @where_options

@@ -13,7 +13,7 @@ from broker.system.machine import new_id
 from coordinator.client.contact import NotDone
 from coordinator.manifest.diff import changes_in_words, from_list, is_nothing
 from coordinator.ui import EXIT_REFUSED, outlook, terminal
-from coordinator.ui.options import client_options, json_option
+from coordinator.ui.options import client_options, flag, json_option
 from coordinator.ui.words import print_json, say, short
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _fate(step: Mapping[str, Any]) -> str:
 
 
 @click.command("reload")
-@click.option("--all", "show_all", is_flag=True, help="Show every job, not a screenful.")
+@flag("--all show_all", "Show every job, not a screenful.")
 @json_option
 @client_options
 def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int:

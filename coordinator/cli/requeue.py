@@ -16,7 +16,7 @@ from broker.system.machine import new_id
 from coordinator.client.contact import NotDone, Unreachable
 from coordinator.jobs.set_aside import command, kept_words, set_aside, share_of
 from coordinator.ui import EXIT_REFUSED
-from coordinator.ui.options import client_options, is_confirmed, json_option
+from coordinator.ui.options import client_options, flag, is_confirmed, json_option
 from coordinator.ui.progress import waiting
 from coordinator.ui.several import (
     STATES,
@@ -34,25 +34,32 @@ from coordinator.ui.words import answer, print_json, say, short, tell_of_namesak
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
 
+Action = Literal["cancel", "requeue"]
 _GOING: Final = {"cancel": "cancelling", "requeue": "requeueing"}
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+yes_option = flag("--yes -y", "Do not ask.")
 
 
 def change(
-    client: OperatorClient, action: Literal["cancel", "requeue"], choice: Choice, *, yes: bool,
-    as_json: bool,
-) -> int:  # fmt: skip
+    client: OperatorClient, action: Action, choice: Choice, *, yes: bool, as_json: bool
+) -> int:
     """Cancel or requeue several jobs after one question (in a script: only if chosen by state)."""
     asks = sys.stdin.isatty() and not yes
-    rows, failed = _looked_up(client, choice, action) if asks or not choice.names else ([], [])
-    asked = [row["job_id"] for row in rows] or ([] if asks else [*choice.names])
+    rows: list[Row] = []
+    failed: list[Row] = []
+    if asks and choice.names:
+        rows, failed = _looked_up(client, choice.names)
+    elif not choice.names:
+        rows = choice.chosen(client, action)
+    asked = [row["job_id"] for row in rows] if asks or rows else [*choice.names]
     states = choice.states
     if rows and not yes:
         if not asks:
             them = "it" if len(rows) == 1 else "them"
             raise ConfigError(f"{_counts(rows)}: say --yes to {action} {them}")
         complain(failed)  # of a name that was mistyped, who is asked hears before
-        if not _are_meant(action, rows, as_json=as_json):
+        say("; ".join([_counts(rows), *_lost(action, rows)]), err=True)
+        question = f"{action.capitalize()} {counted(len(rows), 'job')}?"
+        if not is_confirmed(question, as_json=as_json):
             return EXIT_REFUSED
         if action == "requeue":  # of a job in another state something else would be lost
             states = tuple(sorted({row["state"] for row in rows}))
@@ -61,20 +68,14 @@ def change(
     return _tell(done, choice, as_json=as_json, told_of=failed if rows else ())
 
 
-def _looked_up(client: OperatorClient, choice: Choice, action: str) -> tuple[list[Row], list[Row]]:
-    """Return the jobs as they are now, and why some that were named could not be looked at."""
-    if not choice.names:
-        return choice.chosen(client, action), []
-    found: dict[str, Row] = {}
-    failed = []
-    for row in one_by_one(choice.names, lambda job: client.ask(AskShow(id=new_id(), job=job))):
-        if row["ok"]:
-            found[row["job_id"]] = row
-        elif row["code"] == "unreachable":
+def _looked_up(client: OperatorClient, names: Sequence[str]) -> tuple[list[Row], list[Row]]:
+    """Return the jobs as they are now, and why some could not be looked at."""
+    rows = [*one_by_one(names, lambda job: client.ask(AskShow(id=new_id(), job=job)))]
+    failed = [row for row in rows if not row["ok"]]
+    for row in failed:
+        if row["code"] == "unreachable":
             raise Unreachable(row["message"])
-        else:
-            failed.append(row)
-    return [*found.values()], failed
+    return [*{row["job_id"]: row for row in rows if row["ok"]}.values()], failed
 
 
 def _counts(rows: Sequence[Row]) -> str:
@@ -84,29 +85,26 @@ def _counts(rows: Sequence[Row]) -> str:
     return f"{counted(len(rows), 'job')} ({by_state}): {some([row['name'] for row in rows])}"
 
 
-def _are_meant(action: str, rows: Sequence[Row], *, as_json: bool) -> bool:
+def _lost(action: Action, rows: Sequence[Row]) -> list[str]:
+    """Say what is lost of jobs that are requeued."""
     states = Counter(row["state"] for row in rows)
+    runs, results = states["running"] + states["claimed"], states["completed"]
     lost = []
-    if action == "requeue":
-        if runs := states["running"] + states["claimed"]:
-            lost.append(f"{counted(runs, 'job')} that run begin again" if runs > 1 else
-                        "what runs begins again")  # fmt: skip
-        if results := states["completed"]:
-            lost.append(f"{counted(results, 'result')} set aside")
-    say("; ".join([_counts(rows), *lost]), err=True)
-    return is_confirmed(f"{action.capitalize()} {counted(len(rows), 'job')}?", as_json=as_json)
+    if action == "requeue" and runs:
+        many = f"{counted(runs, 'job')} that run begin again"
+        lost.append(many if runs > 1 else "what runs begins again")
+    if action == "requeue" and results:
+        lost.append(f"{counted(results, 'result')} set aside")
+    return lost
 
 
 def _carried_out(
-    client: OperatorClient, action: Literal["cancel", "requeue"], asked: Sequence[str],
-    states: Any,
-) -> Iterator[Row]:  # fmt: skip
+    client: OperatorClient, action: Action, asked: Sequence[str], states: Any
+) -> Iterator[Row]:
     """Yield what came of each job. A request names as many as an answer holds."""
     for begin in range(0, len(asked), MAX_JOBS):
         some_jobs = tuple(asked[begin : begin + MAX_JOBS])
-        ask = AskEach(
-            id=new_id(), action=action, jobs=some_jobs, states=states,
-        )  # fmt: skip
+        ask = AskEach(id=new_id(), action=action, jobs=some_jobs, states=states)
         try:
             rows = client.ask(ask)["jobs"]
         except (Unreachable, NotDone) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,11 +14,10 @@ from broker.protocol.acl import Principal
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import Topics
 from broker.sentences import printable
-from broker.system.address import Address, parse_addresses, text_of
+from broker.system.address import Address, text_of
 from broker.system.machine import system_clock
-from broker.system.settings import BrokerSettings
 from coordinator.client.contact import NotDone
-from coordinator.ui.ca import addresses_of, broker_url, home_of, home_option, note, publish, tell
+from coordinator.ui.ca import Office, ca_options
 from coordinator.ui.options import json_option
 from coordinator.ui.words import print_json, say
 
@@ -34,15 +32,9 @@ _OF_A_PERSON: Final = (
 
 @click.command("revoke")
 @click.argument("name", metavar="NAME")
-@home_option
-@click.option("--broker", metavar="URL", help="Where the broker is, and the coordinator.")
-@click.option("--config", metavar="FILE", help="Configuration file.")
+@ca_options("Where the broker is, and the coordinator.")
 @json_option
-@click.pass_context
-def revoke_command(
-    ctx: click.Context, name: str, home: Path | None, broker: str | None, config: str | None,
-    as_json: bool,
-) -> None:  # fmt: skip
+def revoke_command(office: Office, name: str, as_json: bool) -> None:
     """Take a certificate back, on the machine that has the CA.
 
     The coordinator gives a host nothing more then, and what the host holds to others. Ends the
@@ -52,31 +44,26 @@ def revoke_command(
 
     Example: fleet revoke gaming-pc
     """
-    from broker.pki.ca import Authority
-
-    home = home_of(home)
-    authority = Authority(home / "ca")
     ids.folder_name(name)
-    given = ctx.obj or {}
-    url, file = broker or given.get("broker"), config or given.get("config")
-    settings = BrokerSettings.load(
-        Path(file) if file else None, {"url": url, "topic_root": given.get("root")}
-    )
-    addresses = _addresses(home, settings, name)
+    authority, topics = office.authority, Topics(office.settings().topic_root)
+    try:
+        addresses = office.addresses(name)
+    except ConfigError:
+        addresses = None  # another machine makes the broker's certificate
     ended = authority.revoke(name, system_clock().wall_s)
-    publish(authority, home)
-    entry = note(authority, home, "revoke", name) if ended else ""
-    told = tell(authority, home, url, Path(file) if file else None)
+    office.publish()
+    entry = office.note("revoke", name) if ended else ""
+    told = office.tell()
     if not ended:
         _check_known(authority, name)
     role = Principal.parse(name).role
     jobs = told[entry]["jobs"] if entry in told and role is Role.AGENT else None
-    crl = home / "broker" / "crl.pem"
+    crl = office.home / "broker" / "crl.pem"
     if not as_json:
         _say_revoked(name, ended, jobs)
         say(f"the broker's list is {crl}")
     if role in {Role.AGENT, Role.COORDINATOR}:
-        connection, words = _expel(authority, addresses, Topics(settings.topic_root), name)
+        connection, words = _expel(authority, addresses, topics, name)
     else:
         connection, words = "unknown", _OF_A_PERSON
     if as_json:
@@ -149,17 +136,6 @@ def _expel(
                 f"this machine did not get into the broker ({why}), so a connection that {name} "
                 "has there goes on; name the broker with --broker, and run this again"
             )
-
-
-def _addresses(home: Path, settings: BrokerSettings, name: str) -> tuple[Address, ...] | None:
-    """Return where `name` connects over TLS: by the settings, else the broker's certificate."""
-    addresses = parse_addresses(settings.url)
-    if addresses[0].tls:
-        return addresses_of(home, addresses, name)
-    try:
-        return parse_addresses(broker_url(home, name))
-    except ConfigError:
-        return None  # another machine makes the broker's certificate
 
 
 def _check_known(authority: Authority, name: str) -> None:

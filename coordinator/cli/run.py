@@ -17,7 +17,16 @@ from broker.system.machine import new_id
 from coordinator.client.contact import NotDone
 from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.candidates import complete_host, complete_model, models_of_hosts
-from coordinator.ui.options import connect, json_option, timeout_option, where, where_options
+from coordinator.ui.options import (
+    PATH,
+    connect,
+    flag,
+    json_option,
+    option,
+    timeout_option,
+    where,
+    where_options,
+)
 from coordinator.ui.words import print_json, say
 
 # option -> key of a [[jobs]] table, where they are not called alike
@@ -67,37 +76,32 @@ def _model(ctx: click.Context, _option: click.Parameter, value: str | None) -> s
 
 
 @click.command("run")
-@click.option("--model", metavar="MODEL", callback=_model, shell_complete=complete_model,
-              help="The trainer.  [required]")  # fmt: skip
+@option("--model", "MODEL",
+        "The trainer.  [required]", callback=_model, shell_complete=complete_model)  # fmt: skip
 @click.option("--mode", required=True, type=click.Choice(["realistic", "oracle"]),
               help="Which channels it may see.")  # fmt: skip
-@click.option("-H", "--hyper", multiple=True, callback=_hyper, metavar="KEY=VALUE",
-              help="A hyperparameter; may be given several times.")  # fmt: skip
-@click.option("--name", metavar="NAME", help="What to call it.  [default: MODEL-MODE-ID]")
-@click.option("--priority", type=int, metavar="N", help="A higher one is claimed first.")
-@click.option("--require-cuda", is_flag=True, help="Only on a host with CUDA.")
-@click.option("--prefer-cuda", is_flag=True, help="On a CUDA host, if one comes free soon.")
-@click.option("--min-ram-gib", type=float, metavar="GIB", help="RAM that must be available.")
-@click.option("--min-vram-gib", type=float, metavar="GIB", help="VRAM that must be free.")
-@click.option("--min-cores", type=int, metavar="N", help="Physical cores of the host.")
-@click.option("--on", multiple=True, metavar="HOST", shell_complete=complete_host,
-              help="Only on this host, or these.")  # fmt: skip
-@click.option("--not-on", multiple=True, metavar="HOST", shell_complete=complete_host,
-              help="Not on this host.")  # fmt: skip
-@click.option("--seed", type=int, metavar="N", help="Seed of everything random.")
-@click.option("--split", metavar="RECIPE", help="How test data is held out: host, sample, time.")
-@click.option("--train-host", multiple=True, metavar="NAME", help="Telemetry hosts to train on.")
-@click.option("--n-resamples", type=int, metavar="N", help="Bootstrap resamples.")
-@click.option("--timeout-s", type=float, metavar="SECONDS", help="Most time for the trainer.")
-@click.option("--stall-timeout-s", type=float, metavar="SECONDS",
-              help="Most time without output of the trainer.")  # fmt: skip
+@option("-H --hyper", "KEY=VALUE", "A hyperparameter; may be given several times.",
+        multiple=True, callback=_hyper)  # fmt: skip
+@option("--name", "NAME", "What to call it.  [default: MODEL-MODE-ID]")
+@option("--priority", "N", "A higher one is claimed first.", type=int)
+@flag("--require-cuda", "Only on a host with CUDA.")
+@flag("--prefer-cuda", "On a CUDA host, if one comes free soon.")
+@option("--min-ram-gib", "GIB", "RAM that must be available.", type=float)
+@option("--min-vram-gib", "GIB", "VRAM that must be free.", type=float)
+@option("--min-cores", "N", "Physical cores of the host.", type=int)
+@option("--on", "HOST", "Only on this host, or these.", multiple=True, shell_complete=complete_host)
+@option("--not-on", "HOST", "Not on this host.", multiple=True, shell_complete=complete_host)
+@option("--seed", "N", "Seed of everything random.", type=int)
+@option("--split", "RECIPE", "How test data is held out: host, sample, time.")
+@option("--train-host", "NAME", "Telemetry hosts to train on.", multiple=True)
+@option("--n-resamples", "N", "Bootstrap resamples.", type=int)
+@option("--timeout-s", "SECONDS", "Most time for the trainer.", type=float)
+@option("--stall-timeout-s", "SECONDS", "Most time without output of the trainer.", type=float)
 @click.option("--on-lost", type=click.Choice(["keep", "stop"]),
               help="What the agent does with the trainer when its lease ends.")  # fmt: skip
-@click.option("--retries", type=int, metavar="N", help="Tries after a failure that may pass.")
-@click.option("--wait", is_flag=True,
-              help="Wait, and say what came of it; exit code 0 if it completes.")  # fmt: skip
-@click.option("--get", type=click.Path(path_type=Path), metavar="DIR",
-              help="Wait, then fetch the result into DIR.")  # fmt: skip
+@option("--retries", "N", "Tries after a failure that may pass.", type=int)
+@flag("--wait", "Wait, and say what came of it; exit code 0 if it completes.")
+@option("--get", "DIR", "Wait, then fetch the result into DIR.", type=PATH)
 @timeout_option
 @json_option
 @where_options
@@ -121,13 +125,11 @@ def run_command(
     """  # noqa: D301 - \b is click's
     at = {name: options.pop(name) for name in ("broker", "root", "identity", "plain", "config")}
     settings = where(**at)
-    topics = Topics(settings.topic_root)
     waits = wait or get is not None
-    watch = [topics.job("+"), topics.progress("+", "+")] if waits else []
+    watch = [Topics(settings.topic_root).job("+")] if waits else []
     with connect(settings, timeout, watch=watch) as client:
-        ask = AskRun(id=new_id(), job=_table(options))
         try:
-            data = client.ask(ask)
+            data = client.ask(AskRun(id=new_id(), job=_table(options)))
         except NotDone as refusal:
             return _refused(refusal, as_json=as_json)
         _say(data, quiet=as_json)

@@ -15,21 +15,21 @@ import click
 
 from broker.errors import LocalError
 from coordinator.cli.broker_config import config_command
-from coordinator.ui.options import json_option, where_options
+from coordinator.ui.options import PATH, flag, json_option, option, where_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group("broker", invoke_without_command=True)
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen.  [default: 127.0.0.1:1883]")
-@click.option("--identity", type=click.Path(path_type=Path), metavar="DIR",
-              help="Folder of ca.crt, broker.crt, broker.key: serve a network, TLS.")  # fmt: skip
-@click.option("--websocket", type=click.IntRange(0, 65_535), metavar="PORT",
-              help="Serve websockets as well, behind the same rights.")  # fmt: skip
-@click.option("--origin", multiple=True, metavar="URL",
-              help="A page whose scripts may open a websocket. May be repeated.")  # fmt: skip
-@click.option("--config", metavar="FILE", help="Configuration file.")
-@click.option("--root", metavar="ROOT", help="Topic root.")
+@option("--listen", "HOST:PORT", "Where to listen.  [default: 127.0.0.1:1883]")
+@option("--identity", "DIR",
+        "Folder of ca.crt, broker.crt, broker.key: serve a network, TLS.", type=PATH)  # fmt: skip
+@option("--websocket", "PORT", "Serve websockets as well, behind the same rights.",
+        type=click.IntRange(0, 65_535))  # fmt: skip
+@option("--origin", "URL",
+        "A page whose scripts may open a websocket. May be repeated.", multiple=True)  # fmt: skip
+@option("--config", "FILE", "Configuration file.")
+@option("--root", "ROOT", "Topic root.")
 @click.pass_context
 def broker_command(ctx: click.Context, /, **options: Any) -> int:
     """Run the embedded broker.
@@ -54,12 +54,11 @@ broker_command.add_command(config_command)
 
 
 @click.command("coordinator")
-@click.option("--state", metavar="DIR", help="Folder of the ledger and the artifact store.")
-@click.option("--manifest", metavar="FILE", help="The plan.")
-@click.option("--ca", metavar="DIR", help="Folder of the CA, to renew hosts' certificates.")
-@click.option("--prefer-cuda-grace", metavar="SECONDS", type=float, help="Overrides the plan's.")
-@click.option("--accept-ledger", is_flag=True,
-              help="Go on with a ledger that has lost jobs, without them.")  # fmt: skip
+@option("--state", "DIR", "Folder of the ledger and the artifact store.")
+@option("--manifest", "FILE", "The plan.")
+@option("--ca", "DIR", "Folder of the CA, to renew hosts' certificates.")
+@option("--prefer-cuda-grace", "SECONDS", "Overrides the plan's.", type=float)
+@flag("--accept-ledger", "Go on with a ledger that has lost jobs, without them.")
 @where_options
 def coordinator_command(**options: Any) -> int:
     """Run the coordinator.
@@ -74,12 +73,12 @@ def coordinator_command(**options: Any) -> int:
 
 
 @click.command("agent")
-@click.option("--state", metavar="DIR", help="Folder of the spool and the work folders.")
-@click.option("--data", metavar="DIR", help="Folder of the prepared data.")
-@click.option("--host", metavar="NAME", help="This host's name in the fleet.")
-@click.option("--heartbeat", metavar="SECONDS", type=float, help="Time between heartbeats.")
-@click.option("--slots", metavar="N", type=int, help="Jobs at once.")
-@click.option("--threads", metavar="N", type=int, help="Threads of a trainer.")
+@option("--state", "DIR", "Folder of the spool and the work folders.")
+@option("--data", "DIR", "Folder of the prepared data.")
+@option("--host", "NAME", "This host's name in the fleet.")
+@option("--heartbeat", "SECONDS", "Time between heartbeats.", type=float)
+@option("--slots", "N", "Jobs at once.", type=int)
+@option("--threads", "N", "Threads of a trainer.", type=int)
 @where_options
 def agent_command(**options: Any) -> int:
     """Run this host's agent.
@@ -148,7 +147,7 @@ def backup_command(ctx: click.Context, /, file: Path, **options: Any) -> int:
 
 
 @click.command("fsck")
-@click.option("--repair", is_flag=True, help="Repair what is safe; the coordinator must not run.")
+@flag("--repair", "Repair what is safe; the coordinator must not run.")
 @json_option
 @_folder_options
 @click.pass_context

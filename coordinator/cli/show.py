@@ -189,19 +189,20 @@ def _took(data: dict[str, Any]) -> str:
 def _ran_s(events: list[dict[str, Any]]) -> dict[int, float]:
     """Return how long each attempt ran: as its agent measured it, else from start to end."""
     ran: dict[int, float] = {}
-    began = None
+    begun: dict[int, datetime] = {}
     for event in events:
         at, attempt = datetime.fromisoformat(event["at"]), event["attempt"]
-        if event["from"] != event["to"]:
-            if began is not None:
-                ran[attempt] = ran.get(attempt, 0.0) + max(0.0, (at - began).total_seconds())
-            began = at if event["to"] == "running" else None
         if event["ran_s"] is not None:
+            begun.pop(attempt, None)
             ran[attempt] = event["ran_s"]
-    if began is not None:
-        last = events[-1]["attempt"]
-        ran[last] = ran.get(last, 0.0) + max(0.0, (datetime.now(UTC) - began).total_seconds())
-    return ran
+        elif event["from"] == event["to"]:
+            continue
+        elif attempt in begun:
+            ran[attempt] = max(0.0, (at - begun.pop(attempt)).total_seconds())
+        if event["to"] == "running" != event["from"]:
+            begun[attempt] = at
+    now = datetime.now(UTC)
+    return ran | {one: max(0.0, (now - at).total_seconds()) for one, at in begun.items()}
 
 
 def _progress(data: dict[str, Any]) -> str:

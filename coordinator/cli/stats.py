@@ -19,6 +19,7 @@ from coordinator.cli.events import moment
 from coordinator.client.predictions import attempts
 from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
+from coordinator.ui.options import option
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -72,8 +73,8 @@ class Account:
 @click.command("stats")
 @click.option("--by", "keys", type=click.Choice(KEYS), multiple=True,
               help="Add up by this only; may be repeated.  [default: host, model]")  # fmt: skip
-@click.option("--since", callback=moment, default="30d", show_default=True, metavar="TIME",
-              help="So long ago (90s, 30m, 1h, 7d, 2w), or a local time.")  # fmt: skip
+@option("--since", "TIME", "So long ago (90s, 30m, 1h, 7d, 2w), or a local time.",
+        callback=moment, default="30d", show_default=True)  # fmt: skip
 @viewing
 def stats_command(client: OperatorClient, keys: tuple[str, ...], since: float) -> View:
     """What the fleet has done: hours of training, how jobs ended, how long they take.

@@ -92,7 +92,9 @@ def _read(client: OperatorClient) -> dict[str, Any]:
 
 
 def _draw(data: dict[str, Any]) -> Iterator[Any]:
-    yield from _paused(data)
+    if data.get("paused"):  # nobody should have to look for that
+        yield terminal.Text("PAUSED       no new jobs are given out", style="bold yellow")
+        yield _indented(data["paused"])
     who = data["coordinator"]
     started = terminal.ago(who["started_at"])
     yield _fact("Coordinator", f"{who['host']}, version {who['version']}, started {started}")
@@ -101,7 +103,9 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
         said = terminal.Text(" " * INDENT).append(terminal.printable(strain), "yellow")
         yield terminal.Line(said, indent=INDENT)
     yield from _manifest(who)
-    yield from _disk(data)
+    if fault := who.get("disk_fault"):
+        text = f"{'Disk':<{INDENT}}{_disk_words(fault)}"
+        yield terminal.Line(text, indent=INDENT, style="yellow")
     for title, counts in (("Jobs", data["jobs"]), ("Hosts", data["hosts"])):
         line = terminal.Text(f"{title:<{INDENT}}")
         shown = [(name, count) for name, count in counts.items() if count]
@@ -109,11 +113,8 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
             line.append(", " if index else "")
             line.append(f"{count} ").append(terminal.state(name))
         yield terminal.Line(line if shown else f"{title:<{INDENT}}none", indent=INDENT)
-    yield from _orphaned(data)
-    yield from _unplaceable(data)
-    yield from _waiting(data)
-    yield from _restrained(data)
-    yield from _away(data)
+    for text in _warnings(data):
+        yield _indented(text)
     if data["forecast"] is not None and data["forecast"]["text"]:
         yield _fact("Outlook", data["forecast"]["text"])
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
@@ -194,20 +195,6 @@ def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | N
     return outlook.summary_to_dict(found, datetime.now(UTC), data.get("starting", 0))
 
 
-def _paused(status: dict[str, Any]) -> Iterator[Any]:
-    """Yield that the fleet is paused, if it is: nobody should have to look for that."""
-    if status.get("paused"):
-        yield terminal.Text("PAUSED       no new jobs are given out", style="bold yellow")
-        yield _indented(status["paused"])
-
-
-def _disk(status: dict[str, Any]) -> Iterator[Any]:
-    """Yield what is wrong with the disk of the store, if anything is."""
-    if fault := status["coordinator"].get("disk_fault"):
-        said = f"{'Disk':<{INDENT}}{_disk_words(fault)}"
-        yield terminal.Line(said, indent=INDENT, style="yellow")
-
-
 def _disk_words(fault: dict[str, Any]) -> str:
     if fault["code"] == "low":
         many = fault["jobs"] > 1
@@ -220,43 +207,26 @@ def _disk_words(fault: dict[str, Any]) -> str:
     return f"the disk of the store {what}; {small}"
 
 
-def _orphaned(status: dict[str, Any]) -> Iterator[Any]:
-    """Yield how many of the pending jobs will never run, if any: their count says nothing of it."""
+def _warnings(status: dict[str, Any]) -> Iterator[str]:
+    """Yield which jobs will not run as things are, and the first few hosts that are given none."""
     if count := status.get("orphaned"):
-        yield _indented(f"{count} pending no longer in the manifest, and given to no host any more")
-
-
-def _unplaceable(status: dict[str, Any]) -> Iterator[Any]:
-    """Yield which of the pending jobs no known host could ever run, if any."""
-    said = status.get("unplaceable") or {}
-    if names := [job["name"] for job in said.get("jobs", ())]:
-        yield _indented(terminal.unplaceable(names, said["count"]))
-
-
-def _waiting(status: dict[str, Any]) -> Iterator[Any]:
-    """Yield which of the pending jobs wait for data, or for a host that is drained, if any."""
-    said = status.get("waiting") or {}
-    rows = said.get("jobs", ())
-    for line in terminal.waiting(rows):
-        yield _indented(line)
-    if (more := said.get("count", 0) - len(rows)) > 0:
-        yield _indented(f"and {counted(more, 'job')} more; `fleet list` says for what each waits")
-
-
-def _restrained(status: dict[str, Any]) -> Iterator[Any]:
-    """Yield the first few hosts that are given no jobs, a line for each reason."""
-    rows = status.get("restrained", [])
-    for row in rows[:SHOWN]:
+        yield f"{count} pending no longer in the manifest, and given to no host any more"
+    stuck = status.get("unplaceable") or {}
+    if names := [job["name"] for job in stuck.get("jobs", ())]:
+        yield terminal.unplaceable(names, stuck["count"])
+    waits = status.get("waiting") or {}
+    rows = waits.get("jobs", ())
+    yield from terminal.waiting(rows)
+    if (more := waits.get("count", 0) - len(rows)) > 0:
+        yield f"and {counted(more, 'job')} more; `fleet list` says for what each waits"
+    hosts = status.get("restrained", [])
+    for row in hosts[:SHOWN]:
         for reason in row["reasons"]:
-            yield _indented(f"{row['host']}: {reason}")
-    if len(rows) > SHOWN:
-        yield _indented(f"... and {len(rows) - SHOWN} more; see `fleet workers`")
-
-
-def _away(status: dict[str, Any]) -> Iterator[Any]:
-    """Yield the first few jobs whose hosts are away, and what becomes of them."""
+            yield f"{row['host']}: {reason}"
+    if len(hosts) > SHOWN:
+        yield f"... and {len(hosts) - SHOWN} more; see `fleet workers`"
     for row in status.get("away", []):
-        yield _indented(f"{row['job']}: {row['text']}")
+        yield f"{row['job']}: {row['text']}"
 
 
 def _indented(words: str) -> terminal.Line:

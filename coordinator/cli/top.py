@@ -8,19 +8,13 @@ from pathlib import Path
 import click
 
 from broker.errors import ConfigError
-from coordinator.ui.options import where, where_options
+from coordinator.ui.options import flag, option, where, where_options
 
 
 @click.command("top")
-@click.option("--light", is_flag=True, help="Dark on light; the key t changes it.")
-@click.option(
-    "--every",
-    type=click.FloatRange(0.2, 60),
-    default=0.5,
-    show_default=True,
-    metavar="SECONDS",
-    help="How often the screen may change.",
-)
+@flag("--light", "Dark on light; the key t changes it.")
+@option("--every", "SECONDS", "How often the screen may change.",
+        type=click.FloatRange(0.2, 60), default=0.5, show_default=True)  # fmt: skip
 @where_options
 def top_command(
     light: bool, every: float, broker: str | None, root: str | None, identity: str | None,

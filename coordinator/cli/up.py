@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,8 @@ from broker.protocol.topics import is_host
 from broker.system.address import DEFAULT_URL, Address, parse_addresses, text_of
 from broker.system.files import FolderLock
 from broker.system.settings import OPERATOR_KEY, BrokerSettings, find_config, read_section
-from coordinator.ui.options import json_option, where, where_options
+from coordinator.cli.serve import arguments_of
+from coordinator.ui.options import PATH, flag, json_option, option, where, where_options
 from coordinator.ui.processes import Fleet
 from coordinator.ui.progress import waiting
 from coordinator.ui.words import say
@@ -26,22 +29,19 @@ READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a 
 
 
 @click.command("up")
-@click.option("--agents", type=click.IntRange(0, 64), default=1, show_default=True, metavar="N",
-              help="How many agents.")  # fmt: skip
-@click.option("--manifest", type=click.Path(path_type=Path), metavar="FILE", help="The plan.")
-@click.option("--data", type=click.Path(path_type=Path), metavar="DIR",
-              help="Folder of the prepared data.")  # fmt: skip
-@click.option("--state", type=click.Path(path_type=Path), default=Path(".fleet"),
-              show_default=True, metavar="DIR", help="Where everything is kept.")  # fmt: skip
+@option("--agents", "N",
+        "How many agents.", type=click.IntRange(0, 64), default=1, show_default=True)  # fmt: skip
+@option("--manifest", "FILE", "The plan.", type=PATH)
+@option("--data", "DIR", "Folder of the prepared data.", type=PATH)
+@option("--state", "DIR", "Where everything is kept.",
+        type=PATH, default=Path(".fleet"), show_default=True)  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65_535), default=1883, show_default=True,
               help="Port of the embedded broker; 0 takes a free one.")  # fmt: skip
-@click.option("--prefer-cuda-grace", type=click.FloatRange(0, 1e7), metavar="SECONDS",
-              help="Overrides the plan's.")  # fmt: skip
-@click.option("--heartbeat", type=click.FloatRange(0.2, 3600), default=5.0, show_default=True,
-              metavar="SECONDS", help="Time between heartbeats.")  # fmt: skip
-@click.option("--host-prefix", metavar="NAME", help="Agents are NAME-1, NAME-2, ...")
-@click.option("--until-idle", is_flag=True,
-              help="End when nothing is left that could run, with a table of results.")  # fmt: skip
+@option("--prefer-cuda-grace", "SECONDS", "Overrides the plan's.", type=click.FloatRange(0, 1e7))
+@option("--heartbeat", "SECONDS", "Time between heartbeats.",
+        type=click.FloatRange(0.2, 3600), default=5.0, show_default=True)  # fmt: skip
+@option("--host-prefix", "NAME", "Agents are NAME-1, NAME-2, ...")
+@flag("--until-idle", "End when nothing is left that could run, with a table of results.")
 @json_option
 @where_options
 def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
@@ -205,39 +205,22 @@ def _start(
     fleet.environment["FLEET_PLAIN"] = str(settings.plain)
     fleet.environment.pop("FLEET_IDENTITY", None)  # each program has its own
     key = {OPERATOR_KEY: os.environ[OPERATOR_KEY]} if OPERATOR_KEY in os.environ else {}
-    coordinator = fleet.start(
-        "coordinator", "coordinator.service", _coordinator(options, fleet), key
-    )  # fmt: skip
-    agents = [
-        fleet.start(f"agent {host}", "agent.service", _agent(options, fleet, host))
-        for host in hosts
-    ]
-    for child in (coordinator, *agents):
+    common = {"config": options["config"]}
+    flags: dict[str, Any] = {"state": fleet.state / "coordinator"}
+    flags["manifest"] = options["manifest"]
+    flags["prefer_cuda_grace"] = options["prefer_cuda_grace"]
+    arguments = ["--no-metrics", *arguments_of(flags | common)]
+    children = [fleet.start("coordinator", "coordinator.service", arguments, key)]
+    threads = max(1, (os.cpu_count() or 1) // max(1, options["agents"]))
+    for host in hosts:
+        flags = {"state": fleet.state / host, "host": host, "data": options["data"]}
+        flags |= {"heartbeat": options["heartbeat"], "threads": threads}
+        name = f"agent {host}"
+        children.append(fleet.start(name, "agent.service", arguments_of(flags | common)))
+    for child in children:
         with waiting(f"starting the {child.name}"):
             child.wait_ready(READY_TIMEOUT_S)
     return settings
-
-
-def _coordinator(options: dict[str, Any], fleet: Fleet) -> list[str]:
-    arguments = ["--state", str(fleet.state / "coordinator"), "--no-metrics"]
-    if options["manifest"] is not None:
-        arguments += ["--manifest", str(options["manifest"].resolve())]
-    if options["prefer_cuda_grace"] is not None:
-        arguments += ["--prefer-cuda-grace", str(options["prefer_cuda_grace"])]
-    return arguments + _config(options)
-
-
-def _agent(options: dict[str, Any], fleet: Fleet, host: str) -> list[str]:
-    threads = max(1, (os.cpu_count() or 1) // max(1, options["agents"]))
-    arguments = ["--state", str(fleet.state / host), "--host", host]
-    arguments += ["--heartbeat", str(options["heartbeat"]), "--threads", str(threads)]
-    if options["data"] is not None:
-        arguments += ["--data", str(options["data"].resolve())]
-    return arguments + _config(options)
-
-
-def _config(options: dict[str, Any]) -> list[str]:
-    return ["--config", str(options["config"].resolve())] if options["config"] else []
 
 
 def _lacks(options: dict[str, Any]) -> list[str]:
@@ -254,20 +237,10 @@ def _lacks(options: dict[str, Any]) -> list[str]:
 
 
 def _hosts(options: dict[str, Any]) -> list[str]:
-    prefix = options["host_prefix"] or _machine()
+    """Return the agents' names: after the prefix, or this machine's name made fit for a topic."""
+    own = re.sub(r"[^a-z0-9-]+", "-", platform.node().split(".")[0].lower()).strip("-")[:40]
+    prefix = options["host_prefix"] or own or "host"
     names = [f"{prefix}-{number + 1}" for number in range(options["agents"])]
-    for name in names:
-        if not is_host(name):
-            raise ConfigError(
-                f"--host-prefix {prefix}: use lower-case letters, digits, '.', '_', '-'"
-            )
+    if not all(map(is_host, names)):
+        raise ConfigError(f"--host-prefix {prefix}: use lower-case letters, digits, '.', '_', '-'")
     return names
-
-
-def _machine() -> str:
-    """Return this machine's name, made fit for a topic."""
-    import platform
-    import re
-
-    name = re.sub(r"[^a-z0-9-]+", "-", platform.node().split(".")[0].lower()).strip("-")[:40]
-    return name or "host"

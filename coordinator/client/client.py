@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from typing import Any, Final, Self
 
 from broker.client.access import host_here
-from broker.clock import Now
+from broker.clock import Clock, Now
 from broker.errors import ConfigError
 from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import (
@@ -27,7 +26,7 @@ from broker.system.address import IS_IT_THERE, Address, text_of
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import USUAL_S, Unreachable
-from coordinator.client.session import Session
+from coordinator.client.session import Session, pages
 from coordinator.jobs import host_paging
 
 MAX_HEARD: Final = 50_000
@@ -45,26 +44,20 @@ class OperatorClient(Session):
     """
 
     def __init__(
-        self,
-        settings: BrokerSettings,
-        timeout_s: float = USUAL_S,
-        *,
-        watch: Sequence[str] = (),
-        patient: bool = False,
-        unnamed: Callable[[Address, bool], None] | None = None,
-    ) -> None:
+        self, settings: BrokerSettings, timeout_s: float = USUAL_S, *, watch: Sequence[str] = (),
+        patient: bool = False, unnamed: Callable[[Address, bool], None] | None = None,
+        clock: Clock = system_clock,
+    ) -> None:  # fmt: skip
         """Prepare; entering the context connects.
 
         Raises `ConfigError` for a connection that is not safe, or an identity that does not hold.
         """
-        super().__init__(settings, "cli", [(topic, 1) for topic in watch], system_clock)
-        self.timeout_s = timeout_s
+        super().__init__(settings, "cli", [(topic, 1) for topic in watch], clock, timeout_s)
         self.named = "url" in settings.model_fields_set or self.addresses[0].tls
         self._patient = patient
         self._unnamed = unnamed
         self._turned = threading.Condition(self._lock)
         self._refusals = 0
-        self._ahead: dict[str, Future[Any]] = {}
         self._heard: deque[tuple[Topic, bytes]] = deque(maxlen=MAX_HEARD)
 
     def __enter__(self) -> Self:
@@ -79,7 +72,7 @@ class OperatorClient(Session):
         # Aside: a connect to a host that swallows packets takes longer to give up than we have.
         threading.Thread(target=self.stop, name="fleet-give-up", daemon=True).start()
         late = f"{text_of(self.addresses)}: no answer in {self.timeout_s:g} s"
-        lost = self.lost or Disconnected(late)
+        lost = self._contact.lost or Disconnected(late)
         if not lost.answered and "url" not in self._settings.model_fields_set:
             self._check_whose_machine()
         raise Unreachable(self._absence(lost))
@@ -107,80 +100,27 @@ class OperatorClient(Session):
         where its status says offline), with whether a command may still be done; `ConfigError` for
         an unusable key, or a command to a broker that nobody has named.
         """
-        self._check_named(request)
-        answer = self._ahead.pop(request.id, None) or self.send(request, self.timeout_s)
-        return answer.result()
-
-    def ask_ahead(self, request: OperatorRequest) -> None:
-        """Send a question, no command, for whose answer `ask` is to wait later."""
-        self._ahead[request.id] = self.send(request, self.timeout_s)
-
-    def _check_named(self, request: OperatorRequest) -> None:
-        """Have a change confirmed where nobody has named the fleet; raise unless it is."""
-        if self.named or not isinstance(request, Command):
-            return
-        if self._unnamed is None:
-            raise ConfigError(f"{text_of(self.addresses)}: is that the fleet? say so by --broker")
-        self._unnamed(self.addresses[0], True)
-
-    def silence(self) -> str:
-        """Say which of the two does not answer, and what may help."""
-        if self.lost is not None:
-            return self._absence(self.lost)
-        found, silent_s = self.coordinator, self._contact.silent_s(self._clock().mono_s)
-        broker = f"the broker {text_of(self.addresses)} answers"
-        nobody = f"{broker}, but no coordinator did in {span(silent_s)}"
-        if found is None:
-            root = self._named_root()
-            under = f" under {root}" if root else ""
-            return (
-                f"{nobody}{under}\ndoes one run? it may be coming back to this broker still, and "
-                "its log says what keeps it, such as a full disk; else start one with "
-                "`fleet coordinator`"
-            )
-        if found.state == "offline":
-            how, then = "it was stopped", "start it again with `fleet coordinator`"
-            if found.reason != "goodbye":
-                how = "its connection was lost"
-                then = f"it may be coming back to this broker still; else {then}"
-            return f"{nobody}: it is offline ({how})\nwhat runs goes on; {then}"
-        return (
-            f"{broker}, but its coordinator has been silent for {span(silent_s)}, though it is "
-            "online by its status\n"
-            "its log says what keeps it, such as a full disk; --timeout waits longer; to start it "
-            "again does no harm, what runs goes on"
-        )
+        if not self.named and isinstance(request, Command):
+            if self._unnamed is None:
+                where = text_of(self.addresses)
+                raise ConfigError(f"{where}: is that the fleet? say so by --broker")
+            self._unnamed(self.addresses[0], True)
+        return self.send(request).result()
 
     def list_jobs(
         self, states: Sequence[Any] = (), models: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
         """Return the rows of all jobs, or those in these states and of these models."""
-        rows: list[dict[str, Any]] = []
-        offset: int | None = 0
-        while offset is not None:
-            page = self.ask(
-                AskList(id=new_id(), states=tuple(states), models=tuple(models), offset=offset)
-            )
-            rows += page["jobs"]
-            offset = page["next"]
-        return rows
+        ask = AskList(id=new_id(), states=tuple(states), models=tuple(models))
+        return [row for page in pages(self.ask, ask) for row in page["jobs"]]
 
     def list_workers(self) -> list[dict[str, Any]]:
-        """Return all hosts, page by page."""
+        """Return all hosts."""
         return [row for page in self.host_pages() for row in host_paging.whole(page)]
 
     def host_pages(self, *, absent: bool = False, brief: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield the pages of hosts; while one is looked at, the coordinator makes the next."""
-        ask = AskWorkers(id=new_id(), absent=absent, brief=brief)
-        while True:
-            page = self.ask(ask)
-            is_last = page["next"] is None
-            if not is_last:
-                ask = ask.model_copy(update={"id": new_id(), "offset": page["next"]})
-                self.ask_ahead(ask)
-            yield page
-            if is_last:
-                return
+        """Yield the pages of hosts."""
+        return pages(self.ask, AskWorkers(id=new_id(), absent=absent, brief=brief))
 
     def story(self, wanted: AskEvents, tell: Callable[[list[dict[str, Any]]], object]) -> AskEvents:
         """Hand what has happened to `tell`, page by page; return how to ask for what comes next."""
@@ -188,10 +128,13 @@ class OperatorClient(Session):
         while more:
             page = self.ask(wanted)
             tell(page["events"])
-            more = page["more"]
-            after = (page["next"][0], page["next"][1])
-            wanted = wanted.model_copy(update={"id": new_id(), "after": after})
+            more, wanted = page["more"], self.following(wanted, page)
         return wanted
+
+    @staticmethod
+    def following(wanted: AskEvents, page: dict[str, Any]) -> AskEvents:
+        """Return how to ask for what has happened after a page."""
+        return wanted.model_copy(update={"id": new_id(), "after": tuple(page["next"])})
 
     def messages(self, wait_s: float) -> Iterator[tuple[Topic, bytes]]:
         """Yield what has come on the watched topics, waiting at most `wait_s` for the first."""
@@ -201,9 +144,47 @@ class OperatorClient(Session):
             self._heard.clear()
         yield from heard
 
+    def check(self) -> None:
+        """Raise `Unreachable` while there is no connection."""
+        if not self.connected:
+            raise Unreachable(self.silence())
+
     def grant(self, message: GrantMessage) -> None:
         """Tell the coordinator what is missing of the artifact that is being fetched."""
         self._link.publish(Outgoing(self.topics.download_grant(self.name), encode(message)))
+
+    def silence(self) -> str:
+        """Say which of the two does not answer, and what may help."""
+        contact = self._contact
+        if contact.lost is not None:
+            return self._absence(contact.lost)
+        silent = span(contact.silent_s(self._clock().mono_s))
+        broker = f"the broker {text_of(self.addresses)} answers"
+        nobody = f"{broker}, but no coordinator did in {silent}"
+        match contact.coordinator:
+            case None:
+                root = self._named_root()
+                return (
+                    f"{nobody}{f' under {root}' if root else ''}\n"
+                    "does one run? it may be coming back to this broker still, and its log says "
+                    "what keeps it, such as a full disk; else start one with `fleet coordinator`"
+                )
+            case status if status.state == "online":
+                return (
+                    f"{broker}, but its coordinator has been silent for {silent}, though it is "
+                    "online by its status\n"
+                    "its log says what keeps it, such as a full disk; --timeout waits longer; to "
+                    "start it again does no harm, what runs goes on"
+                )
+            case status if status.reason == "goodbye":
+                how, then = "it was stopped", "start it again with `fleet coordinator`"
+            case _:
+                how = "its connection was lost"
+                then = (
+                    "it may be coming back to this broker still; else start it again with "
+                    "`fleet coordinator`"
+                )
+        return f"{nobody}: it is offline ({how})\nwhat runs goes on; {then}"
 
     def _absence(self, lost: Disconnected) -> str:
         """Say that there is no connection, and what may help."""

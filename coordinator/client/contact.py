@@ -6,9 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from broker.errors import FleetError
+
+if TYPE_CHECKING:  # verbs that ask nobody load neither
+    from broker.protocol.events import Disconnected
+    from broker.protocol.messages import Status
 
 SILENT_S: Final = 8.0  # without an answer, while something is asked
 USUAL_S: Final = 5.0  # how long an answer is waited for, unless somebody says otherwise
@@ -47,14 +51,19 @@ class Outage:
 
 
 class Contact:
-    """What one client knows of the broker and the coordinator that it talks to."""
+    """What one client knows of the broker and the coordinator that it talks to.
+
+    `lost` is the last failure while there is no connection, `coordinator` its last status, and
+    `offline_s` when this client heard that it is offline; none: it is not.
+    """
 
     def __init__(self) -> None:
         """Begin without a connection."""
         self.connected = False
-        self.why = "connecting"
+        self.lost: Disconnected | None = None
+        self.coordinator: Status | None = None
+        self.offline_s: float | None = None
         self._lost_s: float | None = None
-        self._gone = False
         self._gone_s: float | None = None
         self._waits_s: float | None = None
         self._answered_s: float | None = None
@@ -66,21 +75,24 @@ class Contact:
 
     def on_connected(self) -> None:
         """The broker is there; the coordinator has yet to answer."""
-        self.connected, self.why = True, ""
+        self.connected, self.lost = True, None
         self._is_fresh, self._waits_s = False, None
 
-    def on_disconnected(self, why: str, now_s: float) -> None:
-        """The broker is gone, or still is."""
+    def on_disconnected(self, lost: Disconnected, now_s: float) -> None:
+        """The broker is gone, or still is; the coordinator's status may change unseen."""
         if self.connected:
             self._lost_s = now_s
-        self.connected, self.why = False, why
+        self.connected, self.lost, self.offline_s = False, lost, None
 
-    def on_coordinator(self, *, online: bool, now_s: float) -> None:
-        """The coordinator's status has come."""
-        if not online and not self._gone:
+    def on_coordinator(self, status: Status | None, now_s: float) -> None:
+        """The coordinator's status has come; none: it was cleared, or makes no sense."""
+        self.coordinator = status
+        if status is None or status.state == "online":
+            self.offline_s = None
+        elif self.offline_s is None:
+            self.offline_s = now_s
             # A status that was kept by the broker may be of any age.
             self._gone_s = now_s if self._is_fresh else self._answered_s
-        self._gone = not online
 
     def on_asked(self, now_s: float) -> None:
         """Something is asked of the coordinator."""
@@ -90,7 +102,7 @@ class Contact:
     def on_answered(self, now_s: float) -> None:
         """The coordinator has answered, whatever it was asked: it is there."""
         self._waits_s, self._answered_s = None, now_s
-        self._is_fresh, self._gone = True, False
+        self._is_fresh, self.offline_s = True, None
 
     def silent_s(self, now_s: float) -> float:
         """Return for how many seconds nothing that was asked has been answered."""
@@ -99,10 +111,10 @@ class Contact:
     def outage(self, now_s: float) -> Outage | None:
         """Return why what is shown may be old, or none when it is current."""
         if not self.connected:
-            return Outage("broker", self._lost_s, self.why)
-        if self._gone:
+            return Outage("broker", self._lost_s, self.lost.why if self.lost else "connecting")
+        if self.offline_s is not None:
             return Outage("coordinator", self._gone_s)
-        if self._waits_s is not None and now_s - self._waits_s > SILENT_S:
+        if self.silent_s(now_s) > SILENT_S:
             since_s = self._waits_s if self._answered_s is None else self._answered_s
             return Outage("answer", since_s)
         return None if self._is_fresh else Outage("first", None)

@@ -8,7 +8,7 @@ handed out is immutable, so that a snapshot may be read by any thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -56,7 +56,6 @@ class Mirror:
     summary: Summary | None = None
     coordinator: Status | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
-    garbage: int = 0
     ends_s: dict[str, float] = field(default_factory=dict)  # when jobs end by this progress
     heard: set[str] = field(default_factory=set)
     is_listed: bool = False  # the list of jobs is whole: newer than what a broker has retained
@@ -64,24 +63,15 @@ class Mirror:
 
     def snapshot(self) -> Snapshot:
         """Return everything as it is now."""
-        return Snapshot(
-            self.version,
-            dict(self.hosts),
-            dict(self.jobs),
-            dict(self.progress),
-            dict(self.curves),
-            self.summary,
-            self.coordinator,
-            self.status,
-            dict(self.ends_s),
-        )
+        found: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(Snapshot)}
+        copied = {key: dict(one) for key, one in found.items() if isinstance(one, dict)}
+        return Snapshot(**found | copied)
 
     def apply(self, topic: Topic, payload: bytes, now: Now, *, retained: bool = False) -> bool:
-        """Take one message; return whether anything changed. Garbage is counted and dropped."""
+        """Take one message; return whether anything changed. Garbage is dropped."""
         try:
             changed = self._apply(topic, payload, now, retained=retained)
         except BadMessage:
-            self.garbage += 1
             return False
         self.version += changed
         return changed
@@ -110,11 +100,12 @@ class Mirror:
                 listed[row.job_id] = row
         self.jobs = listed | newer
         for job_id in [*self.progress]:
-            if job_id not in self.jobs:
-                self._drop(job_id)
             self._forget_others(job_id)
-        for job_id in [key for key in self.curves if key not in self.jobs]:
-            del self.curves[job_id]
+        self.curves = {
+            key: curve
+            for key, curve in self.curves.items()
+            if (known := self.jobs.get(key)) is not None and curve.attempt <= known.attempt
+        }
         self.version += 1
 
     def load_hosts(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -146,37 +137,26 @@ class Mirror:
         self.version += 1
 
     def load_status(self, data: Mapping[str, Any]) -> None:
-        """Take the answer to `status`."""
-        self.status = data
-        self._mark(data.get("unplaceable"))
-        self._have_wait(data.get("waiting"))
-        self.version += 1
+        """Take the answer to `status`, with which jobs no host can run, and what others wait for.
 
-    def _mark(self, said: Any) -> None:
-        """Take which jobs no host can run; where there are more than are named, those keep theirs.
-
-        Rows that are published do not say so: it changes with the hosts.
+        Rows that are published do not say so: it changes with the hosts. Where there are more such
+        jobs than are named, the others keep what is known of them.
         """
-        if said is None:
-            return  # of a coordinator that is older than we are
-        named = {one["job_id"] for one in said["jobs"]}
-        is_whole = len(named) == said["count"]
+        self.status = data
+        none: dict[str, Any] = {"jobs": (), "count": -1}  # a coordinator of another version
+        stuck, waits = data.get("unplaceable") or none, data.get("waiting") or none
+        is_stuck = {one["job_id"]: True for one in stuck["jobs"]}
+        waits_for = {one["job_id"]: _taken(_WAITS_FOR, one, "waits_for") for one in waits["jobs"]}
         for job_id, row in self.jobs.items():
-            is_so = job_id in named or (row.unplaceable and not is_whole)
-            if row.unplaceable is not (is_so and row.state == "pending"):
-                self.jobs[job_id] = row.model_copy(update={"unplaceable": not row.unplaceable})
-
-    def _have_wait(self, said: Any) -> None:
-        """Take what jobs wait for that does not come by itself; likewise."""
-        if said is None:
-            return  # of a coordinator that is older than we are
-        named = {one["job_id"]: _taken(_WAITS_FOR, one, "waits_for") for one in said["jobs"]}
-        is_whole = len(named) == said["count"]
-        for job_id, row in self.jobs.items():
-            known = None if is_whole else row.waits_for
-            waits_for = named.get(job_id, known) if row.state == "pending" else None
-            if row.waits_for != waits_for:
-                self.jobs[job_id] = row.model_copy(update={"waits_for": waits_for})
+            marks: dict[str, Any] = {"unplaceable": False, "waits_for": None}
+            if row.state == "pending":
+                known_stuck = row.unplaceable and len(is_stuck) != stuck["count"]
+                known_waits = row.waits_for if len(waits_for) != waits["count"] else None
+                marks["unplaceable"] = is_stuck.get(job_id, known_stuck)
+                marks["waits_for"] = waits_for.get(job_id, known_waits)
+            if (row.unplaceable, row.waits_for) != (marks["unplaceable"], marks["waits_for"]):
+                self.jobs[job_id] = row.model_copy(update=marks)
+        self.version += 1
 
     def _apply(self, topic: Topic, payload: bytes, now: Now, *, retained: bool) -> bool:
         match topic.kind:
@@ -222,57 +202,50 @@ class Mirror:
     def _on_job(self, job_id: str, payload: bytes, *, retained: bool) -> bool:
         if retained and self.is_listed:
             return False  # after a restore, the broker has rows that no ledger has
-        if not payload:
-            self._hear(job_id)
+        known = self.jobs.get(job_id)
+        row = decode(JOB_ROW, payload) if payload else None
+        if row is not None and (row.job_id != job_id or (known and known.attempt > row.attempt)):
+            return False  # overtaken, or made up
+        if not retained:
+            self.heard.add(job_id)
+        if row is None:
             self._drop(job_id)
             return self.jobs.pop(job_id, None) is not None
-        row = decode(JOB_ROW, payload)
-        known_row = self.jobs.get(job_id)
-        if row.job_id != job_id or (known_row is None and len(self.jobs) >= MAX_JOBS):
-            return False
-        if known_row is not None and known_row.attempt > row.attempt:
-            return False  # overtaken
-        if not retained:
-            self._hear(job_id)
         if row.state != "running":
             self._drop(job_id)
-        if row.state == "pending" and known_row is not None:
+        if row.state == "pending" and known is not None:
             # Until the coordinator says another.
-            marks = {"unplaceable": known_row.unplaceable, "waits_for": known_row.waits_for}
+            marks = {"unplaceable": known.unplaceable, "waits_for": known.waits_for}
             row = row.model_copy(update=marks)
         self.jobs[job_id] = row
         self._forget_others(job_id)
-        return row != known_row
-
-    def _hear(self, job_id: str) -> None:
-        if len(self.heard) < MAX_JOBS:
-            self.heard.add(job_id)
+        return row != known
 
     def _forget_others(self, job_id: str) -> None:
-        """Forget the progress of another attempt than the job's: an earlier or made-up one."""
+        """Forget progress that is not of a known job's newest attempt."""
         known, row = self.progress.get(job_id), self.jobs.get(job_id)
-        if known is not None and row is not None and not _may_be(row, known):
+        if known is not None and (row is None or row.attempt != known.attempt):
             self._drop(job_id)
-        curve = self.curves.get(job_id)
-        if curve is not None and row is not None and curve.attempt > row.attempt + 1:
-            del self.curves[job_id]
 
     def _drop(self, job_id: str) -> bool:
         self.ends_s.pop(job_id, None)
         return self.progress.pop(job_id, None) is not None
 
     def _on_progress(self, topic: Topic, payload: bytes, now: Now) -> bool:
+        """Take a trainer's word, of the attempt that a host has.
+
+        Any host can tell of any job: once all jobs are known, nothing is taken of others.
+        """
         job_id = topic.job_id
         row, known = self.jobs.get(job_id), self.progress.get(job_id)
-        if row is not None and row.host not in {None, topic.host}:
+        if row is None and (self.is_listed or len(self.progress) >= MAX_JOBS):
+            return False
+        if row is not None and row.host != topic.host:
             return False  # of a host that had the job before, or never had it
         if not payload:
             return self._drop(job_id)
         progress = decode(PROGRESS, payload)
-        if known is None and not self._makes_room():
-            return False
-        # Overtaken, of a host that has yet to be told, or of an agent that died; or made up.
-        if (row and not _may_be(row, progress)) or (known and known.attempt > progress.attempt):
+        if row is not None and row.attempt != progress.attempt:
             return False
         if progress == known:
             return False  # retained, it comes again
@@ -281,33 +254,12 @@ class Mirror:
         self.ends_s.pop(job_id, None)
         if left_s is not None:
             self.ends_s[job_id] = now.wall_s + left_s
-        self._extend(job_id, progress)
+        curve = extended(self.curves.pop(job_id, None), progress)
+        if curve is not None:
+            self.curves[job_id] = curve  # the newest is the last
+            if len(self.curves) > MAX_CURVES:
+                del self.curves[next(iter(self.curves))]
         return True
-
-    def _extend(self, job_id: str, progress: Progress) -> None:
-        curve = extended(self.curves.get(job_id), progress)
-        if curve is None:
-            return
-        self.curves.pop(job_id, None)
-        self.curves[job_id] = curve  # the newest is the last
-        while len(self.curves) > MAX_CURVES:
-            self.curves.pop(self._made_up(self.curves) or next(iter(self.curves)))
-
-    def _makes_room(self) -> bool:
-        """Whether there is room for one more; what is of no known job makes it."""
-        of = self.progress
-        if len(of) >= MAX_JOBS and (made_up := self._made_up(of)) is not None:
-            self._drop(made_up)
-        return len(of) < MAX_JOBS
-
-    def _made_up(self, of: Iterable[str]) -> str | None:
-        """Return the oldest id that is no known job's: any host can tell of such."""
-        return next((key for key in of if key not in self.jobs), None)
-
-
-def _may_be(row: JobRow, progress: Progress) -> bool:
-    """Whether it may be of the job's newest attempt, which its host may tell of before the row."""
-    return row.attempt <= progress.attempt <= row.attempt + 1
 
 
 def _rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[JobRow]:

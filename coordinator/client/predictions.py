@@ -190,16 +190,17 @@ def _earlier(row: Mapping[str, Any]) -> Earlier | None:
 def views_of(rows: Iterable[Mapping[str, Any]]) -> list[HostView]:
     """Return as matchmaking sees them those of `hostpages.whole` that have said what they are."""
     # The rows of a page have their trainers in common; to look through them takes fifty times what
-    # the rest of a host does.
+    # the rest of a host does, and matchmaking asks once of hosts that share them.
     known: dict[int, Mapping[str, TrainerInfo]] = {}
     found = []
     for row in rows:
         if (told := row["capability"]) is None:
             continue
-        trainers = known.get(id(told["trainers"]), told["trainers"])
-        capability = Capability.model_validate({**told, "trainers": trainers})
-        known[id(told["trainers"])] = capability.trainers
-        found.append(_view(row, capability))
+        key = id(told["trainers"])
+        is_known = key in known
+        capability = Capability.model_validate({**told, "trainers": {}} if is_known else told)
+        trainers = known.setdefault(key, capability.trainers)
+        found.append(_view(row, capability.model_copy(update={"trainers": trainers})))
     return found
 
 

@@ -1,15 +1,15 @@
 """A connection to the fleet, on a thread of its own: requests are repeated until answered.
 
-Any number of threads may ask. A request ends with its answer or at its deadline. `OperatorClient`
-and `Watcher` build on it.
+Any number of threads may ask. A request ends with its answer or at its deadline.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,10 +23,11 @@ from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent,
 from broker.protocol.messages import (
     OPERATOR_RESPONSE,
     STATUS,
+    AskList,
+    AskWorkers,
     Command,
     OperatorRequest,
     OperatorResponse,
-    Status,
     decode,
     encode,
 )
@@ -46,40 +47,25 @@ MAX_ASKED: Final = 1000
 
 @dataclass(slots=True)
 class _Asked:
+    """A request under way. `sent_s` is when it was sent last; none: there was no connection."""
+
     request: OperatorRequest
     answer: Future[Any]
     key: OperatorKey | None
+    asked_s: float
     end_s: float
-    grace_s: float  # for a coordinator that is offline
-    changes: int  # of the coordinator's status, before it was asked
     repeat_s: float = 0.0
     sent_s: float | None = None
-    offline_s: float | None = None
     forged: str = ""
-
-    def repeat_after(self, now_s: float) -> None:
-        """Repeat it in a second; not at all if nobody could answer that before the end."""
-        at_s = now_s + REPEAT_S
-        self.repeat_s = at_s if self.end_s - at_s >= SETTLED_S else self.end_s
-
-    def is_over(self, now_s: float, *, is_offline: bool) -> bool:
-        """Tell whether the wait ends now."""
-        if now_s >= self.repeat_s:  # not sooner: most requests are answered at once
-            self.offline_s = (self.offline_s or now_s) if is_offline else None
-        offline_end_s = math.inf if self.offline_s is None else self.offline_s + self.grace_s
-        return now_s >= min(self.end_s, offline_end_s)
 
 
 class Session:
     """The connection. Subclasses take what comes on the watched topics."""
 
     def __init__(
-        self,
-        settings: BrokerSettings,
-        kind: str,
-        watch: Sequence[tuple[str, int]],
-        clock: Clock,
-    ) -> None:
+        self, settings: BrokerSettings, kind: str, watch: Sequence[tuple[str, int]],
+        clock: Clock, timeout_s: float,
+    ) -> None:  # fmt: skip
         """Prepare; `start` connects. `kind` begins the client's name; `watch`: topics and QoS.
 
         Raises `ConfigError` for a connection that is not safe, or an identity that does not hold.
@@ -90,14 +76,11 @@ class Session:
         self.addresses = access.addresses
         self.user = access.user
         self.name = f"{access.user}/{name}"
-        self.lost: Disconnected | None = None  # while there is no connection
-        self.coordinator: Status | None = None  # its status, by its own word or its will's
-        self.garbage = 0
+        self.timeout_s = timeout_s
         self._settings = settings
         self._clock = clock
         self._contact = Contact()
-        self._status = b""
-        self._changes = 0  # of the status; after a lost connection it may have changed unseen
+        self._since_s = 0.0  # of this connection
         self._lock = threading.RLock()
         self._asked: dict[str, _Asked] = {}
         self._stopping = threading.Event()
@@ -137,7 +120,7 @@ class Session:
         """Whether there is a connection to the broker."""
         return self._contact.connected
 
-    def send(self, request: OperatorRequest, timeout_s: float) -> Future[Any]:
+    def send(self, request: OperatorRequest, timeout_s: float | None = None) -> Future[Any]:
         """Ask the coordinator; the future bears its data, `NotDone` or `Unreachable`.
 
         Commands are signed where there is an operator key, anew at each repetition: a signature
@@ -146,12 +129,10 @@ class Session:
         """
         # Whoever only looks needs no key, and may have no right to read it.
         key = self._settings.operator_key() if isinstance(request, Command) else None
-        now = self._clock()
+        now, wait_s = self._clock(), self.timeout_s if timeout_s is None else timeout_s
         if isinstance(request, Command) and request.expires_at is None:
-            request = request.model_copy(update={"expires_at": now.wall_s + timeout_s})
-        grace_s = OFFLINE_S if timeout_s <= USUAL_S else math.inf
-        end_s = now.mono_s + timeout_s
-        asked = _Asked(request, Future(), key, end_s, grace_s, self._changes)
+            request = request.model_copy(update={"expires_at": now.wall_s + wait_s})
+        asked = _Asked(request, Future(), key, now.mono_s, now.mono_s + wait_s)
         with self._lock:
             if len(self._asked) >= MAX_ASKED:
                 asked.answer.set_exception(NotDone("too much is asked at once; try again"))
@@ -172,23 +153,17 @@ class Session:
 
     def silence(self) -> str:
         """Say why there is no answer."""
-        return "no coordinator answered" if self.connected else f"not connected: {self.why}"
-
-    @property
-    def why(self) -> str:
-        """Why there is no connection; empty while there is one."""
-        return self._contact.why
-
-    def is_offline(self) -> bool:
-        """Whether the coordinator is offline by its status."""
-        return self.coordinator is not None and self.coordinator.state == "offline"
+        lost = self._contact.lost
+        return "no coordinator answered" if lost is None else f"not connected: {lost.why}"
 
     def _publish(self, asked: _Asked, now: Now) -> None:
         topic = self.topics.operator_request(self.name)
         signed = signed_by(asked.key, topic, asked.request, now.wall_s)
         if self._link.publish(Outgoing(topic, encode(signed))):
             asked.sent_s = now.mono_s
-        asked.repeat_after(now.mono_s)
+        # Not once more if nobody could answer that before the end.
+        at_s = now.mono_s + REPEAT_S
+        asked.repeat_s = at_s if asked.end_s - at_s >= SETTLED_S else asked.end_s
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -207,34 +182,31 @@ class Session:
             left = list(self._asked.values())
             self._asked.clear()
         for asked in left:
-            end_s = self._clock().mono_s
-            _fail(asked, self._error(asked, "the connection was closed", end_s))
+            now_s = self._clock().mono_s
+            _fail(asked, self._error(asked, "the connection was closed", now_s))
 
     def _on_event(self, event: LinkEvent, now: Now) -> tuple[_Asked, OperatorResponse] | None:
         if isinstance(event, Incoming):
             return self._on_incoming(event, now)
-        self._changes += 1
         if isinstance(event, Connected):
-            self.lost = None
+            self._since_s = now.mono_s
             self._contact.on_connected()
             if self._asked:  # what was asked on the last connection is repeated on this one
                 self._contact.on_asked(now.mono_s)
         else:
-            self.lost = event
-            self._contact.on_disconnected(event.why, now.mono_s)
+            self._contact.on_disconnected(event, now.mono_s)
         self.on_link(event, now)
         return None
 
     def _on_incoming(self, event: Incoming, now: Now) -> tuple[_Asked, OperatorResponse] | None:
-        try:
+        """Return a request and its answer, where it is one. Garbage is dropped."""
+        with contextlib.suppress(BadTopic, BadMessage):
             topic = self.topics.parse(event.topic)
             if topic.kind is Kind.OPERATOR_RESPONSE:
                 return self._on_response(event, now)
             if topic.kind is Kind.COORDINATOR_STATUS:
-                self._on_status(event, now)
-        except (BadTopic, BadMessage):
-            self.garbage += 1
-        else:
+                # A retained status is older than the connection.
+                self._on_status(event.payload, self._since_s if event.retained else now.mono_s)
             self.on_message(topic, event, now)
         return None
 
@@ -253,27 +225,32 @@ class Session:
         self._contact.on_answered(now.mono_s)
         return asked, response
 
-    def _on_status(self, event: Incoming, now: Now) -> None:
-        was_told = event.retained and not self._status  # as it was when we connected
-        self._changes += not was_told and event.payload != self._status
-        self._status = event.payload
-        self.coordinator = None  # also where it makes no sense
-        if event.payload:
-            self.coordinator = decode(STATUS, event.payload)
-        if self.coordinator is not None:
-            online = self.coordinator.state == "online"
-            self._contact.on_coordinator(online=online, now_s=now.mono_s)
+    def _on_status(self, payload: bytes, at_s: float) -> None:
+        status = None  # also where it makes no sense
+        try:
+            status = decode(STATUS, payload) if payload else None
+        finally:
+            self._contact.on_coordinator(status, at_s)
 
     def _repeat(self, now: Now) -> list[_Asked]:
         """Repeat what is due, and return what nobody has answered in time."""
-        is_offline = self.is_offline()
         late = []
         for asked in list(self._asked.values()):
-            if asked.is_over(now.mono_s, is_offline=is_offline):
+            if now.mono_s >= min(asked.end_s, self._offline_end_s(asked)):
                 late.append(self._asked.pop(asked.request.id))
             elif now.mono_s >= asked.repeat_s:
                 self._publish(asked, now)
         return late
+
+    def _offline_end_s(self, asked: _Asked) -> float:
+        """Return until when an offline coordinator is waited for, unless more time was asked for.
+
+        Not less than a repetition: most requests are answered at once.
+        """
+        offline_s = self._contact.offline_s
+        if offline_s is None or asked.end_s - asked.asked_s > USUAL_S:
+            return math.inf
+        return max(asked.asked_s + REPEAT_S, offline_s) + OFFLINE_S
 
     def _error(self, asked: _Asked, why: str, now_s: float) -> FleetError:
         """Return why a request was not answered, and what becomes of a command.
@@ -288,8 +265,9 @@ class Session:
             )
         if asked.sent_s is None or not isinstance(asked.request, Command):
             return Unreachable(why)
-        is_settled = now_s - asked.sent_s >= SETTLED_S and asked.changes == self._changes
-        if is_settled and self.is_offline():
+        offline_s = self._contact.offline_s
+        was_offline = offline_s is not None and offline_s <= asked.asked_s
+        if was_offline and now_s - asked.sent_s >= SETTLED_S:
             return Unreachable(f"{why}\nnothing was done")
         # The coordinator allows a minute beyond a command's expiry (`authority.EXPIRY_SLACK_S`).
         return Unreachable(f"{why}\nwhat was asked may still be done within a minute")
@@ -306,3 +284,14 @@ def _fail(asked: _Asked, error: FleetError) -> None:
     # Whoever asked may have gone meanwhile, and cancelled: that must not end this thread.
     if asked.answer.set_running_or_notify_cancel():
         asked.answer.set_exception(error)
+
+
+def pages(
+    ask: Callable[[OperatorRequest], Any], wanted: AskList | AskWorkers
+) -> Iterator[dict[str, Any]]:
+    """Yield the pages of a list, each asked for when the one before has been looked at."""
+    offset: int | None = wanted.offset
+    while offset is not None:
+        page = ask(wanted.model_copy(update={"id": new_id(), "offset": offset}))
+        yield page
+        offset = page["next"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from broker.clock import Clock, Now
+from broker.errors import FleetError
 from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent
 from broker.protocol.messages import (
     CURVES_AT_ONCE,
@@ -25,7 +26,7 @@ from broker.system.settings import BrokerSettings
 from coordinator.client.contact import Outage
 from coordinator.client.mirror import Mirror
 from coordinator.client.seen import Snapshot
-from coordinator.client.session import Session
+from coordinator.client.session import Session, pages
 from coordinator.jobs import host_paging
 
 HOSTS_EVERY_S: Final = 10.0
@@ -34,21 +35,14 @@ AGAIN_S: Final = 5.0  # after a list that did not come
 SETTLE_S: Final = 0.3  # from a change of presence to asking how the coordinator takes it
 A_HOST_S: Final = 0.002  # longer: of thousands there is always one that comes or goes
 TIMEOUT_S: Final = 15.0
-
-
-@dataclass(slots=True)
-class _Load:
-    """A list that comes page by page."""
-
-    name: str
-    every_s: float
-    next_s: float = 0.0
-    under_way: bool = False
-    rows: list[dict[str, Any]] = field(default_factory=list)
+_List = Literal["hosts", "jobs"]
 
 
 class Watcher(Session):
-    """Follows the fleet. `on_change` is called on the watcher's thread after each batch."""
+    """Follows the fleet. `on_change` is called after each batch, on a thread of the watcher's.
+
+    One thread takes what is heard; another asks for the lists when they are due.
+    """
 
     def __init__(
         self,
@@ -60,16 +54,16 @@ class Watcher(Session):
 
         Raises `ConfigError` for a connection that is not safe, or an identity that does not hold.
         """
-        super().__init__(settings, "live", Topics(settings.topic_root).for_watcher(), clock)
+        topics = Topics(settings.topic_root).for_watcher()
+        super().__init__(settings, "live", topics, clock, TIMEOUT_S)
         self.address = text_of(self.addresses)
         self.outage: Outage | None = None  # as of the last turn; any thread may read it
         self._on_change = on_change
         self._mirror = Mirror()
         self._told_version = 0
-        self._loads = {
-            "jobs": _Load("jobs", JOBS_EVERY_S),
-            "workers": _Load("workers", HOSTS_EVERY_S),
-        }
+        self._due_s: dict[_List, float] = {"hosts": 0.0, "jobs": 0.0}
+        self._is_due = threading.Event()
+        self._loader = threading.Thread(target=self._load, name="fleet-lists", daemon=True)
         self._knows_hosts = False
         self._lacks_curves = True
         self._session = ""
@@ -77,7 +71,13 @@ class Watcher(Session):
     def start(self) -> None:
         """Connect, and go on trying."""
         super().start()
+        self._loader.start()
         self.outage = self._contact.outage(self._clock().mono_s)
+
+    def stop(self) -> None:
+        """Disconnect; whoever waits for an answer is told."""
+        super().stop()
+        self._is_due.set()
 
     @property
     def version(self) -> int:
@@ -91,10 +91,9 @@ class Watcher(Session):
 
     def refresh(self) -> None:
         """Ask for the hosts again soon, since something was done to one; any thread may."""
-        hosts = self._loads["workers"]
-        hosts.next_s = min(hosts.next_s, self._clock().mono_s)
+        self._ask_hosts_by(self._clock().mono_s)
 
-    def ask(self, request: OperatorRequest, timeout_s: float = TIMEOUT_S) -> Future[Any]:
+    def ask(self, request: OperatorRequest, timeout_s: float | None = None) -> Future[Any]:
         """Ask the coordinator, as `send`."""
         return self.send(request, timeout_s)
 
@@ -111,8 +110,9 @@ class Watcher(Session):
             self._follow(topic, now)
 
     def on_turn(self, events: Sequence[LinkEvent | None], now: Now) -> None:
-        """Ask for what is due, and tell of what is new."""
-        self._load(now)
+        """Have the lists asked for that are due, and tell of what is new."""
+        if self.connected and min(self._due_s.values()) <= now.mono_s:
+            self._is_due.set()
         with self._lock:
             outage = self._contact.outage(now.mono_s)
         changed = outage != self.outage or self._mirror.version != self._told_version
@@ -122,93 +122,72 @@ class Watcher(Session):
 
     def _follow(self, topic: Topic, now: Now) -> None:
         """Ask how the coordinator takes what has just been heard."""
+        soon_s = now.mono_s + SETTLE_S + A_HOST_S * len(self._mirror.hosts)
         if topic.kind is Kind.STATUS:
-            self._ask_hosts_soon(now)
+            self._ask_hosts_by(soon_s)
         elif topic.kind is Kind.SUMMARY:
             summary = self._mirror.summary
             if summary and summary.paused is not bool(self._mirror.status.get("paused")):
-                self._ask_hosts_soon(now)  # the answer tells who did it
+                self._ask_hosts_by(soon_s)  # the answer tells who did it
         elif topic.kind is Kind.COORDINATOR_STATUS:
-            coordinator = self._mirror.coordinator
-            session = coordinator.session if coordinator and not self.is_offline() else ""
-            if session not in {"", self._session}:
-                self._session = session
+            status = self._mirror.coordinator
+            if status and status.state == "online" and status.session != self._session:
+                self._session = status.session
                 self._reload(now)
 
-    def _ask_hosts_soon(self, now: Now) -> None:
-        hosts = self._loads["workers"]
-        soon_s = SETTLE_S + A_HOST_S * len(self._mirror.hosts)
-        hosts.next_s = min(hosts.next_s, now.mono_s + soon_s)
+    def _ask_hosts_by(self, at_s: float) -> None:
+        self._due_s["hosts"] = min(self._due_s["hosts"], at_s)
 
     def _reload(self, now: Now) -> None:
         self._knows_hosts, self._lacks_curves = False, True
-        for load in self._loads.values():
-            load.next_s = now.mono_s
+        self._due_s = {"hosts": now.mono_s, "jobs": now.mono_s}
 
-    def _load(self, now: Now) -> None:
-        for load in self._loads.values():
-            if self.connected and not load.under_way and load.next_s <= now.mono_s:
-                load.under_way, load.rows = True, []
-                load.next_s = now.mono_s + load.every_s
-                if load.name == "workers":
-                    load.next_s += A_HOST_S * len(self._mirror.hosts)
-                self._next_page(load, 0)
-                if load.name == "workers":
-                    self.ask(AskStatus(id=new_id())).add_done_callback(self._on_answer)
+    def _load(self) -> None:
+        loads: dict[_List, tuple[float, Callable[[], None]]] = {
+            "hosts": (HOSTS_EVERY_S, self._load_hosts),
+            "jobs": (JOBS_EVERY_S, self._load_jobs),
+        }
+        while self._is_due.wait() and not self._stopping.is_set():
+            self._is_due.clear()
+            for name, (every_s, load) in loads.items():
+                now_s = self._clock().mono_s
+                if self._due_s[name] > now_s:
+                    continue
+                self._due_s[name] = now_s + every_s + A_HOST_S * len(self._mirror.hosts)
+                try:
+                    load()
+                except FleetError:
+                    self._knows_hosts, self._lacks_curves = False, True
+                    again_s = self._clock().mono_s + AGAIN_S
+                    self._due_s[name] = min(self._due_s[name], again_s)
+                self._on_change()
 
-    def _next_page(self, load: _Load, offset: int) -> None:
-        request: OperatorRequest
-        if load.name == "jobs":
-            if offset == 0:
-                with self._lock:
-                    self._mirror.expect_jobs()
-            request = AskList(id=new_id(), offset=offset)
-        else:
-            # What a host is, it says itself when that changes: once is enough.
-            request = AskWorkers(id=new_id(), offset=offset, limit=500, brief=self._knows_hosts)
-        self.ask(request).add_done_callback(lambda done: self._on_page(load, done))
+    def _answer(self, request: OperatorRequest) -> Any:
+        return self.send(request).result()
 
-    def _on_page(self, load: _Load, done: Future[Any]) -> None:
-        if done.exception() is not None:
-            load.under_way = False
-            load.next_s = min(load.next_s, self._clock().mono_s + AGAIN_S)
-            return
-        page = done.result()
-        load.rows += host_paging.whole(page) if load.name == "workers" else page[load.name]
-        if page["next"] is not None:
-            self._next_page(load, page["next"])
-            return
-        load.under_way = False
+    def _load_hosts(self) -> None:
+        # What a host is, it says itself when that changes: once on each connection is enough.
+        brief, self._knows_hosts = self._knows_hosts, True
+        asked = pages(self._answer, AskWorkers(id=new_id(), limit=500, brief=brief))
+        rows = [row for page in asked for row in host_paging.whole(page)]
         with self._lock:
-            if load.name == "jobs":
-                self._mirror.load_jobs(load.rows)
-                begun = self._mirror.begun() if self._lacks_curves else []
-            else:
-                self._mirror.load_hosts(load.rows)
-                self._knows_hosts = True
-        if load.name == "jobs":
-            self._lacks_curves = False
-            self._next_curves(begun)
-        self._on_change()
-
-    def _next_curves(self, job_ids: list[str]) -> None:
-        """Ask for curves, some at a time: what was told before this client heard of it."""
-        if job_ids:
-            now, later = job_ids[:CURVES_AT_ONCE], job_ids[CURVES_AT_ONCE:]
-            asked = self.ask(AskCurves(id=new_id(), jobs=tuple(now)))
-            asked.add_done_callback(lambda done: self._on_curves(later, done))
-
-    def _on_curves(self, later: list[str], done: Future[Any]) -> None:
-        if done.exception() is not None:
-            self._lacks_curves = True  # with the next list of jobs
-            return
+            self._mirror.load_hosts(rows)
+        status = self._answer(AskStatus(id=new_id()))
         with self._lock:
-            self._mirror.load_curves(done.result()["curves"])
-        self._on_change()
-        self._next_curves(later)
+            self._mirror.load_status(status)
 
-    def _on_answer(self, done: Future[Any]) -> None:
-        if done.exception() is None:
+    def _load_jobs(self) -> None:
+        lacks_curves, self._lacks_curves = self._lacks_curves, False
+        with self._lock:
+            self._mirror.expect_jobs()
+        rows = [row for page in pages(self._answer, AskList(id=new_id())) for row in page["jobs"]]
+        with self._lock:
+            self._mirror.load_jobs(rows)
+            begun = self._mirror.begun() if lacks_curves else []
+        self._on_change()
+        # What was told before this client heard of it; it is asked for once on each connection.
+        for start in range(0, len(begun), CURVES_AT_ONCE):
+            some = tuple(begun[start : start + CURVES_AT_ONCE])
+            found = self._answer(AskCurves(id=new_id(), jobs=some))
             with self._lock:
-                self._mirror.load_status(done.result())
-            self._on_change()
+                self._mirror.load_curves(found["curves"])

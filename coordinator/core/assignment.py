@@ -14,19 +14,21 @@ from broker.protocol.messages import Accepted, Assign, Checkpoint, Failed, Refus
 from broker.stream.stream import chunk_size
 from coordinator.core import earlier_attempts, host_rules
 from coordinator.core.entries import Claim, Holdback
-from coordinator.core.host_views import open_view, refusals
+from coordinator.core.host_views import host_view, refusals
 from coordinator.core.receipts import is_receipt, receipt
 from coordinator.core.state import RESEND_BASE_S, RESEND_CAP_S, World
 from coordinator.core.stopping import current
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import GOES_ON
 from coordinator.jobs.states import FINAL, Event, JobState
-from coordinator.scheduler.rules import HostView, use_cuda
+from coordinator.scheduler.queue import Queue
+from coordinator.scheduler.rules import HostView, of_host, use_cuda
 
 HOLDBACK_BASE_S: Final = 30.0
 HOLDBACK_CAP_S: Final = 600.0
 RETRY_BASE_S: Final = 30.0
 RETRY_CAP_S: Final = 1800.0
+_SOON_S: Final = 0.001
 
 
 def settle(world: World, now: Now) -> None:
@@ -40,26 +42,31 @@ def settle(world: World, now: Now) -> None:
 
 def bring_up_to_date(world: World, now: Now) -> None:
     """Have the queue see what has changed: jobs, hosts, and what time has brought."""
-    queue, grace_s = world.queue, world.grace_s()
-    moved, hosts = world.book.take_moved(), [*world.changed_hosts]
+    moved, names = world.book.take_moved(), [*world.changed_hosts]
     world.changed_hosts.clear()
-    if queue.begin_anew(world.hosts, world.plan, grace_s):
-        moved, hosts = world.book.in_state(JobState.PENDING), [*world.hosts]
-    moved += map(world.book.known, queue.due(now.mono_s))
-    for job in moved:
-        if job.state is JobState.PENDING and job.in_plan:
-            since_s = world.pending_since_s.get(job.job_id, now.mono_s)
-            ready_s = world.retry_at_s.get(job.job_id, 0.0)
-            queue.place(job, ready_s, since_s + grace_s, now.mono_s)
-        else:
-            queue.remove(job.job_id)
-    for name in hosts:
-        view = open_view(world, name, now)
-        if view is None:
+    if not world.queue.is_of(world.plan, len(world.hosts)):
+        world.queue = Queue(world.plan)
+        moved, names = world.book.in_state(JobState.PENDING), [*world.hosts]
+    queue = world.queue
+    for name in names:
+        view = host_view(world, name, now)
+        if view is not None:
+            queue.learn(view)
+            if view.twins and view.online and view.joined and view.free_slots():
+                alone_in_s = world.hosts[name].alone_in_s(now) + _SOON_S
+                world.timers.set(("alone", name), now.mono_s + alone_in_s)
+        if view is None or any(of_host(view)):
             queue.dismiss(name)
         else:
             queue.admit(view)
-    due_s = queue.next_deadline()
+    for job in (*moved, *map(world.book.known, queue.later.due(now.mono_s))):
+        if job.state is JobState.PENDING and job.in_plan:
+            since_s = world.pending_since_s.get(job.job_id, now.mono_s)
+            ready_s = world.retry_at_s.get(job.job_id, 0.0)
+            queue.place(job, ready_s, since_s + world.grace_s(), now.mono_s)
+        else:
+            queue.remove(job.job_id)
+    due_s = queue.later.next_deadline()
     if due_s is not None:
         world.timers.set(("waiting",), due_s)
 

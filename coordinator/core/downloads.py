@@ -11,10 +11,10 @@ from functools import partial
 from typing import Final
 
 from broker.clock import Now
-from broker.protocol.messages import AskFetch, GrantMessage
+from broker.protocol.messages import AskFetch, Grant, GrantMessage
 from broker.sentences import counted
-from broker.stream.stream import Done, Refused, Sender, chunk_size
 from broker.stream.stream import SendChunk as Send
+from broker.stream.stream import Sender, chunk_size
 from coordinator.core import authorization
 from coordinator.core.authorization import Data, RequestRefused, told_apart
 from coordinator.core.effects import FindResults, ResultsFound, SendChunk
@@ -116,8 +116,11 @@ def on_grant(world: World, receiver: str, grant: GrantMessage, now: Now) -> None
     download = world.downloads.get(receiver)
     if download is None:
         return  # it asks anew when nothing comes
-    download.last_s = now.mono_s
-    _perform(world, receiver, download, download.sender.on_grant(grant, now.mono_s))
+    if isinstance(grant, Grant):
+        download.last_s = now.mono_s
+        _send(world, receiver, download, download.sender.on_grant(grant, now.mono_s))
+    else:
+        _end(world, receiver)
 
 
 def on_checkpoint_grant(
@@ -145,20 +148,20 @@ def on_timer(world: World, receiver: str, now: Now) -> None:
     if download is None:
         return
     if now.mono_s - download.last_s >= IDLE_S:
-        del world.downloads[receiver]
-        return
-    _perform(world, receiver, download, download.sender.on_timer(now.mono_s))
+        _end(world, receiver)
+    else:
+        _send(world, receiver, download, download.sender.on_timer(now.mono_s))
 
 
-def _perform(world: World, receiver: str, download: Download, effects: Sequence[object]) -> None:
-    for effect in effects:
-        if isinstance(effect, Send):
-            topic = download.topic_of(effect.index)
-            world.do(SendChunk(topic, download.artifact_id, effect.offset, effect.length))
-        elif isinstance(effect, Done | Refused):
-            world.downloads.pop(receiver, None)
-            world.timers.cancel(("download", receiver))
-            return
+def _end(world: World, receiver: str) -> None:
+    del world.downloads[receiver]
+    world.timers.cancel(("download", receiver))
+
+
+def _send(world: World, receiver: str, download: Download, chunks: Sequence[Send]) -> None:
+    for chunk in chunks:
+        topic = download.topic_of(chunk.index)
+        world.do(SendChunk(topic, download.artifact_id, chunk.offset, chunk.length))
     deadline_s = download.sender.next_deadline()
     idle_s = download.last_s + IDLE_S
     world.timers.set(

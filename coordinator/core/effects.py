@@ -51,18 +51,8 @@ class FinishPart:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreBundle:
-    """Make a file of a small artifact; answer with `BundleFiled` or `BundleRefused`."""
-
-    artifact_id: str
-    data: bytes
-    model: str
-    mode: str
-
-
-@dataclass(frozen=True, slots=True)
 class FileBundles:
-    """Make files of small artifacts that the ledger keeps, as `StoreBundle` does of one."""
+    """Make files of what the ledger keeps; answer each by `BundleFiled` or `BundleRefused`."""
 
     artifact_ids: tuple[str, ...]
 
@@ -219,7 +209,6 @@ Effect = (
     | OpenPart
     | WriteChunk
     | FinishPart
-    | StoreBundle
     | FileBundles
     | VerifyStored
     | DropPart

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from broker.protocol.messages import Assign, OperatorResponse
+from broker.protocol.messages import Assign, Finished, OperatorResponse, Released
 from broker.stream.stream import Receiver, Sender
 
 
@@ -40,15 +39,20 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A job whose artifact is awaited: its result, or a checkpoint of a job that is given back."""
+    """An artifact that is awaited, by the report that announces it."""
 
-    job_id: str
-    attempt: int
     host: str
-    size_bytes: int
-    metrics: Mapping[str, Any]
-    report: Any = None
-    is_checkpoint: bool = False
+    report: Finished | Released
+
+    @property
+    def job_id(self) -> str:
+        """The job."""
+        return self.report.job_id
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether it is a checkpoint of a job that is given back, not a result."""
+        return isinstance(self.report, Released)
 
 
 @dataclass(slots=True)
@@ -59,7 +63,7 @@ class Upload:
     host: str
     size_bytes: int
     chunk_bytes: int
-    part: int  # which opening of its part file
+    part: int = 0  # which opening of its part file
     receiver: Receiver | None = None
     finishing: bool = False
 

@@ -8,14 +8,13 @@ after a crash at any moment the artifact is in one of them, and what is in the l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import Final
 
 from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.protocol.messages import NoRoom
-from coordinator.core.effects import FileBundles, StoreBundle
+from coordinator.core.effects import FileBundles
 from coordinator.core.state import World
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import BundleKept, BundlesFiled
@@ -24,15 +23,14 @@ LET_GO_S: Final = 1.0  # many together are one commit
 RETRY_S: Final = 30.0
 HANGS_S: Final = 30.0
 TELL_S: Final = 0.2
-AT_ONCE: Final = 64  # in memory, of what a restart finds
+AT_ONCE: Final = 64  # in memory, while the disk is at them
 
 
 def on_loaded(world: World, kept: Mapping[str, int], now: Now) -> None:
     """After a restart: make files of what the ledger keeps (sizes in bytes, by id)."""
     world.stored.update(kept)
     world.unfiled.update(dict.fromkeys(kept))
-    world.unfiled_left.update(dict.fromkeys(kept))
-    _file(world, AT_ONCE, now)
+    _file(world, now)
 
 
 def keep(world: World, job: Job, artifact_id: str, data: bytes, now: Now) -> None:
@@ -40,9 +38,8 @@ def keep(world: World, job: Job, artifact_id: str, data: bytes, now: Now) -> Non
     world.filed.pop(artifact_id, None)
     world.stored[artifact_id] = len(data)
     world.unfiled[artifact_id] = None
-    world.filing_s[artifact_id] = now.mono_s
     world.remember(BundleKept(artifact_id, data, job.spec.model, job.spec.mode))
-    world.do(StoreBundle(artifact_id, data, job.spec.model, job.spec.mode))
+    _file(world, now)
 
 
 def on_filed(world: World, artifact_id: str, now: Now) -> None:
@@ -50,18 +47,16 @@ def on_filed(world: World, artifact_id: str, now: Now) -> None:
     if artifact_id not in world.unfiled:
         return
     del world.unfiled[artifact_id]
-    world.filing_s.pop(artifact_id, None)
     world.filed[artifact_id] = None
     if ("filed",) not in world.timers:
         world.timers.set(("filed",), now.mono_s + LET_GO_S)
-    _file(world, 1, now)
+    _file(world, now)
 
 
 def on_refused(world: World, artifact_id: str, now: Now) -> None:
     """The disk has refused: try again in a while, for as long as it takes."""
     if artifact_id in world.unfiled:
-        world.filing_s.pop(artifact_id, None)
-        world.unfiled_left[artifact_id] = None
+        world.unfiled[artifact_id] = None
         if ("unfiled",) not in world.timers:
             world.timers.set(("unfiled",), now.mono_s + RETRY_S)
 
@@ -69,7 +64,7 @@ def on_refused(world: World, artifact_id: str, now: Now) -> None:
 def on_timer(world: World, what: str, now: Now) -> None:
     """Let go of what is `filed`; or try again with what is `unfiled`."""
     if what == "unfiled":
-        _file(world, AT_ONCE, now)
+        _file(world, now)
     elif world.filed:
         world.remember(BundlesFiled(tuple(world.filed)))
         world.filed.clear()
@@ -82,22 +77,21 @@ def fault(world: World, now: Now) -> dict[str, JsonValue] | None:
     which wait in the ledger; `low`: it has no room for those of `jobs`, which wait at their hosts.
     """
     small = len(world.unfiled)
-    since_s = next(iter(world.filing_s.values()), now.mono_s)
-    if (silent_s := now.mono_s - since_s) >= HANGS_S:
+    asked_s = (since_s for since_s in world.unfiled.values() if since_s is not None)
+    if (silent_s := now.mono_s - min(asked_s, default=now.mono_s)) >= HANGS_S:
         return {"code": "hangs", "silent_s": round(silent_s), "small": small}
     if (lack := all_lack(world)) is not None:
         return {"code": "low", **lack.model_dump()}
     return {"code": "refuses", "small": small} if ("unfiled",) in world.timers else None
 
 
-def _file(world: World, count: int, now: Now) -> None:
-    """Have files made of so many that nobody is at; the others follow, or wait for the disk."""
-    if world.unfiled_left and ("unfiled",) not in world.timers:
-        some = tuple(islice(world.unfiled_left, count))
-        for artifact_id in some:
-            del world.unfiled_left[artifact_id]
-            world.filing_s[artifact_id] = now.mono_s
-        world.do(FileBundles(some))
+def _file(world: World, now: Now) -> None:
+    """Have files made of some; the others follow, or wait for a disk that refuses."""
+    idle = [artifact_id for artifact_id, since_s in world.unfiled.items() if since_s is None]
+    some = idle[: max(0, AT_ONCE - (len(world.unfiled) - len(idle)))]
+    if some and ("unfiled",) not in world.timers:
+        world.unfiled.update(dict.fromkeys(some, now.mono_s))
+        world.do(FileBundles(tuple(some)))
 
 
 # Jobs whose results wait at their hosts for room on the disk of the store.

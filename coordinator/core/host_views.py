@@ -5,40 +5,42 @@ The decision and its explanation ask the same rules over the same views: those t
 
 from __future__ import annotations
 
-from typing import Final
-
 from broker.clock import Now
 from coordinator.core import host_rules
 from coordinator.core.state import World
-from coordinator.jobs.hosts import Host
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import JobState
-from coordinator.scheduler.rules import HostView, Reason, of_host, prefers_cuda, reasons, slots
-
-_SOON_S: Final = 0.001
+from coordinator.scheduler.rules import HostView, Reason, prefers_cuda, reasons
 
 
-def open_view(world: World, name: str, now: Now) -> HostView | None:
-    """Return a host as matchmaking sees it, none if it is given no job now whatever it is."""
+def host_view(world: World, name: str, now: Now) -> HostView | None:
+    """Return a host as matchmaking sees it; none while it has not said what it is."""
     host = world.hosts.get(name)
-    if host is None or not host.online or not host.has_joined():
+    if host is None or host.capability is None:
         return None
-    used_slots = _used_slots(world, name)
-    if used_slots >= _slots(world, host):
-        return None
-    view = _view(world, host, used_slots, now)
-    if view.twins:
-        world.timers.set(("alone", name), now.mono_s + host.alone_in_s(now) + _SOON_S)
-    return None if any(of_host(view)) else view
+    record = world.record(name)
+    return HostView(
+        host=name,
+        online=host.online,
+        offline_why="" if host.online else world.presence(host, now),
+        capability=host.capability,
+        joined=host.has_joined(),
+        heartbeat=host.heartbeat,
+        policy=world.policy(name),
+        used_slots=_used_slots(world, name),
+        revoked=world.why_revoked(name),
+        barred=record.barred(),
+        snoozed=record.snoozed(),
+        paused=world.fleet.why_paused(),
+        untold=not host_rules.is_told(world, host),
+        twins=host.has_twin(now),
+    )
 
 
 def host_views(world: World, now: Now) -> list[HostView]:
     """Return every host whose capability is known, by name, as matchmaking sees it."""
-    known = [host for host in world.hosts.values() if host.capability is not None]
-    return [
-        _view(world, host, _used_slots(world, host.name), now)
-        for host in sorted(known, key=lambda host: host.name)
-    ]
+    views = (host_view(world, name, now) for name in sorted(world.hosts))
+    return [view for view in views if view is not None]
 
 
 def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reason, ...]]]:
@@ -86,10 +88,6 @@ def _retry_reason(world: World, job: Job, now: Now) -> tuple[Reason, ...]:
     return (Reason("retry", text, passing=True),)
 
 
-def _slots(world: World, host: Host) -> int:
-    return slots(host.capability, world.policy(host.name)) if host.capability else 0
-
-
 def _used_slots(world: World, host: str) -> int:
     """Return how many slots of a host are taken."""
     used = sum(job.job_id not in world.awaits for job in world.book.held_by(host))
@@ -99,28 +97,6 @@ def _used_slots(world: World, host: str) -> int:
         if host_name == host and (newer is None or not newer.is_held or newer.host != host):
             used += 1
     return used
-
-
-def _view(world: World, host: Host, used_slots: int, now: Now) -> HostView:
-    assert host.capability is not None  # noqa: S101 - `_in_order` leaves out the others
-    record = world.record(host.name)
-    return HostView(
-        host=host.name,
-        online=host.online,
-        offline_why="" if host.online else world.presence(host, now),
-        capability=host.capability,
-        joined=host.has_joined(),
-        heartbeat=host.heartbeat,
-        policy=world.policy(host.name),
-        used_slots=used_slots,
-        refused=(),
-        revoked=world.why_revoked(host.name),
-        barred=record.barred(),
-        snoozed=record.snoozed(),
-        paused=world.fleet.why_paused(),
-        untold=not host_rules.is_told(world, host),
-        twins=host.has_twin(now),
-    )
 
 
 def _for_job(world: World, view: HostView, job: Job, now: Now) -> HostView:

@@ -16,7 +16,6 @@ from broker.protocol.messages import (
     GRANT,
     HEARTBEAT,
     HOME_COMMAND,
-    OFFER,
     OPERATOR_REQUEST,
     PROGRESS,
     STATUS,
@@ -72,9 +71,6 @@ def _on_stream(world: World, topic: Topic, message: Incoming, now: Now) -> None:
     """Take what is of an artifact, or asked for; retained commands would be replays."""
     payload = message.payload
     match topic.kind:
-        case Kind.OFFER:
-            offer = decode(OFFER, payload)
-            uploads.on_offer(world, topic.host, topic.artifact_id, offer, now)
         case Kind.CHECKPOINT_GRANT if not message.retained:
             grant = decode(GRANT, payload)
             downloads.on_checkpoint_grant(world, topic.host, topic.artifact_id, grant, now)

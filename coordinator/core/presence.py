@@ -125,6 +125,7 @@ def on_disconnected(world: World, now: Now) -> None:
 def on_inherited(world: World, now: Now) -> None:
     """Set the timers of hosts that were taken over from another core."""
     for host in world.hosts.values():
+        world.look_at(host.name)
         if host.online:
             _listen_for(world, host, now)
 
@@ -135,7 +136,7 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
     job = world.book.get(held.job_id)
     if job is None or job.state in FINAL or not job.is_at(host.name, held.attempt):
         if job is not None and job.state is JobState.COMPLETED and held.phase == "uploading":
-            return  # its next offer is answered "stored"
+            return  # its next report is answered "stored"
         if is_late(job, host.name, held.attempt) and held.phase in _DONE:
             return  # it is about to hand its result over
         why = why_void(job, held.attempt)

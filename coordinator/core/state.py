@@ -128,9 +128,8 @@ class World:
     given: dict[str, tuple[int, Now]] = field(default_factory=dict)  # newest attempts, and when
     earlier: dict[str, tuple[LastWord, ...]] = field(default_factory=dict)  # of past attempts
     awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
-    unfiled: dict[str, None] = field(default_factory=dict)  # artifacts that the ledger keeps
-    unfiled_left: dict[str, None] = field(default_factory=dict)  # of these, nobody is at them
-    filing_s: dict[str, float] = field(default_factory=dict)  # since when somebody is, oldest first
+    # Artifacts that the ledger keeps, and since when the disk is asked to make a file of each.
+    unfiled: dict[str, float | None] = field(default_factory=dict)
     filed: dict[str, None] = field(default_factory=dict)  # the ledger may let go of them
     uploads: dict[str, Upload] = field(default_factory=dict)
     no_room: dict[str, NoRoom] = field(default_factory=dict)  # by job, the newest last: see `room`

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from broker.clock import Now
+from broker.protocol.messages import Released
 from coordinator.core import earlier_attempts, host_rules
 from coordinator.core.assignment import lose
-from coordinator.core.effects import (
-    AppendIndex,
-)
-from coordinator.core.entries import Expected
+from coordinator.core.effects import AppendIndex
 from coordinator.core.state import World
 from coordinator.core.stopping import is_late, tell_to_stop
 from coordinator.jobs.jobs import Job, StoredCheckpoint
@@ -24,8 +22,8 @@ def wanted(world: World, artifact_id: str) -> Job | None:
         return None
     job = world.book.get(expected.job_id)
     if job is not None:
-        newest = job.is_at(expected.host, expected.attempt) and job.state not in FINAL
-        if newest or is_late(job, expected.host, expected.attempt):
+        host, attempt = expected.host, expected.report.attempt
+        if (job.is_at(host, attempt) and job.state not in FINAL) or is_late(job, host, attempt):
             return job
     world.unexpect(artifact_id)
     return None
@@ -37,46 +35,46 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
     if job is None:
         return
     expected = world.expected[artifact_id]
-    if expected.is_checkpoint:
-        _take_checkpoint(world, job, artifact_id, expected, now)
+    host, report = expected.host, expected.report
+    if isinstance(report, Released):
+        _take_checkpoint(world, job, artifact_id, host, report, now)
         return
-    ran_s = earlier_attempts.ran_s(world, expected.report, now)
+    brings = {
+        "artifact_id": artifact_id,
+        "metrics": report.metrics,
+        "size_bytes": world.stored[artifact_id],
+        "ran_s": earlier_attempts.ran_s(world, report, now),
+    }
     if job.state is JobState.FAILED:
         world.unexpect(artifact_id)
         why = "it finished after it was given up; `fleet requeue` takes the result"
-        world.move(
-            job, Event.KEPT, now, f"host:{expected.host}", why,
-            artifact_id=artifact_id, metrics=expected.metrics, ran_s=ran_s,
-            size_bytes=world.stored[artifact_id],
-        )  # fmt: skip
+        world.move(job, Event.KEPT, now, f"host:{host}", why, **brings)
         return
-    earlier = None if job.is_at(expected.host, expected.attempt) else expected.attempt
+    earlier = None if job.is_at(host, report.attempt) else report.attempt
     if earlier is not None and job.is_held and job.host is not None:
         why = f"the result of attempt {earlier} has come"
         tell_to_stop(world, job.host, job.job_id, job.attempt, why, now)
+    why = "" if earlier is None else f"with the result of attempt {earlier}, which was lost"
     job = world.move(
-        job, Event.COMPLETED, now, f"host:{expected.host}",
-        "" if earlier is None else f"with the result of attempt {earlier}, which was lost",
-        artifact_id=artifact_id, metrics=expected.metrics, host=expected.host, ran_s=ran_s,
-        size_bytes=world.stored[artifact_id], by_attempt=earlier,
-    )  # fmt: skip
+        job, Event.COMPLETED, now, f"host:{host}", why, host=host, by_attempt=earlier, **brings
+    )
     host_rules.note_success(world, job, now)
     world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
 
 
 def _take_checkpoint(
-    world: World, job: Job, artifact_id: str, expected: Expected, now: Now
+    world: World, job: Job, artifact_id: str, host: str, report: Released, now: Now
 ) -> None:
     """The job may go on elsewhere, where it left off."""
     world.unexpect(artifact_id)
-    left_off = StoredCheckpoint(artifact_id, world.stored[artifact_id], expected.attempt)
-    who = f"host:{expected.host}"
-    ran_s = earlier_attempts.ran_s(world, expected.report, now)
+    left_off = StoredCheckpoint(artifact_id, world.stored[artifact_id], report.attempt)
+    who = f"host:{host}"
+    ran_s = earlier_attempts.ran_s(world, report, now)
     changes = {"checkpoint": left_off, "ran_s": ran_s, "host": None}
     before = job.checkpoint
     if job.is_held:
-        why = f"{expected.report.reason}; its checkpoint is kept"
-        if expected.report.interrupted and before and before.artifact_id == artifact_id:
+        why = f"{report.reason}; its checkpoint is kept"
+        if report.interrupted and before and before.artifact_id == artifact_id:
             # It got no further: what kills the agent may be the job.
             lose(world, job, now, who, why, host=None, checkpoint=left_off)
         else:

@@ -1,9 +1,9 @@
-"""Receives artifacts: finished (or released), offer, chunks, stored.
+"""Receives artifacts: a report that announces one, grants, chunks, `noted`.
 
-The agent reports a job finished and is told whether its artifact is wanted. It then offers the
+An agent's report of a finished job, or of one that it gives back with a checkpoint, announces the
 artifact; the receiver's grants draw the missing chunks. The file is hashed, renamed into the store
-and fsynced by the shell, then the job is `completed` in the ledger, then the agent is told. A job
-that is given back with a checkpoint stays at its host until that has come home the same way.
+and fsynced by the shell, then the job is moved in the ledger, then the report is answered. A job
+that is given back stays at its host until its checkpoint is stored.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import Final
 
 from broker.clock import Now
-from broker.protocol.messages import AgentResponse, Finished, Offer, Rejected, Released, Stored
+from broker.protocol.messages import AgentResponse, Finished, Grant, Rejected, Released
 from broker.stream.ranges import RangeSet
-from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, SendGrant
+from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, ReceiverEffect
 from broker.stream.stream import WriteChunk as Write
 from coordinator.core import earlier_attempts, filing
 from coordinator.core.assignment import lose, resume, take_back
@@ -40,6 +40,7 @@ from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.jobs.states import FINAL, Event, JobState
 
 MAX_UPLOADS: Final = 24
+MAX_OF_HOST: Final = 2  # its agent announces the next one when one of them is stored
 IDLE_S: Final = 10.0
 OFFLINE_S: Final = 30.0
 ABANDONED_S: Final = 3600.0
@@ -63,22 +64,18 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
             world.renew_lease(job, now)
     elif _awaits_newer(world, job, report.attempt):
         return  # the report is repeated, and accepted if the newer result does not arrive
-    world.expect(
-        report.artifact_id,
-        Expected(job.job_id, report.attempt, host, report.size_bytes, report.metrics, report),
-    )
+    world.expect(report.artifact_id, Expected(host, report))
     world.unsettled = True
     if report.artifact_id in world.stored and report.artifact_id not in world.unfiled:
         # Somebody may have deleted it by hand: the agent still has the only other copy.
         world.do(VerifyStored(report.artifact_id))
     elif report.artifact_id in world.unfiled:
-        # The ledger has it: an offer would be answered that it is stored, and complete nothing.
         on_part_stored(world, report.artifact_id, world.stored[report.artifact_id], now)
     elif (data := _bundle(report)) is not None and report.artifact_id not in world.uploads:
         filing.keep(world, job, report.artifact_id, data, now)
         on_part_stored(world, report.artifact_id, len(data), now)
     else:
-        world.note(host, report, "wanted")
+        _receive(world, host, report.artifact_id, report, now)
 
 
 def _may_finish(world: World, job: Job, host: str, report: Finished) -> bool:
@@ -93,7 +90,7 @@ def _may_finish(world: World, job: Job, host: str, report: Finished) -> bool:
 
 def _awaits_newer(world: World, job: Job, attempt: int) -> bool:
     awaited = world.expected.get(world.awaits.get(job.job_id, ""))
-    return awaited is not None and not awaited.is_checkpoint and awaited.attempt > attempt
+    return awaited is not None and not awaited.is_checkpoint and awaited.report.attempt > attempt
 
 
 def _bundle(report: Finished) -> bytes | None:
@@ -142,36 +139,33 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
     if job.is_held:
         take_back(world, job)
         world.renew_lease(job, now)
-    about = (job.job_id, report.attempt, host, report.size_bytes)
-    world.expect(report.artifact_id, Expected(*about, {}, report, is_checkpoint=True))
+    world.expect(report.artifact_id, Expected(host, report))
     if report.artifact_id in world.stored:
         complete(world, report.artifact_id, now)
         world.note(host, report, "stored")
     else:
-        world.note(host, report, "wanted")
+        _receive(world, host, report.artifact_id, report, now)
 
 
-def on_offer(world: World, host: str, artifact_id: str, offer: Offer, now: Now) -> None:
-    """An agent offers an artifact: grant what is missing, or say why it is not taken."""
-    topic = world.topics.grant(host, artifact_id)
-    if artifact_id in world.stored:
-        world.publish(topic, Stored())
-        return
-    if wanted(world, artifact_id) is None:
-        reason = "not awaited; report the job finished first"
-        world.publish(topic, Rejected(reason=reason, final=False))
-        return
+def _receive(
+    world: World, host: str, artifact_id: str, report: Finished | Released, now: Now
+) -> None:
+    """Grant what is missing of an artifact that is announced; perhaps not now.
+
+    The report is repeated until it is noted: by then there may be a place.
+    """
     upload = world.uploads.get(artifact_id)
     if upload is not None and _is_taken(upload, host, now):
-        return  # it repeats its offer, and finds the artifact stored or the place free
-    if upload is None or _differs(upload, host, offer):
-        _open(world, host, artifact_id, offer)
+        return
+    cut = (host, report.size_bytes, report.chunk_bytes)
+    if upload is None or (upload.host, upload.size_bytes, upload.chunk_bytes) != cut:
+        _open(world, Upload(artifact_id, *cut))
     elif upload.receiver is not None:
-        _perform(world, upload, upload.receiver.on_offer(now.mono_s))
+        _perform(world, upload, upload.receiver.ask(now.mono_s))
 
 
 def on_chunk(world: World, host: str, artifact_id: str, index: int, data: bytes, now: Now) -> None:
-    """A chunk arrives. Raises `BadStream` when it does not fit the offer."""
+    """A chunk arrives. Raises `BadStream` when it does not fit the artifact."""
     upload = world.uploads.get(artifact_id)
     if upload is None or upload.receiver is None or upload.host != host or upload.finishing:
         return  # late, or of an upload that was dropped
@@ -195,7 +189,7 @@ def on_part_opened(
         filing.has_room(world, artifact_id, now)
         upload.receiver = Receiver(upload.size_bytes, upload.chunk_bytes, have)
         _share_window(world)
-        _perform(world, upload, upload.receiver.on_offer(now.mono_s))
+        _perform(world, upload, upload.receiver.ask(now.mono_s))
 
 
 def on_part_written(world: World, artifact_id: str, part: int, length: int, now: Now) -> None:
@@ -211,30 +205,21 @@ def on_part_failed(world: World, failed: PartFailed, now: Now) -> None:
     upload = world.uploads.get(artifact_id)
     if upload is None or upload.part != failed.part:
         return  # it was opened again since
-    del world.uploads[artifact_id]
+    _end(world, artifact_id)
     if failed.no_room is not None:
         filing.lacks_room(world, artifact_id, failed.no_room, now)
-    _share_window(world)
-    world.timers.cancel(("upload", artifact_id))
     what = "the bytes do not hash to the artifact's id" if failed.corrupt else failed.reason
-    world.publish(
-        world.topics.grant(upload.host, artifact_id), Rejected(reason=what[:2000], final=False)
-    )
+    world.publish(world.topics.grant(upload.host, artifact_id), Rejected(reason=what[:2000]))
 
 
 def on_part_stored(world: World, artifact_id: str, size_bytes: int, now: Now) -> None:
-    """The artifact is in the store: the job is completed, and the agent is told."""
+    """The artifact is in the store: the job is completed, and the report is answered."""
     world.stored[artifact_id] = size_bytes
-    upload = world.uploads.pop(artifact_id, None)
-    _share_window(world)
-    world.timers.cancel(("upload", artifact_id))
+    _end(world, artifact_id)
     expected = world.expected.get(artifact_id)
     complete(world, artifact_id, now)
-    if expected is not None and expected.report is not None:
-        # At once, so that the report need not be repeated for it.
+    if expected is not None:
         world.note(expected.host, expected.report, "stored")
-    if upload is not None:
-        world.publish(world.topics.grant(upload.host, artifact_id), Stored())
 
 
 def on_artifact_lost(world: World, artifact_id: str) -> None:
@@ -252,7 +237,7 @@ def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
     if upload is None or upload.receiver is None or upload.finishing:
         return
     if wanted(world, artifact_id) is None:
-        _abandon(world, upload, "superseded")
+        _abandon(world, upload)
     elif now.mono_s - upload.receiver.idle_since > ABANDONED_S:
         _leave(world, upload)
     elif (host := world.hosts.get(upload.host)) is not None and not host.online:
@@ -261,21 +246,25 @@ def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
         _perform(world, upload, upload.receiver.on_timer(now.mono_s))
 
 
-def _open(world: World, host: str, artifact_id: str, offer: Offer) -> None:
-    if artifact_id not in world.uploads and len(world.uploads) >= MAX_UPLOADS:
-        _make_room(world)
-        if len(world.uploads) >= MAX_UPLOADS:
-            return  # the offer is repeated; a place will be free
+def _open(world: World, upload: Upload) -> None:
+    if upload.artifact_id not in world.uploads and not _has_place(world, upload.host):
+        return
     world.parts_opened += 1
-    part = world.parts_opened
-    world.uploads[artifact_id] = Upload(
-        artifact_id, host, offer.size_bytes, offer.chunk_bytes, part
-    )
-    world.do(OpenPart(artifact_id, offer.size_bytes, offer.chunk_bytes, part))
+    upload.part = world.parts_opened
+    world.uploads[upload.artifact_id] = upload
+    world.do(OpenPart(upload.artifact_id, upload.size_bytes, upload.chunk_bytes, upload.part))
+
+
+def _has_place(world: World, host: str) -> bool:
+    if sum(upload.host == host for upload in world.uploads.values()) >= MAX_OF_HOST:
+        return False
+    if len(world.uploads) >= MAX_UPLOADS:
+        _make_room(world)
+    return len(world.uploads) < MAX_UPLOADS
 
 
 def _make_room(world: World) -> None:
-    """Take a place from a host that is away: when it is back it offers, and goes on, again."""
+    """Take a place from a host that is away: when it is back it reports, and goes on, again."""
     for upload in world.uploads.values():
         host = world.hosts.get(upload.host)
         is_away = host is not None and not host.online
@@ -285,10 +274,20 @@ def _make_room(world: World) -> None:
 
 
 def _leave(world: World, upload: Upload) -> None:
-    del world.uploads[upload.artifact_id]
-    _share_window(world)
-    world.timers.cancel(("upload", upload.artifact_id))
+    _end(world, upload.artifact_id)
     world.do(LeavePart(upload.artifact_id))
+
+
+def _abandon(world: World, upload: Upload) -> None:
+    """Nobody wants it any more; whoever sends it reports it again, and is told."""
+    _end(world, upload.artifact_id)
+    world.do(DropPart(upload.artifact_id))
+
+
+def _end(world: World, artifact_id: str) -> None:
+    world.uploads.pop(artifact_id, None)
+    _share_window(world)
+    world.timers.cancel(("upload", artifact_id))
 
 
 def _share_window(world: World) -> None:
@@ -299,14 +298,6 @@ def _share_window(world: World) -> None:
             upload.receiver.window_bytes = min(WINDOW_BYTES, window_bytes)
 
 
-def _differs(upload: Upload, host: str, offer: Offer) -> bool:
-    return (upload.host, upload.size_bytes, upload.chunk_bytes) != (
-        host,
-        offer.size_bytes,
-        offer.chunk_bytes,
-    )
-
-
 def _is_taken(upload: Upload, host: str, now: Now) -> bool:
     """Whether a part is in use: it is being opened or checked, or belongs to another upload."""
     if upload.finishing or upload.receiver is None:
@@ -314,20 +305,11 @@ def _is_taken(upload: Upload, host: str, now: Now) -> bool:
     return upload.host != host and now.mono_s - upload.receiver.idle_since < IDLE_S
 
 
-def _abandon(world: World, upload: Upload, why: str) -> None:
-    world.uploads.pop(upload.artifact_id, None)
-    _share_window(world)
-    world.timers.cancel(("upload", upload.artifact_id))
-    world.do(DropPart(upload.artifact_id))
-    topic = world.topics.grant(upload.host, upload.artifact_id)
-    world.publish(topic, Rejected(reason=why, final=True))
-
-
-def _perform(world: World, upload: Upload, effects: Sequence[object]) -> None:
+def _perform(world: World, upload: Upload, effects: Sequence[ReceiverEffect]) -> None:
     for effect in effects:
-        if isinstance(effect, SendGrant):
+        if isinstance(effect, Grant):
             topic = world.topics.grant(upload.host, upload.artifact_id)
-            world.publish(topic, effect.grant, qos=0)  # the next one says it again
+            world.publish(topic, effect, qos=0)  # the next one says it again
         elif isinstance(effect, Complete):
             _finish(world, upload)
     receiver = upload.receiver
@@ -341,7 +323,7 @@ def _perform(world: World, upload: Upload, effects: Sequence[object]) -> None:
 def _finish(world: World, upload: Upload) -> None:
     job = wanted(world, upload.artifact_id)
     if job is None:
-        _abandon(world, upload, "superseded")
+        _abandon(world, upload)
         return
     upload.finishing = True
     is_checkpoint = world.expected[upload.artifact_id].is_checkpoint

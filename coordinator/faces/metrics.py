@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 from prometheus_client import Histogram, disable_created_metrics
 from prometheus_client.metrics_core import Metric as Family
 
 from broker.clock import Now
-from broker.protocol.messages import Gpu
+from broker.protocol.messages import Gpu, Heartbeat, NoRoom
 from coordinator.core import filing
 from coordinator.core.state import World
 from coordinator.jobs.hosts import Host
@@ -39,76 +39,8 @@ COMMIT_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 _ENDS: Final = {Event.COMPLETED: "completed", Event.FAILED: "failed"}
 _LOSSES: Final = (Event.LOST, Event.EXHAUSTED)
 
-Labels = dict[str, str]
-Sample = tuple[str, Labels, float]
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric, as docs/reference/metrics.md has it."""
-
-    name: str
-    kind: Literal["gauge", "counter", "histogram"]
-    help: str
-    labels: tuple[str, ...] = ()
-
-
-METRICS: Final = (
-    Metric("fleet_build_info", "gauge", "Always 1; the labels say what runs.",
-           ("version", "python")),
-    Metric("fleet_start_time_seconds", "gauge", "When the coordinator was started, in Unix time."),
-    Metric("fleet_broker_connected", "gauge", "1 while the coordinator is connected."),
-    Metric("fleet_jobs", "gauge", "Jobs by state.", ("state",)),
-    Metric("fleet_jobs_oldest_pending_seconds", "gauge",
-           "For how long the job has been pending that waits longest; 0 when none does."),
-    Metric("fleet_job_events_total", "counter", "What moved jobs, by the words of `fleet events`.",
-           ("event",)),
-    Metric("fleet_job_duration_seconds", "histogram",
-           "How long the trainer of a job's last attempt ran.", ("model", "outcome")),
-    Metric("fleet_attempts_lost_total", "counter",
-           "Attempts that were lost with their host, or that it no longer had."),
-    Metric("fleet_hosts", "gauge", "Hosts by presence.", ("presence",)),
-    Metric("fleet_host_online", "gauge", "1 while the host is online.", ("host",)),
-    Metric("fleet_host_barred", "gauge", "1 while the host is drained or in quarantine.",
-           ("host",)),
-    Metric("fleet_host_last_seen_seconds", "gauge", "When the host was last heard, in Unix time.",
-           ("host",)),
-    Metric("fleet_host_jobs", "gauge", "Jobs that the host holds.", ("host",)),
-    Metric("fleet_host_cpu_ratio", "gauge", "Use of all cores, 0 to 1.", ("host",)),
-    Metric("fleet_host_load1", "gauge", "Load average of the last minute.", ("host",)),
-    Metric("fleet_host_memory_bytes", "gauge", "RAM of the host.", ("host",)),
-    Metric("fleet_host_memory_available_bytes", "gauge", "RAM that is free for a job.", ("host",)),
-    Metric("fleet_gpu_use_ratio", "gauge", "Use of the GPU, 0 to 1.", ("host", "gpu")),
-    Metric("fleet_gpu_memory_bytes", "gauge", "VRAM of the GPU.", ("host", "gpu")),
-    Metric("fleet_gpu_memory_free_bytes", "gauge", "VRAM that is free, others' use counted.",
-           ("host", "gpu")),
-    Metric("fleet_gpu_power_watts", "gauge", "Power that the GPU draws.", ("host", "gpu")),
-    Metric("fleet_messages_dropped_total", "counter",
-           "Messages that fitted nothing, by kind of topic.", ("kind",)),
-    Metric("fleet_messages_refused_total", "counter",
-           "Reports that were void and commands that were turned away, by reason.", ("reason",)),
-    Metric("fleet_inbox_messages", "gauge", "Messages that wait for the coordinator.", ("lane",)),
-    Metric("fleet_inbox_dropped_total", "counter",
-           "Messages that found the inbox full, and will be sent again.", ("lane",)),
-    Metric("fleet_ledger_commit_seconds", "histogram",
-           "How long a transaction of the ledger took, until it was durable."),
-    Metric("fleet_ledger_commit_failures_total", "counter",
-           "Transactions that the disk refused."),
-    Metric("fleet_artifacts_received_total", "counter", "Artifacts that came whole."),
-    Metric("fleet_artifact_received_bytes_total", "counter", "Bytes of these artifacts."),
-    Metric("fleet_artifacts_stored", "gauge", "Artifacts in the store."),
-    Metric("fleet_artifacts_stored_bytes", "gauge", "Bytes of the artifacts in the store."),
-    Metric("fleet_store_waiting_jobs", "gauge",
-           "Finished jobs whose results wait for room on the disk of the store."),
-    Metric("fleet_store_needed_bytes", "gauge", "What has yet to come of these results."),
-    Metric("fleet_store_free_bytes", "gauge",
-           "What was free there when one was last refused; only while some wait."),
-    Metric("fleet_store_reserve_bytes", "gauge", "What results leave free there."),
-    Metric("fleet_transfers", "gauge", "Artifacts on their way, up to the coordinator or down.",
-           ("direction",)),
-)  # fmt: skip
 
 
 class Tally:
@@ -171,112 +103,180 @@ class Inbox:
     connected: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the values are read from. `hosts` are those with metrics of their own."""
+
+    world: World
+    tally: Tally
+    inbox: Inbox
+    now: Now
+    hosts: Sequence[Host]
+    lack: NoRoom | None
+
+
+Values = Iterable[tuple[tuple[str, ...], float | None]]  # of the labels, and the value
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric, as docs/reference/metrics.md has it; a histogram is the tally's."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    values: Callable[[Reading], Values] | None = None
+
+    @property
+    def kind(self) -> str:
+        """What Prometheus calls it."""
+        if self.values is None:
+            return "histogram"
+        return "counter" if self.name.endswith("_total") else "gauge"
+
+
+def _one(name: str, text: str, value: Callable[[Reading], float | None]) -> Metric:
+    """Return a metric without labels; it has no sample while there is no value."""
+    return Metric(name, text, (), lambda of: [((), value(of))])
+
+
+def _by(name: str, text: str, label: str, counts: Callable[[Reading], Mapping[str, int]]) -> Metric:
+    """Return a metric that counts by one label."""
+    return Metric(name, text, (label,), lambda of: (((key,), n) for key, n in counts(of).items()))
+
+
+def _host(name: str, text: str, value: Callable[[World, Host], float | None]) -> Metric:
+    def values(of: Reading) -> Values:
+        return (((host.name,), value(of.world, host)) for host in of.hosts)
+
+    return Metric(name, text, ("host",), values)
+
+
+def _beat(name: str, text: str, value: Callable[[Heartbeat], float | None]) -> Metric:
+    """Return a metric of a host's heartbeat; an old figure would look like a new one."""
+
+    def of_host(_: World, host: Host) -> float | None:
+        return value(host.heartbeat) if host.heartbeat and host.online else None
+
+    return _host(name, text, of_host)
+
+
+def _gpu(name: str, text: str, value: Callable[[Gpu], float | None]) -> Metric:
+    def values(of: Reading) -> Values:
+        for host in of.hosts:
+            for gpu in host.heartbeat.gpus if host.heartbeat and host.online else ():
+                yield (host.name, str(gpu.index)), value(gpu)
+
+    return Metric(name, text, ("host", "gpu"), values)
+
+
+def _oldest_pending_s(of: Reading) -> float:
+    now_s = of.now.mono_s
+    return max(0.0, now_s - min(of.world.pending_since_s.values(), default=now_s))
+
+
+def _hosts(of: Reading) -> Mapping[str, int]:
+    found = Counter(host.presence(of.now) for host in of.world.hosts.values())
+    return dict.fromkeys(PRESENCES, 0) | found
+
+
+def _memory_bytes(_: World, host: Host) -> float | None:
+    is_there = host.online and host.heartbeat and host.capability
+    return host.capability.ram_total_bytes if is_there and host.capability else None
+
+
+def _ratio(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+METRICS: Final = (
+    Metric("fleet_build_info", "Always 1; the labels say what runs.",
+           ("version", "python"),
+           lambda of: [((of.world.settings.version, platform.python_version()), 1)]),
+    _one("fleet_start_time_seconds", "When the coordinator was started, in Unix time.",
+         lambda of: _seconds(of.world.settings.started_at)),
+    _one("fleet_broker_connected", "1 while the coordinator is connected.",
+         lambda of: of.inbox.connected),
+    _by("fleet_jobs", "Jobs by state.", "state",
+        lambda of: dict.fromkeys(JobState, 0) | of.world.book.counts()),
+    _one("fleet_jobs_oldest_pending_seconds",
+         "For how long the job has been pending that waits longest; 0 when none does.",
+         _oldest_pending_s),
+    _by("fleet_job_events_total", "What moved jobs, by the words of `fleet events`.", "event",
+        lambda of: {event: of.tally.events[event] for event in Event}),
+    Metric("fleet_job_duration_seconds",
+           "How long the trainer of a job's last attempt ran.", ("model", "outcome")),
+    _one("fleet_attempts_lost_total",
+         "Attempts that were lost with their host, or that it no longer had.",
+         lambda of: sum(of.tally.events[event] for event in _LOSSES)),
+    _by("fleet_hosts", "Hosts by presence.", "presence", _hosts),
+    _host("fleet_host_online", "1 while the host is online.", lambda _, host: host.online),
+    _host("fleet_host_barred", "1 while the host is drained or in quarantine.",
+          lambda world, host: bool(world.record(host.name).barred())),
+    _host("fleet_host_last_seen_seconds", "When the host was last heard, in Unix time.",
+          lambda _, host: _seconds(host.last_seen_at)),
+    _beat("fleet_host_jobs", "Jobs that the host holds.", lambda beat: len(beat.jobs)),
+    _beat("fleet_host_cpu_ratio", "Use of all cores, 0 to 1.",
+          lambda beat: _ratio(beat.cpu_percent)),
+    _beat("fleet_host_load1", "Load average of the last minute.", lambda beat: beat.load_1m),
+    _host("fleet_host_memory_bytes", "RAM of the host.", _memory_bytes),
+    _beat("fleet_host_memory_available_bytes", "RAM that is free for a job.",
+          lambda beat: beat.ram_available_bytes),
+    _gpu("fleet_gpu_use_ratio", "Use of the GPU, 0 to 1.", lambda gpu: _ratio(gpu.use_percent)),
+    _gpu("fleet_gpu_memory_bytes", "VRAM of the GPU.", lambda gpu: gpu.vram_total_bytes),
+    _gpu("fleet_gpu_memory_free_bytes", "VRAM that is free, others' use counted.",
+         lambda gpu: gpu.vram_free_bytes),
+    _gpu("fleet_gpu_power_watts", "Power that the GPU draws.", lambda gpu: gpu.power_w),
+    _by("fleet_messages_dropped_total", "Messages that fitted nothing, by kind of topic.",
+        "kind", lambda of: of.world.dropped),
+    _by("fleet_messages_refused_total",
+        "Reports that were void and commands that were turned away, by reason.", "reason",
+        lambda of: of.world.refused),
+    _by("fleet_inbox_messages", "Messages that wait for the coordinator.", "lane",
+        lambda of: of.inbox.unread),
+    _by("fleet_inbox_dropped_total",
+        "Messages that found the inbox full, and will be sent again.", "lane",
+        lambda of: of.inbox.dropped),
+    Metric("fleet_ledger_commit_seconds",
+           "How long a transaction of the ledger took, until it was durable."),
+    _one("fleet_ledger_commit_failures_total", "Transactions that the disk refused.",
+         lambda of: of.tally.commit_failures),
+    _one("fleet_artifacts_received_total", "Artifacts that came whole.",
+         lambda of: of.tally.artifacts),
+    _one("fleet_artifact_received_bytes_total", "Bytes of these artifacts.",
+         lambda of: of.tally.artifact_bytes),
+    _one("fleet_artifacts_stored", "Artifacts in the store.", lambda of: len(of.world.stored)),
+    _one("fleet_artifacts_stored_bytes", "Bytes of the artifacts in the store.",
+         lambda of: sum(of.world.stored.values())),
+    _one("fleet_store_waiting_jobs",
+         "Finished jobs whose results wait for room on the disk of the store.",
+         lambda of: of.lack.jobs if of.lack else 0),
+    _one("fleet_store_needed_bytes", "What has yet to come of these results.",
+         lambda of: of.lack.needed_bytes if of.lack else 0),
+    _one("fleet_store_free_bytes",
+         "What was free there when one was last refused; only while some wait.",
+         lambda of: of.lack.free_bytes if of.lack else None),
+    _one("fleet_store_reserve_bytes", "What results leave free there.",
+         lambda of: of.lack.reserve_bytes if of.lack else None),
+    _by("fleet_transfers", "Artifacts on their way, up to the coordinator or down.", "direction",
+        lambda of: {"up": len(of.world.uploads), "down": len(of.world.downloads)}),
+)  # fmt: skip
+
+
 def read(world: World, tally: Tally, inbox: Inbox, now: Now) -> list[Family]:
     """Take the readings; what is returned does not change any more."""
-    families = {
-        one.name: Family(one.name.removesuffix("_total"), one.help, one.kind) for one in METRICS
-    }
-    for name, labels, value in (
-        *_of_coordinator(world, inbox),
-        *_of_jobs(world, tally, now),
-        *_of_hosts(world, now),
-        *_of_messages(world, inbox),
-        *_of_storage(world, tally),
-    ):
-        families[name].add_sample(name, labels, value)
+    hosts = [world.hosts[name] for name in sorted(world.hosts)[:MAX_HOSTS]]
+    reading = Reading(world, tally, inbox, now, hosts, filing.all_lack(world))
+    families = {}
+    for one in METRICS:
+        family = families[one.name] = Family(one.name.removesuffix("_total"), one.help, one.kind)
+        for labels, value in one.values(reading) if one.values else ():
+            if value is not None:
+                family.add_sample(one.name, dict(zip(one.labels, labels)), value)
     for histogram in (tally.durations, tally.commits):
-        for family in histogram.collect():
-            families[family.name].samples = list(family.samples)
+        for measured in histogram.collect():
+            families[measured.name].samples = list(measured.samples)
     return [*families.values()]
-
-
-def _of_coordinator(world: World, inbox: Inbox) -> Iterator[Sample]:
-    settings = world.settings
-    version = {"version": settings.version, "python": platform.python_version()}
-    yield "fleet_build_info", version, 1
-    if (started_s := _seconds(settings.started_at)) is not None:
-        yield "fleet_start_time_seconds", {}, started_s
-    yield "fleet_broker_connected", {}, int(inbox.connected)
-
-
-def _of_jobs(world: World, tally: Tally, now: Now) -> Iterator[Sample]:
-    counts = world.book.counts()
-    for state in JobState:
-        yield "fleet_jobs", {"state": state.value}, counts.get(state.value, 0)
-    since_s = min(world.pending_since_s.values(), default=now.mono_s)
-    yield "fleet_jobs_oldest_pending_seconds", {}, max(0.0, now.mono_s - since_s)
-    for event in Event:
-        yield "fleet_job_events_total", {"event": event.value}, tally.events[event]
-    yield "fleet_attempts_lost_total", {}, sum(tally.events[event] for event in _LOSSES)
-
-
-def _of_hosts(world: World, now: Now) -> Iterator[Sample]:
-    presences = Counter(host.presence(now) for host in world.hosts.values())
-    for presence in sorted({*PRESENCES, *presences}):
-        yield "fleet_hosts", {"presence": presence}, presences[presence]
-    for name in sorted(world.hosts)[:MAX_HOSTS]:
-        yield from _of_host(world, world.hosts[name])
-
-
-def _of_host(world: World, host: Host) -> Iterator[Sample]:
-    label = {"host": host.name}
-    yield "fleet_host_online", label, int(host.online)
-    yield "fleet_host_barred", label, int(bool(world.record(host.name).barred()))
-    if (seen_s := _seconds(host.last_seen_at)) is not None:
-        yield "fleet_host_last_seen_seconds", label, seen_s
-    heartbeat = host.heartbeat
-    if heartbeat is None or not host.online:
-        return  # old figures would look like new ones
-    yield "fleet_host_jobs", label, len(heartbeat.jobs)
-    if heartbeat.cpu_percent is not None:
-        yield "fleet_host_cpu_ratio", label, heartbeat.cpu_percent / 100
-    if heartbeat.load_1m is not None:
-        yield "fleet_host_load1", label, heartbeat.load_1m
-    if host.capability is not None:
-        yield "fleet_host_memory_bytes", label, host.capability.ram_total_bytes
-    yield "fleet_host_memory_available_bytes", label, heartbeat.ram_available_bytes
-    for gpu in heartbeat.gpus:
-        yield from _of_gpu({**label, "gpu": str(gpu.index)}, gpu)
-
-
-def _of_gpu(label: Labels, gpu: Gpu) -> Iterator[Sample]:
-    known = {
-        "fleet_gpu_use_ratio": None if gpu.use_percent is None else gpu.use_percent / 100,
-        "fleet_gpu_memory_bytes": gpu.vram_total_bytes,
-        "fleet_gpu_memory_free_bytes": gpu.vram_free_bytes,
-        "fleet_gpu_power_watts": gpu.power_w,
-    }
-    for name, value in known.items():
-        if value is not None:
-            yield name, label, value
-
-
-def _of_messages(world: World, inbox: Inbox) -> Iterator[Sample]:
-    yield from _each("fleet_messages_dropped_total", "kind", world.dropped)
-    yield from _each("fleet_messages_refused_total", "reason", world.refused)
-    yield from _each("fleet_inbox_messages", "lane", inbox.unread)
-    yield from _each("fleet_inbox_dropped_total", "lane", inbox.dropped)
-
-
-def _of_storage(world: World, tally: Tally) -> Iterator[Sample]:
-    yield "fleet_ledger_commit_failures_total", {}, tally.commit_failures
-    yield "fleet_artifacts_received_total", {}, tally.artifacts
-    yield "fleet_artifact_received_bytes_total", {}, tally.artifact_bytes
-    yield "fleet_artifacts_stored", {}, len(world.stored)
-    yield "fleet_artifacts_stored_bytes", {}, sum(world.stored.values())
-    lack = filing.all_lack(world)
-    yield "fleet_store_waiting_jobs", {}, 0 if lack is None else lack.jobs
-    yield "fleet_store_needed_bytes", {}, 0 if lack is None else lack.needed_bytes
-    if lack is not None:
-        yield "fleet_store_free_bytes", {}, lack.free_bytes
-        yield "fleet_store_reserve_bytes", {}, lack.reserve_bytes
-    yield "fleet_transfers", {"direction": "up"}, len(world.uploads)
-    yield "fleet_transfers", {"direction": "down"}, len(world.downloads)
-
-
-def _each(name: str, label: str, counts: Mapping[str, int]) -> Iterator[Sample]:
-    for key in sorted(counts):
-        yield name, {label: key}, counts[key]
 
 
 def _seconds(at: str | None) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -47,6 +47,11 @@ class JobSpec:
     def named_hosts(self) -> tuple[str, ...]:
         """Return the hosts that it may or may not go to by their names."""
         return (*self.allowed_hosts, *self.denied_hosts)
+
+    def admits(self, hosts: Iterable[str]) -> Iterator[str]:
+        """Yield those of the hosts that its lists let it go to."""
+        allowed, denied = self.allowed_hosts, self.denied_hosts
+        return (one for one in hosts if one not in denied and (not allowed or one in allowed))
 
 
 @dataclass(frozen=True, slots=True)

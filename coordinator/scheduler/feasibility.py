@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from broker.protocol.messages import WaitsFor
 from coordinator.jobs.plan_entries import JobSpec
 from coordinator.scheduler.estimates import Earlier
-from coordinator.scheduler.judges import Judges
-from coordinator.scheduler.rules import HostView, Reason, kind_of, prefers_cuda, reasons
+from coordinator.scheduler.rules import (
+    HostView,
+    Reason,
+    kind_of,
+    of_host,
+    of_job,
+    of_kind,
+    prefers_cuda,
+    reasons,
+)
 
 What = Literal["quiet", "return", "data", "resume"]
 
@@ -36,16 +44,31 @@ def what(reasons: Iterable[Reason]) -> What | None:
     return max(waits, key=ORDER.index, default="quiet")
 
 
-def soonest(found: Iterable[tuple[str, Iterable[Reason]]]) -> tuple[What | None, list[str]]:
-    """Return what a job waits for, and the hosts; none: no host can ever take it."""
-    hosts: dict[What, list[str]] = {}
-    for host, against in found:
-        if (one := what(against)) is not None:
-            hosts.setdefault(one, []).append(host)
-        if one in {"quiet", "return"}:
-            break
-    first = min(hosts, key=ORDER.index, default=None)
-    return first, hosts[first] if first else []
+class Places:
+    """What jobs may wait for: the hosts, in groups that no job tells apart but by their names."""
+
+    def __init__(self, views: Iterable[HostView]) -> None:
+        """Look at each host once, as if the fleet were not paused."""
+        self._groups: dict[Hashable, tuple[HostView, dict[What, list[str]]]] = {}
+        for view in views:
+            awaits = what(of_host(replace(view, paused="")))
+            if awaits is not None:
+                _, hosts = self._groups.setdefault((view.size(), view.profile()), (view, {}))
+                hosts.setdefault(awaits, []).append(view.host)
+
+    def soonest(self, spec: JobSpec) -> tuple[What | None, list[str]]:
+        """Return what a job waits for, and the hosts; none: no host can ever take it."""
+        anywhere = replace(spec, allowed_hosts=(), denied_hosts=())
+        found: dict[What, list[str]] = {}
+        for view, hosts in self._groups.values():
+            suits = what((*of_kind(anywhere, view, 0.0, 0.0), *of_job(anywhere, view)))
+            if suits is None:
+                continue
+            for awaits, names in hosts.items():
+                slower = max(awaits, suits, key=ORDER.index)
+                found.setdefault(slower, []).extend(spec.admits(names))
+        first = min((one for one in found if found[one]), key=ORDER.index, default=None)
+        return first, sorted(found[first]) if first else []
 
 
 def waits_for(first: What | None, hosts: Sequence[str]) -> WaitsFor | None:
@@ -99,20 +122,16 @@ class Sorter:
         self._hosts = hosts
         self._at_work = at_work
         self._grace_s = grace_s
-        self._judges = Judges()
-        self._differing: dict[str, list[HostView]] = {}
+        self._profiles = {view.profile(): view for view in hosts.values()}.values()
         self._known: dict[Hashable, Fate] = {}
 
     def fate(self, job: Waiting) -> Fate:
         """Return what becomes of a job."""
         spec = job.spec
-        if spec.model not in self._differing:
-            views = self._hosts.values()
-            self._differing[spec.model] = self._judges.differing(views, spec.model)
         waits = prefers_cuda(spec) and job.waited_s < self._grace_s
-        verdicts = [self._judges.takes(spec, view) for view in self._differing[spec.model]]
-        own = "" if all(verdicts) else spec.job_id  # the reasons name its hyperparameters
-        key = kind_of(spec, waits=waits), own
+        is_taken = not any(reason for view in self._profiles for reason in of_job(spec, view))
+        own = "" if is_taken else spec.job_id  # the reasons name its hyperparameters
+        key = kind_of(spec), waits, own
         if key not in self._known:
             self._known[key] = self._look(spec, job.waited_s)
         return self._known[key]

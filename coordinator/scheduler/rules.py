@@ -10,13 +10,13 @@ Free memory is what the newest heartbeat says, other people's processes counted.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
 from broker.protocol.hyperschema import check_hyper
-from broker.protocol.messages import Capability, Gpu, Heartbeat
+from broker.protocol.messages import Capability, Gpu, Heartbeat, Needs
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec
 
 GIB: Final = 1024**3
@@ -27,6 +27,10 @@ _LIFTED: Final = frozenset({"barred", "paused", _NO_DATA})
 NO_DATA: Final = "has no prepared data (start its agent with --data, or mount that folder again)"
 
 Rank = tuple[int, bool, float, float, int, str]
+# What jobs have in common of which `of_kind` says the same of every host; what hosts have in common
+# that say the same of every job by `of_job`.
+Kind = tuple[str, Needs, tuple[str, ...], tuple[str, ...]]
+Profile = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,19 @@ class HostView:
         """Return the view for a job that it has just refused."""
         return replace(self, refused=why)
 
+    def profile(self) -> Profile:
+        """Return its profile. Equal sets of trainers are the same object, see `TrainerSets`."""
+        return id(self.capability.trainers), self.policy.allow_jobs, self.policy.deny_jobs
+
+    def size(self) -> tuple[object, ...]:
+        """Return what it has that decides whether it can ever take a job of some kind."""
+        has, limit = self.capability, self.policy
+        totals = [gpu.vram_total_bytes for gpu in has.gpus]
+        return (
+            has.physical_cores, has.ram_total_bytes, *totals, has.data_id is None,
+            limit.max_ram_gib, limit.max_vram_gib, limit.cuda, self.free_vram_bytes() is None,
+        )  # fmt: skip
+
     def has_cuda(self) -> bool:
         """Return whether it has a CUDA device that the manifest lets it use."""
         return bool(self.capability.gpus) and self.policy.cuda is not False
@@ -123,9 +140,9 @@ def prefers_cuda(job: JobSpec) -> bool:
     return job.needs.prefer_cuda and not job.needs.require_cuda
 
 
-def kind_of(job: JobSpec, *, waits: bool) -> Hashable:
-    """Return what jobs have in common for which `of_kind` says the same of every host."""
-    return job.model, job.needs, job.allowed_hosts, job.denied_hosts, waits
+def kind_of(job: JobSpec) -> Kind:
+    """Return the kind of a job."""
+    return job.model, job.needs, job.allowed_hosts, job.denied_hosts
 
 
 def reasons(job: JobSpec, view: HostView, waited_s: float, grace_s: float) -> tuple[Reason, ...]:

@@ -39,7 +39,6 @@ from coordinator.core.effects import (
     ResultsFound,
     SendChunk,
     ShellEvent,
-    StoreBundle,
     Tell,
     VerifyStored,
     Warn,
@@ -134,7 +133,7 @@ class Performer:
 
     def leave_parts(self) -> None:
         """Leave every part file as it is; the core begins again from the ledger."""
-        self._intake.do(None)
+        self._intake.leave()
 
     def close(self) -> None:
         """Leave every part file as it is, for a later go."""
@@ -146,8 +145,6 @@ class Performer:
                 pass  # published already
             case WriteChunk() | OpenPart() | FinishPart() | DropPart() | LeavePart():
                 self._intake.do(effect)
-            case StoreBundle():
-                self._intake.store(effect)
             case FileBundles(artifact_ids):
                 self._file_bundles(artifact_ids)
             case AppendIndex(row):
@@ -221,7 +218,7 @@ class Performer:
                 self._around.put(BundleRefused(artifact_id))
                 continue
             if kept is not None:
-                self._intake.store(StoreBundle(artifact_id, kept.data, kept.model, kept.mode))
+                self._intake.store(kept)
 
     def keep_index(self, jobs: Iterable[Job]) -> None:
         """Drop the index's rows that the ledger does not know; the core appends those it lacks."""

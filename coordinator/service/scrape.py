@@ -26,6 +26,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from broker.errors import ConfigError, StorageError
+from broker.system.address import is_loopback, parse_listen
 from coordinator.faces.metrics import Tally
 from coordinator.jobs.jobs import Change
 from coordinator.jobs.records import Record
@@ -34,6 +35,7 @@ from coordinator.ledger.ledger import Ledger
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+SETTING: Final = "[coordinator] metrics"
 CONNECTIONS: Final = 8
 DEADLINE_S: Final = 5.0
 
@@ -61,25 +63,20 @@ class MeteredLedger(Ledger):
             self._tally.on_commit(changes, time.perf_counter() - begun_s)
 
 
-def parse_address(text: str, *, plain: bool, source: str = "[coordinator] metrics") -> Address:
+def parse_address(text: str, *, plain: bool) -> Address:
     """Return the host and the port in HOST:PORT.
 
-    Raises `ConfigError`, which names `source`, for what is none, and for an address beyond this
-    machine unless that is meant (`plain`).
+    Raises `ConfigError` for what is none, and for an address beyond this machine unless that is
+    meant (`plain`).
     """
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+    host, port = parse_listen(text, SETTING, "127.0.0.1:9464")
+    if not plain and not is_loopback(host):
         raise ConfigError(
-            f"{source}: {text!r} is no address; write it as HOST:PORT, such as 127.0.0.1:9464"
-        )
-    if not plain and not _is_loopback(host):
-        raise ConfigError(
-            f"{source}: {text!r} is beyond this machine, where everybody may read them, without"
+            f"{SETTING}: {text!r} is beyond this machine, where everybody may read them, without"
             " TLS; have Prometheus scrape 127.0.0.1, or set metrics_plain = true on a network"
             " that you trust"
         )
-    return host, int(port)
+    return host, port
 
 
 class Scrapes(Collector):
@@ -93,7 +90,7 @@ class Scrapes(Collector):
         """Listen; `start` begins to answer."""
         self.tally = Tally()
         self._ask = ask
-        self._is_private = _is_loopback(address[0])
+        self._is_private = is_loopback(address[0])
         registry = CollectorRegistry()
         registry.register(self)
         self._metrics: WSGIApplication = make_wsgi_app(registry)
@@ -190,13 +187,6 @@ class _Server(ThreadingWSGIServer):
 def _cut(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_own_name(host: str) -> bool:

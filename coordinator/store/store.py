@@ -13,7 +13,6 @@ claims it is written. Nothing is trusted until the whole file hashes to its name
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import re
 from collections.abc import Callable, Container, Iterable
 from pathlib import Path
@@ -134,7 +133,10 @@ class Store:
             part.discard()
             raise BadStream(f"artifact {part.artifact_id[:12]}: the bytes have another hash")
         with storage(target):
-            self._enter(part.artifact_id, part.path, target)
+            self._disk.make_folder(target.parent)
+            self._disk.replace(part.path, target)
+            self._sync_names(target)
+            self._paths[part.artifact_id] = target
             self._disk.unlink(part.path.with_suffix(".json"))
         self.on_stored(part.size_bytes)
         return target
@@ -144,25 +146,14 @@ class Store:
 
         Raises `BadStream` when it does not hash to its id, `StorageError` when the disk refuses.
         """
-        if hashlib.sha256(data).hexdigest() != artifact_id:
-            raise BadStream(f"artifact {artifact_id[:12]}: the bytes have another hash")
         if artifact_id in self._paths:
             return
-        target = self._target(artifact_id, model, mode)
-        part = self._incoming / f"{artifact_id}.whole.part"
-        with storage(self._models):
-            with self._disk.open(part, "wb") as file:
-                file.write(data)
-                self._disk.sync(file)
-            self._enter(artifact_id, part, target)
-        self.on_stored(len(data))
-
-    def _enter(self, artifact_id: str, part: Path, target: Path) -> None:
-        """Give a whole file its place in the store."""
-        self._disk.make_folder(target.parent)
-        self._disk.replace(part, target)
-        self._sync_names(target)
-        self._paths[artifact_id] = target
+        part, _ = self.open_part(artifact_id, len(data), len(data))
+        try:
+            part.write(0, data)
+            self.finish(part, model, mode)
+        finally:
+            part.close()
 
     def _target(self, artifact_id: str, model: str, mode: str) -> Path:
         folder = _checked(_FOLDER, model) + "_" + _checked(_FOLDER, mode)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from rich.text import Text
@@ -17,23 +17,22 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
-from textual.widgets import Input, Static
+from textual.widgets import Footer, Input, Static
 
 from broker.errors import FleetError
 from broker.protocol.messages import AskCancel, AskDrain, AskRequeue, AskResume, Command
 from broker.sentences import printable
-from broker.system.machine import new_id
+from broker.system.machine import new_id, system_clock
 from coordinator.client.contact import Outage, Unreachable
+from coordinator.client.rows import Row, Tables
 from coordinator.client.watcher import Watcher
 from coordinator.jobs.set_aside import set_aside
 from coordinator.top import headline, host_table, job_table
 from coordinator.top.detail import Detail, HostDetail, JobDetail
 from coordinator.top.dialogs import Confirm, Filter, Help
-from coordinator.top.host_table import HostLine
-from coordinator.top.job_table import JobLine
-from coordinator.top.keys import Keys, OneKeyAtATime
+from coordinator.top.keys import OneKeyAtATime
 from coordinator.top.layout import BAD, BUSY, DIM, GOOD, WARN, Cell
-from coordinator.top.table import ABOVE, HOSTS, JOBS, FleetTable
+from coordinator.top.table import ABOVE, FleetTable
 from coordinator.ui.terminal import Line
 from coordinator.ui.words import told
 
@@ -41,6 +40,9 @@ EVERY_S: Final = 0.5
 IDLE_EVERY_S: Final = 5.0  # while nothing is heard: ages go on
 DARK: Final = "textual-dark"
 LIGHT: Final = "textual-light"
+COLOURS: Final = {
+    GOOD: "text-success", BUSY: "text-primary", WARN: "text-warning", BAD: "text-error",
+}  # fmt: skip
 
 
 class Top(OneKeyAtATime):
@@ -49,68 +51,61 @@ class Top(OneKeyAtATime):
     CSS_PATH = "top.tcss"
     TITLE = "fleet top"
     ENABLE_COMMAND_PALETTE = False
+    # A narrow window shows the first of them.
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("q", "quit", "Quit"),
         Binding("c", "cancel", "Cancel"),
         Binding("r", "requeue", "Requeue"),
         Binding("d", "drain", "Drain"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("f", "state", "State"),
         Binding("s", "sort", "Sort"),
-        Binding("question_mark", "help", "Help", key_display="?"),
-        Binding("q", "quit", "Quit"),
-        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
-        Binding("tab,shift+tab", "other", "Other table", show=False),
-        Binding("escape", "clear", "All", show=False),
-        Binding("t", "theme", "Light", show=False),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("tab,shift+tab", "other", show=False),
+        Binding("escape", "clear", show=False),
+        Binding("t", "theme", show=False),
     ]
 
     def __init__(self, watcher: Watcher, *, light: bool = False, every_s: float = EVERY_S) -> None:
         """Show what `watcher` knows, at most every so many seconds anew."""
         super().__init__()
         self.watcher = watcher
+        self.tables = Tables()
+        self.hosts, self.jobs = FleetTable(host_table.TABLE), FleetTable(job_table.TABLE)
         self.theme = LIGHT if light else DARK
+        self._lines = {name: Static(id=name, markup=False) for name in ("where", "counts")}
+        self._banners = {name: Static(id=name, markup=False) for name in ("banner", "pause")}
+        self._entry = Filter(id="filter", placeholder="text to look for", compact=True)
+        self._filtered = self.jobs
         self._every_s = every_s
         self._drawn: tuple[int, Outage | None] | None = None
         self._drawn_s = 0.0
 
     def compose(self) -> ComposeResult:
         """Two lines, perhaps what is not as usual, two tables, keys."""
-        yield Static(id="where", markup=False)
-        yield Static(id="counts", markup=False)
-        yield Static(id="banner", markup=False)
-        yield Static(id="pause", markup=False)
-        yield FleetTable(host_table.TABLE, id=HOSTS)
-        yield FleetTable(job_table.TABLE, id=JOBS)
-        yield Filter(id="filter", placeholder="text to look for", compact=True)
-        yield Keys(compact=True, show_command_palette=False)
+        yield from self._lines.values()
+        yield from self._banners.values()
+        yield self.hosts
+        yield self.jobs
+        yield self._entry
+        yield Footer(compact=True)
 
     def on_mount(self) -> None:
         """Begin to follow."""
-        self.query_one("#filter").display = False
+        self._entry.display = False
         self.jobs.focus()
         self.draw()
         self.set_interval(self._every_s, self._draw_what_is_new)
 
     @property
-    def hosts(self) -> FleetTable[HostLine]:
-        """The table of the hosts."""
-        return self.screen_stack[0].query_one(f"#{HOSTS}", FleetTable)
-
-    @property
-    def jobs(self) -> FleetTable[JobLine]:
-        """The table of the jobs."""
-        return self.screen_stack[0].query_one(f"#{JOBS}", FleetTable)
-
-    @property
-    def table(self) -> FleetTable[HostLine] | FleetTable[JobLine]:
+    def table(self) -> FleetTable:
         """The table that the keys are for: the one that had the focus last."""
         return self.hosts if self.screen_stack[0].focused is self.hosts else self.jobs
 
     # Drawing
 
     def _draw_what_is_new(self) -> None:
-        if not self.screen_stack:
-            return  # it ends
         now = (self.watcher.version, self.watcher.outage)
         if now != self._drawn or time.monotonic() - self._drawn_s >= IDLE_EVERY_S:
             self.draw()
@@ -123,45 +118,35 @@ class Top(OneKeyAtATime):
     def _draw(self) -> None:
         outage, seen = self.watcher.outage, self.watcher.snapshot()
         self._drawn, self._drawn_s = (seen.version, outage), time.monotonic()
-        base = self.screen_stack[0]
+        self.tables.update(seen, system_clock())
+        colours = {style: self.theme_variables[name] for style, name in COLOURS.items()}
+        colours[DIM] = "dim"
         width = self.size.width - 2  # a blank on either side
-        base.query_one("#where", Static).update(
-            self._text(headline.where(seen, self.watcher, width))
-        )
-        base.query_one("#counts", Static).update(self._text(headline.counts(seen, width)))
-        for name, words in (
-            ("#banner", headline.trouble(seen, outage, self._drawn_s)),
-            ("#pause", headline.pause(seen)),
+        for line, cells in zip(
+            self._lines.values(),
+            (headline.where(seen, self.watcher, width), headline.counts(self.tables, width)),
         ):
-            banner = base.query_one(name, Static)
+            line.update(_text(cells, colours))
+        troubles = (headline.trouble(seen, outage, self._drawn_s), headline.pause(seen))
+        for banner, words in zip(self._banners.values(), troubles):
             banner.display = bool(words)
             banner.update(Line(words, indent=0))
-        self.hosts.show(host_table.lines(seen))
-        self.jobs.show(job_table.lines(seen))
+        self.hosts.colours = self.jobs.colours = colours
+        self.hosts.show(self.tables.hosts.rows.values())
+        rows = self.tables.jobs.rows.values()
+        self.jobs.show([job_table.with_losses(row, seen) for row in rows])
         self._share_the_height()
         if isinstance(self.screen, Detail):
             self.screen.refresh_facts()
 
-    def _text(self, cells: list[Cell]) -> Text:
-        colours = self.theme_variables
-        named = {GOOD: "text-success", BUSY: "text-primary", WARN: "text-warning",
-                 BAD: "text-error"}  # fmt: skip
-        text = Text(no_wrap=True, overflow="ellipsis")
-        for said, style in cells:
-            text.append(printable(said), "dim" if style == DIM else colours.get(
-                named.get(style, ""), ""))  # fmt: skip
-        return text
-
     def _share_the_height(self) -> None:
         """Few hosts leave their room to the jobs; many have two fifths of the window."""
         most = max(ABOVE + 2, self.size.height * 2 // 5)
-        height = min(len(self.hosts.shown) + ABOVE, most)
-        if self.hosts.styles.height is None or self.hosts.styles.height.value != height:
-            self.hosts.styles.height = height
+        self.hosts.styles.height = min(len(self.hosts.shown) + ABOVE, most)
 
     def on_resize(self, _event: events.Resize) -> None:
         """Share the height anew, and say in the first lines what fits."""
-        if self.screen_stack and self.screen_stack[0].query(FleetTable):
+        if self.jobs.is_mounted:
             self.draw()
 
     # Looking
@@ -172,11 +157,9 @@ class Top(OneKeyAtATime):
 
     def action_show(self) -> None:
         """Open the window of what is selected."""
-        line = self.table.selected
-        if isinstance(line, JobLine):
-            self.push_screen(JobDetail(self.watcher, line.row))
-        elif isinstance(line, HostLine):
-            self.push_screen(HostDetail(self.watcher, line.host))
+        if row := self.table.selected:
+            kind = JobDetail if self.table is self.jobs else HostDetail
+            self.push_screen(kind(self.watcher, self.tables, row["id"]))
 
     def action_help(self) -> None:
         """Say what the keys do."""
@@ -202,105 +185,88 @@ class Top(OneKeyAtATime):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable the search key while the search text is typed."""
-        if action == "filter" and isinstance(self.focused, Filter):
+        if action == "filter" and self.focused is self._entry:
             return False
         return super().check_action(action, parameters)
 
     def action_filter(self) -> None:
         """Ask for the text to look for, in the table that has the focus."""
-        entry = self.query_one("#filter", Input)
         self._filtered = self.table
-        entry.value = self._filtered.text
-        entry.display = True
-        self.screen.set_focus(entry)  # at once: what is typed next is for it
+        self._entry.value = self._filtered.text
+        self._entry.display = True
+        self.screen.set_focus(self._entry)  # at once: what is typed next is for it
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Look for what is there so far."""
-        if event.input.display:
+        if self._entry.display:
             self._filtered.look_for(event.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def on_input_submitted(self) -> None:
         """Go back to the table."""
-        event.input.display = False
+        self._entry.display = False
         self.screen.set_focus(self._filtered)
 
     def action_clear(self) -> None:
         """Show everything again."""
-        entry = self.query_one("#filter", Input)
-        table = self._filtered if entry.display else self.table
-        entry.display = False
-        table.kind = "all"
-        table.look_for("")
+        table = self._filtered if self._entry.display else self.table
+        self._entry.display = False
+        table.show_all()
         self.screen.set_focus(table)
 
     # Changing something
 
     def action_cancel(self) -> None:
         """Cancel the job that is selected, after a question."""
-        if (line := self._job()) is None:
+        if (row := self._job()) is None:
             return
-        name = printable(line.row.name)
-        at = f" It is {line.row.state} on {line.row.host}." if line.row.host else ""
-        self._confirm(
-            f"Cancel {name}?{at}", "Cancel it", f"{name} is cancelled",
-            lambda: AskCancel(id=new_id(), job=line.key),
-        )  # fmt: skip
+        name = printable(row["name"])
+        at = f" It is {row['state']} on {row['host']}." if row["host"] else ""
+        command = AskCancel(id=new_id(), job=row["id"])
+        self._confirm(f"Cancel {name}?{at}", "Cancel it", f"{name} is cancelled", command)
 
     def action_requeue(self) -> None:
         """Put the job that is selected back into the queue, after a question."""
-        if (line := self._job()) is None:
+        if (row := self._job()) is None:
             return
-        name = printable(line.row.name)
-        row = line.row
-        lost = printable(
-            set_aside(row.state, row.host, line.share, row.metrics, row.artifact_id)
-        )  # fmt: skip
+        if (job := self.watcher.snapshot().jobs.get(row["id"])) is None:
+            return
+        name = printable(job.name)
+        lost = set_aside(job.state, job.host, row["share"], job.metrics, job.artifact_id)
         at = f" {lost[0].upper()}{lost[1:]}." if lost else ""
-        if lost and row.state == "completed":
+        if lost and job.state == "completed":
             at += " It is kept for a while: `fleet show` says how it is fetched."
-        self._confirm(
-            f"Requeue {name}?{at}", "Requeue it", f"{name} is in the queue again",
-            lambda: AskRequeue(id=new_id(), job=line.key),
-        )  # fmt: skip
+        command = AskRequeue(id=new_id(), job=job.job_id)
+        done = f"{name} is in the queue again"
+        self._confirm(printable(f"Requeue {name}?{at}"), "Requeue it", done, command)
 
     def action_drain(self) -> None:
         """Drain the host that is selected, or resume it, after a question."""
-        line = self.hosts.selected if self.table is self.hosts else self._host_of_job()
-        if line is None:
+        row = self.table.selected
+        name = row and row["id" if self.table is self.hosts else "host"]
+        host = self.watcher.snapshot().hosts.get(name or "")
+        if host is None:
             self.notify("no host is selected; Tab leads to the hosts", severity="warning")
-            return
-        name = line.key
-        if line.lifted_by_resume:
-            why = "\n".join(map(told, line.lifted_by_resume))
-            self._confirm(
-                f"Give {name} jobs again? It is\n{why}", "Resume it",
-                f"{name} is given jobs again",
-                lambda: AskResume(id=new_id(), host=name),
-            )  # fmt: skip
+        elif lifted := host.row.get("lifted_by_resume"):
+            why = "\n".join(told(str(one)) for one in lifted)
+            question = f"Give {name} jobs again? It is\n{why}"
+            command: Command = AskResume(id=new_id(), host=host.name)
+            self._confirm(question, "Resume it", f"{name} is given jobs again", command)
         else:
-            self._confirm(
-                f"Drain {name}? It gets no new jobs; what it runs is finished there.", "Drain it",
-                f"{name} is drained",
-                lambda: AskDrain(id=new_id(), host=name),
-            )  # fmt: skip
+            question = f"Drain {name}? It gets no new jobs; what it runs is finished there."
+            command = AskDrain(id=new_id(), host=host.name)
+            self._confirm(question, "Drain it", f"{name} is drained", command)
 
-    def _job(self) -> JobLine | None:
-        line = self.table.selected
-        if isinstance(line, JobLine):
-            return line
+    def _job(self) -> Row | None:
+        if self.table is self.jobs and self.jobs.selected:
+            return self.jobs.selected
         way = "Escape shows them all" if self.table is self.jobs else "Tab leads to the jobs"
         self.notify(f"no job is selected; {way}", severity="warning")
         return None
 
-    def _host_of_job(self) -> HostLine | None:
-        line = self.jobs.selected
-        found = (host for host in self.hosts.shown if line and host.key == line.row.host)
-        return next(found, None)
-
-    def _confirm(self, question: str, deed: str, done: str, make: Callable[[], Command]) -> None:
+    def _confirm(self, question: str, deed: str, done: str, command: Command) -> None:
         def take(yes: bool | None) -> None:
             if yes:
-                self.run_worker(self._command(make(), done))
+                self.run_worker(self._command(command, done))
 
         self.push_screen(Confirm(question, deed), take)
 
@@ -316,3 +282,10 @@ class Top(OneKeyAtATime):
         else:
             self.notify(done)
             self.draw()
+
+
+def _text(cells: Sequence[Cell], colours: dict[str, str]) -> Text:
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for said, style in cells:
+        text.append(printable(said), colours.get(style, ""))
+    return text

@@ -5,28 +5,27 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Static, TabbedContent, TabPane
+from textual.widgets import Footer, Static, TabbedContent, TabPane
 
 from broker.errors import FleetError
-from broker.protocol.messages import AskEvents, AskLogs, AskShow, AskWhy, JobRow
+from broker.protocol.messages import AskEvents, AskLogs, AskShow, AskWhy
 from broker.system.machine import new_id, system_clock
-from coordinator.client.seen import HostSeen, Snapshot
+from coordinator.client.rows import Tables
 from coordinator.client.watcher import Watcher
 from coordinator.top import detail_pages
-from coordinator.top.keys import Keys
 from coordinator.ui.columns import Table
 from coordinator.ui.terminal import Line
 
-EVERY_S = 2.0
-DAY_S = 86_400.0
-MAX_PAGES = 20  # of a host's history
+EVERY_S: Final = 2.0
+DAY_S: Final = 86_400.0
+MAX_PAGES: Final = 20  # of a host's history
 
 Loader = Callable[[], Awaitable[Text | Table]]
 
@@ -36,20 +35,19 @@ class Detail(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss", "Close"),
-        Binding("1", "page(0)", "Page 1", show=False),
-        Binding("2", "page(1)", "Page 2", show=False),
-        Binding("3", "page(2)", "Page 3", show=False),
+        *(Binding(str(page + 1), f"page({page})", show=False) for page in range(3)),
     ]
 
-    def __init__(self, watcher: Watcher) -> None:
-        """Show what `watcher` knows, and what it is told."""
+    def __init__(self, watcher: Watcher, tables: Tables, key: str) -> None:
+        """Show what `watcher` knows, and is told, of the row with this key."""
         super().__init__()
-        self.watcher = watcher
+        self.watcher, self.tables, self.key = watcher, tables, key
         self._loading: set[int] = set()  # pages whose answer is awaited
+        self._facts = Text()
 
     @abstractmethod
-    def facts(self, seen: Snapshot, width: int) -> Text:
-        """Return what stands above the pages."""
+    def facts(self, width: int) -> Text | None:
+        """Return what stands above the pages; none for what is gone."""
 
     @property
     @abstractmethod
@@ -67,7 +65,7 @@ class Detail(ModalScreen[None]):
                         VerticalScroll(id=f"scroll-{index}"),
                     ):
                         yield Static("…", id=f"text-{index}", markup=False)
-            yield Keys(show_command_palette=False)
+            yield Footer()
 
     def on_mount(self) -> None:
         """Begin to follow."""
@@ -80,10 +78,9 @@ class Detail(ModalScreen[None]):
         self.call_after_refresh(self.refresh_facts)
 
     def refresh_facts(self) -> None:
-        """Show what is known now."""
-        width = self.query_one("#facts").content_size.width
-        facts = self.facts(self.watcher.snapshot(), width)
-        self.query_one("#facts", Static).update(Line(facts, indent=detail_pages.TITLE))
+        """Show what is known now; of what is gone, how it was last."""
+        self._facts = self.facts(self.query_one("#facts").content_size.width) or self._facts
+        self.query_one("#facts", Static).update(Line(self._facts, indent=detail_pages.TITLE))
 
     def action_page(self, index: int) -> None:
         """Turn to a page."""
@@ -131,15 +128,11 @@ class JobDetail(Detail):
         Binding("r", "app.requeue", "Requeue"),
     ]
 
-    def __init__(self, watcher: Watcher, row: JobRow) -> None:
-        """Show the job of a row."""
-        super().__init__(watcher)
-        self._row = row
-
-    def facts(self, seen: Snapshot, width: int) -> Text:
-        """Return how it is now; as it was last, should it be gone."""
-        self._row = seen.jobs.get(self._row.job_id, self._row)
-        return detail_pages.job_facts(self._row, seen, width)
+    def facts(self, width: int) -> Text | None:
+        """Return how it is now."""
+        seen, row = self.watcher.snapshot(), self.tables.jobs.rows.get(self.key)
+        job = seen.jobs.get(self.key)
+        return detail_pages.job_facts(job, row, seen, width) if job and row else None
 
     @property
     def loaders(self) -> dict[str, Loader]:
@@ -147,15 +140,14 @@ class JobDetail(Detail):
         return {"History": self._history, "Log": self._log, "Why": self._why}
 
     async def _history(self) -> Table:
-        return detail_pages.history(await self.ask(AskShow(id=new_id(), job=self._row.job_id)))
+        shown = await self.ask(AskShow(id=new_id(), job=self.key))
+        return detail_pages.events(shown["events"], "host")
 
     async def _log(self) -> Text:
-        return detail_pages.log(
-            await self.ask(AskLogs(id=new_id(), job=self._row.job_id, lines=300))
-        )
+        return detail_pages.log(await self.ask(AskLogs(id=new_id(), job=self.key, lines=300)))
 
     async def _why(self) -> Text:
-        return detail_pages.why(await self.ask(AskWhy(id=new_id(), job=self._row.job_id)))
+        return detail_pages.why(await self.ask(AskWhy(id=new_id(), job=self.key)))
 
 
 class HostDetail(Detail):
@@ -163,17 +155,17 @@ class HostDetail(Detail):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("d", "app.drain", "Drain/resume")]
 
-    def __init__(self, watcher: Watcher, host: HostSeen) -> None:
-        """Show one host."""
-        super().__init__(watcher)
-        self._host = host
+    def __init__(self, watcher: Watcher, tables: Tables, key: str) -> None:
+        """See `Detail`."""
+        super().__init__(watcher, tables, key)
         self._events: list[dict[str, Any]] = []
         self._after = (0, 0)
 
-    def facts(self, seen: Snapshot, _width: int) -> Text:
-        """Return how it is now; as it was last, should it be gone."""
-        self._host = seen.hosts.get(self._host.name, self._host)
-        return detail_pages.host_facts(self._host, seen)
+    def facts(self, _width: int) -> Text | None:
+        """Return how it is now."""
+        seen = self.watcher.snapshot()
+        host = seen.hosts.get(self.key)
+        return detail_pages.host_facts(host, seen) if host else None
 
     @property
     def loaders(self) -> dict[str, Loader]:
@@ -182,13 +174,15 @@ class HostDetail(Detail):
 
     async def _story(self) -> Text | Table:
         since = system_clock().wall_s - DAY_S
-        more, count = True, 0
-        while more and count < MAX_PAGES:
+        for _ in range(MAX_PAGES):
             page = await self.ask(
-                AskEvents(id=new_id(), since=since, host=self._host.name, after=self._after)
+                AskEvents(id=new_id(), since=since, host=self.key, after=self._after)
             )
             self._events += page["events"]
             self._after = (page["next"][0], page["next"][1])
-            more, count = page["more"], count + 1
+            if not page["more"]:
+                break
         del self._events[: -MAX_PAGES * 200]
-        return detail_pages.story(self._events)
+        if not self._events:
+            return Text("nothing in the last day")
+        return detail_pages.events(self._events, "name")

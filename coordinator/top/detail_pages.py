@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.text import Text
 
-from broker.protocol.messages import JobRow
+from broker.protocol.messages import Capability, Gpu, Heartbeat, JobRow
 from broker.sentences import printable
-from coordinator.client.seen import Going, HostSeen, Snapshot
+from coordinator.client.rows import Row
+from coordinator.client.seen import HostSeen, Snapshot
 from coordinator.jobs import curve, job_progress
-from coordinator.jobs.set_aside import chance_words
-from coordinator.scheduler.explanation_layout import alike, waits, wished
+from coordinator.scheduler.explanation_layout import alike, wished
 from coordinator.top.job_table import left, losses, took
 from coordinator.top.layout import spark
 from coordinator.ui.columns import Column, Table
@@ -23,125 +23,118 @@ TITLE: Final = 10
 _LEAST: Final = 20  # characters for the words at the end of a row
 _NAMED: Final = 6  # hosts of one reason that are named
 
+Facts = Iterable[tuple[str, str | Text]]
 
-def job_facts(row: JobRow, seen: Snapshot, width: int) -> Text:
+
+def job_facts(job: JobRow, row: Row, seen: Snapshot, width: int) -> Text:
     """Return how a job is, in a few lines."""
-    lines: list[tuple[str, str | Text]] = [
-        ("Job", Text(printable(row.name), style="bold")),
-        ("Id", row.job_id if width >= TITLE + len(row.job_id) else short(row.job_id)),
-        ("State", _state(row)),
-    ]
-    if row.started_at:
-        lines.append(("Took", f"{took(row)}, begun {local(row.started_at)}"))
-    going = seen.going().get(row.job_id, Going())
-    if (now := going.progress) is not None:
-        epochs = f", epoch {now.epoch} of {now.epochs}" if now.epochs else ""
-        said = f", {rest(left(going))}" if left(going) else ""
-        lines.append(("Progress", f"{now.phase}{epochs}{said}"))
-    values = losses(curve.of(row, seen.curves))
-    if values:
+    return _laid_out(_of_job(job, row, seen, width))
+
+
+def _of_job(job: JobRow, row: Row, seen: Snapshot, width: int) -> Iterator[tuple[str, str | Text]]:
+    yield "Job", Text(printable(job.name), style="bold")
+    yield "Id", job.job_id if width >= TITLE + len(job.job_id) else short(job.job_id)
+    yield "State", _state(job, row)
+    if job.started_at:
+        yield "Took", f"{took(row)}, begun {local(job.started_at)}"
+    if row["phase"]:
+        epochs = f", epoch {row['epoch'].replace('/', ' of ')}" if row["epoch"] else ""
+        yield "Progress", f"{row['phase']}{epochs}{', ' if left(row) else ''}{rest(left(row))}"
+    if values := losses(curve.of(job, seen.curves)):
         said = f"{values[0]:.4f} → {values[-1]:.4f}, best {min(values):.4f}  "
-        lines.append(("Loss", said + spark(values, max(8, width - TITLE - len(said)))))
-    metrics = row.metrics or {}
+        yield "Loss", said + spark(values, max(8, width - TITLE - len(said)))
+    metrics = job.metrics or {}
     known = [name for name in metrics if not name.endswith("_ci") and figure(metrics, name)]
     if known:
-        shown = [f"{name} {figure(metrics, name)}" for name in known[:4]]
-        lines.append(("Metrics", "  ".join(shown)))
-    if row.artifact_id:
-        lines.append(("Artifact", short(row.artifact_id)))
-    if row.error:
-        lines.append(("Error", Text(told(row.error).strip(), style="red")))
-    return _facts(lines)
+        yield "Metrics", "  ".join(f"{name} {figure(metrics, name)}" for name in known[:4])
+    if job.artifact_id:
+        yield "Artifact", short(job.artifact_id)
+    if job.error:
+        yield "Error", Text(told(job.error).strip(), style="red")
 
 
-def _state(row: JobRow) -> Text:
+def _state(job: JobRow, row: Row) -> Text:
     """Return a job's state, and what there is to say beside it."""
-    at = f" on {row.host}" if row.host else ""
-    tries = f", attempt {row.attempt}" if row.attempt else ""
-    never = "; no known host can run it, 3 says why" if row.unplaceable else ""
-    if row.waits_for is not None:
-        never = f"; it {waits(row.waits_for.model_dump())}"
-    if row.below_chance:
-        never = f"; {chance_words(row.metrics or {})}"
-    shown = Text(row.state, "yellow") if row.below_chance else state(row.state)
-    return Text().append(shown).append(f"{at}{tries}, priority {row.priority}{never}")
+    at = f" on {job.host}" if job.host else ""
+    tries = f", attempt {job.attempt}" if job.attempt else ""
+    more = "no known host can run it, 3 says why" if job.unplaceable else ""
+    if row["waits"]:
+        more = f"it {row['waits']}"
+    more = row["chance"] or more
+    shown = Text(job.state, "yellow") if row["chance"] else state(job.state)
+    also = f"; {more}" if more else ""
+    return Text().append(shown).append(f"{at}{tries}, priority {job.priority}{also}")
 
 
 def host_facts(host: HostSeen, seen: Snapshot) -> Text:
     """Return what a host is and how it is."""
+    return _laid_out(_of_host(host, seen))
+
+
+def _of_host(host: HostSeen, seen: Snapshot) -> Iterator[tuple[str, str | Text]]:
     capability, heartbeat = host.capability, host.heartbeat
     heard = f", heard {ago(str(at))}" if (at := host.row.get("last_seen")) else ""
-    lines: list[tuple[str, str | Text]] = [
-        ("Host", Text(host.name, style="bold")),
-        (
-            "State",
-            Text().append(state(host.condition)).append(heard),
-        ),
-    ]
-    lines += [("Barred", Text(told(str(why)), style="yellow")) for why in
-              host.row.get("barred") or ()]  # fmt: skip
+    yield "Host", Text(host.name, style="bold")
+    yield "State", Text().append(state(host.condition)).append(heard)
+    for why in host.row.get("barred") or ():
+        yield "Barred", Text(told(str(why)), style="yellow")
     if host.refuses:
-        lines.append(("Takes no jobs", Text(told(host.refuses), style="yellow")))
+        yield "Takes no jobs", Text(told(host.refuses), style="yellow")
     if capability is not None:
-        what = [capability.description, capability.cpu, f"{capability.physical_cores} cores"]
-        lines.append(("Is", printable(", ".join(part for part in what if part))))
-        lines.append(("System", printable(f"{capability.os}, {capability.arch}, Python "
-                                          f"{capability.python}")))  # fmt: skip
-        free = heartbeat.ram_available_bytes if heartbeat else capability.ram_available_bytes
-        lines.append(("RAM", f"{size(free)} free of {size(capability.ram_total_bytes)}"))
-        trainers = ", ".join(sorted(capability.trainers)) or "none"
-        lines.append(("Trainers", printable(trainers)))
-        if capability.data_id is None:
-            lines.append(("Data", Text("none", style="yellow")))
-        if capability.gpu_problem:
-            lines.append(("GPU", Text(printable(capability.gpu_problem), style="yellow")))
-    gpus = (heartbeat.gpus if heartbeat and heartbeat.gpus else ()) or (
-        capability.gpus if capability else ()
-    )
-    for gpu in gpus:
-        parts = [f"{gpu.index}: {gpu.name or 'CUDA'}"]
-        if gpu.vram_total_bytes:
-            parts.append(f"{size(gpu.vram_free_bytes)} free of {size(gpu.vram_total_bytes)}")
-        parts += [f"{gpu.use_percent:.0f}%"] if gpu.use_percent is not None else []
-        parts += [f"{gpu.power_w:.0f} W"] if gpu.power_w is not None else []
-        lines.append(("GPU", printable(", ".join(parts))))
+        yield from _of_capability(capability, heartbeat)
+    gpus = heartbeat.gpus if heartbeat else ()
+    for gpu in gpus or (capability.gpus if capability else ()):
+        yield "GPU", printable(_gpu(gpu))
     for held in heartbeat.jobs if heartbeat else ():
-        row, said = seen.jobs.get(held.job_id), seen.progress.get(held.job_id)
+        job, said = seen.jobs.get(held.job_id), seen.progress.get(held.job_id)
         is_newer = said is not None and said.attempt == held.attempt
         share = job_progress.share(said if is_newer else None, held)
         done = f" {share:.0%}" if share is not None else ""
-        name = printable(row.name) if row else held.job_id[:12]
-        lines.append(("Job", f"{name}, attempt {held.attempt}, {held.phase}{done}"))
-    return _facts(lines)
+        name = printable(job.name) if job else short(held.job_id)
+        yield "Job", f"{name}, attempt {held.attempt}, {held.phase}{done}"
 
 
-def history(data: Mapping[str, Any]) -> Table:
-    """Return what happened to a job, the newest first."""
-    rows = [
-        (local(event["at"]), event["event"], event["host"] or "", by(event), event["why"] or "")
-        for event in reversed(data["events"])
-    ]  # fmt: skip
-    return Table(_columns("HOST"), rows)
+def _of_capability(
+    made: Capability, heartbeat: Heartbeat | None
+) -> Iterator[tuple[str, str | Text]]:
+    what = [made.description, made.cpu, f"{made.physical_cores} cores"]
+    yield "Is", printable(", ".join(filter(None, what)))
+    yield "System", printable(f"{made.os}, {made.arch}, Python {made.python}")
+    free = heartbeat.ram_available_bytes if heartbeat else made.ram_available_bytes
+    yield "RAM", f"{size(free)} free of {size(made.ram_total_bytes)}"
+    yield "Trainers", printable(", ".join(sorted(made.trainers)) or "none")
+    if made.data_id is None:
+        yield "Data", Text("none", style="yellow")
+    if made.gpu_problem:
+        yield "GPU", Text(printable(made.gpu_problem), style="yellow")
 
 
-def story(events: Sequence[Mapping[str, Any]]) -> Text | Table:
-    """Return what happened on a host, the newest first."""
-    if not events:
-        return Text("nothing in the last day")
-    rows = [
-        (local(event["at"]),
-         event["event"] if event["outcome"] == "done" else f"{event['event']} refused",
-         event["name"] or "", by(event), event["why"] or "")
-        for event in reversed(events)
-    ]  # fmt: skip
-    return Table(_columns("JOB"), rows)
+def _gpu(gpu: Gpu) -> str:
+    parts = [f"{gpu.index}: {gpu.name or 'CUDA'}"]
+    if gpu.vram_total_bytes:
+        parts.append(f"{size(gpu.vram_free_bytes)} free of {size(gpu.vram_total_bytes)}")
+    parts += [f"{gpu.use_percent:.0f}%"] if gpu.use_percent is not None else []
+    parts += [f"{gpu.power_w:.0f} W"] if gpu.power_w is not None else []
+    return ", ".join(parts)
 
 
-def _columns(of: str) -> tuple[Column, ...]:
-    return (
-        Column("AT", rank=3), Column("EVENT"), Column(of, rank=1), Column("BY", rank=2),
-        Column("WHY", least=_LEAST, wrap=True),
+def events(found: Sequence[Mapping[str, Any]], of: str) -> Table:
+    """Return what happened, the newest first; `of` is the key of what it is told of."""
+    columns = (
+        Column("AT", rank=3), Column("EVENT"), Column("JOB" if of == "name" else "HOST", rank=1),
+        Column("BY", rank=2), Column("WHY", least=_LEAST, wrap=True),
     )  # fmt: skip
+    rows = [
+        (
+            local(event["at"]),
+            f"{event['event']}{' refused' if event.get('outcome', 'done') != 'done' else ''}",
+            event[of] or "",
+            by(event),
+            event["why"] or "",
+        )
+        for event in reversed(found)
+    ]
+    return Table(columns, rows)
 
 
 def log(data: Mapping[str, Any]) -> Text:
@@ -167,9 +160,9 @@ def why(data: Mapping[str, Any]) -> Text:
     return text
 
 
-def _facts(lines: Iterable[tuple[str, str | Text]]) -> Text:
+def _laid_out(facts: Facts) -> Text:
     text = Text()
-    for title, said in lines:
+    for title, said in facts:
         text.append("\n" if text.plain else "")
         text.append(f"{title:<{TITLE}}", style="dim")
         text.append(said)

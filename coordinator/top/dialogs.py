@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from rich.table import Table
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -27,16 +25,16 @@ KEYS: Final = (
     ("s", "sort by something else; again: the next"),
     ("t", "dark or light"),
     ("q  Ctrl-C", "quit"),
+    ("", ""),
+    ("1 2 3", "in the window of a job or host: another page"),
+    ("Escape  q", "close that window"),
 )
-WITHIN: Final = (("1 2 3", "another page"), ("Escape  q", "close it"))
-MARK: Final = (
-    "A state with *, as completed*: the job is no longer in the manifest, and given to no host any "
-    "more; a job of the same name may be the one that has taken its place."
-)
-CURVE: Final = (
-    "The curve is the loss of each epoch, on what is held out where that is known, from its "
-    "highest to its lowest value. Commands are asked for again, and need the rights of an operator."
-)
+NOTES: Final = """
+A state with *, as completed*: the job is no longer in the manifest, and given to no host any \
+more; a job of the same name may be the one that has taken its place.
+
+The curve is the loss of each epoch, on what is held out where that is known, from its highest to \
+its lowest value. Commands are asked for again, and need the rights of an operator."""
 
 
 class Confirm(ModalScreen[bool]):
@@ -89,20 +87,11 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """A page of text."""
+        keys = Table.grid("", "", padding=(0, 2, 0, 0))
+        keys.columns[0].no_wrap = True
+        for key, deed in KEYS:
+            keys.add_row(key, deed)
         with VerticalScroll(classes="dialog", id="help") as text:
             text.border_subtitle = "Escape closes it"
-            yield Static(_keys(KEYS))
-            yield Static("\nIn the window of a job or host:", markup=False)
-            yield Static(_keys(WITHIN))
-            yield Static(f"\n{MARK}", markup=False)
-            yield Static(f"\n{CURVE}", markup=False)
-
-
-def _keys(rows: Sequence[tuple[str, str]]) -> Table:
-    """Return keys with what each does beside it, also where that goes on in the next line."""
-    made = Table.grid(padding=(0, 2, 0, 0))
-    made.add_column(width=max(len(key) for key, _ in KEYS), no_wrap=True)
-    made.add_column()
-    for key, deed in rows:
-        made.add_row(Text(key), Text(deed))
-    return made
+            yield Static(keys)
+            yield Static(NOTES, markup=False)

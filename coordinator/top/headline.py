@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
 from broker.sentences import counted, span
 from coordinator.client.contact import Outage
+from coordinator.client.rows import Row, Tables
+from coordinator.client.rows import counts as counts_of
 from coordinator.client.seen import Snapshot
 from coordinator.client.watcher import Watcher
 from coordinator.scheduler.explanation_layout import no_room
 from coordinator.top.job_table import STYLES
 from coordinator.top.layout import BAD, DIM, GOOD, PLAIN, WARN, Cell
 
-PATIENCE_S = 3.0  # for the first connection
-MORE = " …"
-NAME_CHARS = 24  # of the plan's name
-_STATES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
+PATIENCE_S: Final = 3.0  # for the first connection
+MORE: Final = " …"
+NAME_CHARS: Final = 24  # of the plan's name
+_STATES: Final = ("running", "claimed", "pending", "failed", "completed", "cancelled")
 
 
 def where(seen: Snapshot, watcher: Watcher, width: int) -> list[Cell]:
     """Return what the first line says: plan, broker, coordinator, who is looking, if that fits."""
-    coordinator = seen.status.get("coordinator") or {}
-    machine = str(coordinator.get("host") or "")
+    machine = str((seen.status.get("coordinator") or {}).get("host") or "")
     online = seen.coordinator is not None and seen.coordinator.state == "online"
     state = " online" if online else " offline" if seen.coordinator else " unknown"
+    name = seen.summary.plan if seen.summary else ""
+    if cell_len(name) > NAME_CHARS:
+        name = f"{set_cell_size(name, NAME_CHARS - 1).rstrip()}…"
     return _fitted(
         [
             (0, ("fleet top", PLAIN)),
-            (3, (_plan(seen), GOOD)),
+            (3, (f"  {name}".rstrip(), GOOD)),
             (4, (f"  {watcher.address}", PLAIN if watcher.connected else BAD)),
             (6, (f" {watcher.topics.root}", DIM)),
             (1, ("  coordinator", PLAIN)),
@@ -42,20 +46,13 @@ def where(seen: Snapshot, watcher: Watcher, width: int) -> list[Cell]:
     )
 
 
-def _plan(seen: Snapshot) -> str:
-    """Return what the plan is called, cut where it is long; empty where it has no name."""
-    name = seen.summary.plan if seen.summary else ""
-    if cell_len(name) > NAME_CHARS:
-        name = f"{set_cell_size(name, NAME_CHARS - 1).rstrip()}…"
-    return f"  {name}" if name else ""
-
-
-def counts(seen: Snapshot, width: int) -> list[Cell]:
+def counts(tables: Tables, width: int) -> list[Cell]:
     """Return what the second line says: how many hosts and jobs are in which state, if it fits."""
-    online = sum(host.online for host in seen.hosts.values())
-    barred = sum(bool(host.row.get("barred")) for host in seen.hosts.values())
-    away = len(seen.hosts) - online
-    jobs: Counter[str] = Counter(row.state for row in seen.jobs.values())
+    hosts: Collection[Row] = tables.hosts.rows.values()
+    jobs = counts_of(tables.jobs.rows.values())
+    online = sum(row["online"] for row in hosts)
+    barred = sum(bool(row["barred"]) for row in hosts)
+    away = len(hosts) - online
     cells: list[Cell] = [("hosts", DIM), (f" {online} online", GOOD if online else PLAIN)]
     cells += [(f" {away} away", WARN)] if away else []
     cells += [(f" {barred} barred", WARN)] if barred else []

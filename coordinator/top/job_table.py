@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from broker.protocol.messages import JobRow
-from broker.sentences import printable
-from coordinator.client.seen import Going, Snapshot
-from coordinator.jobs import curve, job_progress
+from broker.sentences import span
+from coordinator.client.rows import HELD, Row, took_s
+from coordinator.client.seen import Snapshot
+from coordinator.jobs import curve
 from coordinator.jobs.curve import Curve
+from coordinator.jobs.job_progress import left_words
 from coordinator.jobs.set_aside import BELOW_CHANCE
-from coordinator.scheduler import explanation_layout
 from coordinator.top.layout import BAD, BUSY, DIM, GOOD, PLAIN, WARN, Cell, Column, bar, spark
 from coordinator.top.table import Kind
-from coordinator.ui.words import NO_HOST, by_activity, first_line, score, seconds
-from coordinator.ui.words import took as took_by
+from coordinator.ui.words import NO_HOST
 
 STYLES: Final = {
     "pending": WARN,
@@ -27,105 +25,15 @@ STYLES: Final = {
     "failed": BAD,
     "cancelled": DIM,
 }
-ACTIVE: Final = frozenset({"claimed", "running"})
-# What the filter by state leads through.
-KINDS: Final = ("all", "active", "pending", "failed", "completed", "cancelled")
 _HOPELESS: Final = "no known host can; why: Enter, 3"  # whole in a window of 80 columns
+_TURNS: Final = ("running", "claimed", "pending")
 
 
-@dataclass(frozen=True, slots=True)
-class JobLine:
-    """One job, with what is known of its progress."""
-
-    row: JobRow
-    curve: Curve | None
-    going: Going
-
-    @property
-    def key(self) -> str:
-        """What it is known by."""
-        return self.row.job_id
-
-    @property
-    def remark(self) -> Cell | None:
-        """What is said of it where it has neither progress nor a curve."""
-        row = self.row
-        ran = f"took {said}" if (said := took(row)) else ""
-        if row.state == "failed":
-            return first_line(row.error, 2000), BAD
-        if row.state == "completed":
-            auroc = score(row.metrics)
-            chance = BELOW_CHANCE if row.below_chance else ""
-            said = ", ".join(filter(None, (auroc and f"AUROC {auroc}", chance, ran)))
-            return said, BAD if chance else PLAIN
-        if row.state == "cancelled":
-            return ran, DIM
-        if row.state == "pending":
-            return _waits(row)
-        return None
-
-    @property
-    def share(self) -> float | None:
-        """How much of it is done, between 0 and 1, where that is known."""
-        return self.going.share
-
-
-def _waits(row: JobRow) -> Cell:
-    """Return what keeps a pending job from ever being run, if anything does."""
-    if not row.in_plan:
-        return "no longer in the manifest", DIM
-    if row.waits_for is not None:
-        return explanation_layout.waits(row.waits_for.model_dump()), PLAIN
-    return (_HOPELESS, BAD) if row.unplaceable else ("", DIM)
-
-
-def lines(seen: Snapshot) -> list[JobLine]:
-    """Return all jobs."""
-    going = seen.going()
-    return [
-        JobLine(row, curve.of(row, seen.curves), going.get(job_id, Going()))
-        for job_id, row in seen.jobs.items()
-    ]
-
-
-def is_of(line: JobLine, kind: str) -> bool:
-    """Tell whether a job is of a kind, one of `KINDS`."""
-    state = line.row.state
-    return kind in {"all", state} or (kind == "active" and state in ACTIVE)
-
-
-def bears(line: JobLine, text: str) -> bool:
-    """Tell whether a text, in lower case, is in what one may look for a job by."""
-    row = line.row
-    words = (row.name, row.model, row.mode, row.host or "", row.error or "",
-             NO_HOST if row.unplaceable else "")  # fmt: skip
-    return any(text in word.lower() for word in words) or row.job_id.startswith(text)
-
-
-def _by_activity(line: JobLine) -> tuple[Any, ...]:
-    row = line.row
-    return by_activity(row.state, row.finished_at, row.priority, row.created_at, row.name)
-
-
-def _newest(line: JobLine) -> tuple[Any, ...]:
-    """Return what puts first what began or ended last, and then what waits in its turn."""
-    row = line.row
-    return -seconds(row.finished_at or row.started_at), _by_activity(line)
-
-
-ORDERS: Final[Mapping[str, Callable[[JobLine], Any]]] = {
-    "activity": _by_activity,
-    "name": lambda line: line.row.name,
-    "host": lambda line: (line.row.host is None, line.row.host or "", line.row.name),
-    "newest": _newest,
-}
-
-
-def took(row: JobRow) -> str:
-    """Return how long a job ran, as `fleet list` says it."""
-    return took_by(
-        {"ran_s": row.ran_s, "started_at": row.started_at, "finished_at": row.finished_at}
-    )  # fmt: skip
+def with_losses(row: Row, seen: Snapshot) -> Row:
+    """Return a job's row with the losses of its curve, if it has any."""
+    if row["id"] not in seen.curves:
+        return row
+    return row | {"losses": losses(curve.of(seen.jobs[row["id"]], seen.curves))}
 
 
 def losses(found: Curve | None) -> list[float]:
@@ -135,49 +43,103 @@ def losses(found: Curve | None) -> list[float]:
     return held_out or [point.train_loss for point in points if point.train_loss is not None]
 
 
-def _state(line: JobLine, _width: int) -> Cell:
-    """Return a job's state, marked as `fleet list` does where the manifest has it no more."""
-    state = line.row.state
-    style = WARN if line.row.below_chance else STYLES[state]
-    return (state if line.row.in_plan else f"{state}*"), style
+def took(row: Row) -> str:
+    """Return how long a job ran, as `fleet list` says it."""
+    seconds = took_s(row, time.time())
+    return "" if seconds is None else span(seconds)
 
 
-def _host(line: JobLine, _width: int) -> Cell:
-    if line.row.waits_for is not None:
-        return explanation_layout.awaits(line.row.waits_for.model_dump()), PLAIN
-    return (NO_HOST, BAD) if line.row.unplaceable else (line.row.host or "", PLAIN)
-
-
-def _progress(line: JobLine, width: int) -> Cell:
-    if line.row.state not in ACTIVE:
-        return "", PLAIN
-    phase = line.going.held.phase if line.going.held else ""
-    now = line.going.progress
-    if phase not in {"", "running"}:
-        return (phase if line.share is None else f"{phase} {line.share:.0%}"), BUSY
-    if line.share is None:
-        return (now.phase if now else "starting" if line.row.state == "running" else ""), DIM
-    figure = f"{now.epoch}/{now.epochs}" if now and now.epochs else f"{line.share:.0%}"
-    room = width - len(figure) - 1
-    return (f"{bar(line.share, room)} {figure}" if room >= 3 else figure), BUSY
-
-
-def left(going: Going) -> str:
+def left(row: Row) -> str:
     """Return for how much longer a job trains, in a word or two."""
-    if going.is_away:
+    if row["away"]:
         return "?"  # what its trainer said last is of no use
-    return job_progress.left_words(None if going.ends_s is None else going.ends_s - time.time())
+    return left_words(None if row["ends"] is None else row["ends"] / 1000 - time.time())
 
 
-def _eta(line: JobLine, _width: int) -> Cell:
-    return left(line.going), PLAIN
+def remark(row: Row) -> Cell | None:
+    """Return what is said of a job that has neither progress nor a curve."""
+    ran = f"took {said}" if (said := took(row)) else ""
+    match row["state"]:
+        case "failed":
+            return row["error"], BAD
+        case "completed":
+            auroc = f"AUROC {row['score']}" if row["metric"] == "auroc" else ""
+            chance = BELOW_CHANCE if row["chance"] else ""
+            return ", ".join(filter(None, (auroc, chance, ran))), BAD if chance else PLAIN
+        case "cancelled":
+            return ran, DIM
+        case "pending" if not row["planned"]:
+            return "no longer in the manifest", DIM
+        case "pending" if row["waits"]:
+            return row["waits"], PLAIN
+        case "pending":
+            return (_HOPELESS, BAD) if row["unplaceable"] else ("", DIM)
+    return None
 
 
-def _loss(line: JobLine, _width: int) -> Cell:
-    now = line.going.progress
-    values = (now.val_loss, now.train_loss) if now else ()
-    known = next((value for value in values if value is not None), None)
-    return ("" if known is None else _six(known)), PLAIN
+def words(row: Row) -> Sequence[str]:
+    """Return what one may look for a job by."""
+    hopeless = NO_HOST if row["unplaceable"] else ""
+    return (row["name"], row["model"], row["mode"], row["host"], row["error"], hopeless)
+
+
+def by_activity(row: Row) -> tuple[Any, ...]:
+    """Return the sort key: what runs, what waits in claim order, then the newest end first."""
+    turn = (-row["priority"], row["created"] or 0, row["name"])
+    if row["state"] in _TURNS:
+        return _TURNS.index(row["state"]), 0, *turn
+    return len(_TURNS), -(row["finished"] or 0), *turn
+
+
+def _newest(row: Row) -> tuple[Any, ...]:
+    return -(row["finished"] or row["started"] or 0), by_activity(row)
+
+
+ORDERS: Final[Mapping[str, Callable[[Row], Any]]] = {
+    "activity": by_activity,
+    "name": lambda row: row["name"],
+    "host": lambda row: (not row["host"], row["host"], row["name"]),
+    "newest": _newest,
+}
+
+
+def _is(*states: str) -> Callable[[Row], bool]:
+    return lambda row: row["state"] in states
+
+
+# What the filter by state leads through.
+KINDS: Final[Mapping[str, Callable[[Row], bool]]] = {
+    "all": lambda _: True,
+    "active": _is(*HELD),
+    **{state: _is(state) for state in ("pending", "failed", "completed", "cancelled")},
+}
+
+
+def _state(row: Row, _width: int) -> Cell:
+    """Return a job's state, marked as `fleet list` does where the manifest has it no more."""
+    style = WARN if row["chance"] else STYLES[row["state"]]
+    return (row["state"] if row["planned"] else f"{row['state']}*"), style
+
+
+def _host(row: Row, _width: int) -> Cell:
+    return (NO_HOST, BAD) if row["unplaceable"] else (row["awaits"] or row["host"], PLAIN)
+
+
+def _progress(row: Row, width: int) -> Cell:
+    share, phase = row["share"], row["phase"]
+    if row["state"] not in HELD:
+        return "", PLAIN
+    if phase not in {"", "train"}:
+        return (phase if share is None else f"{phase} {share:.0%}"), BUSY
+    if share is None:
+        return phase or ("starting" if row["state"] == "running" else ""), DIM
+    figure = row["epoch"] if "/" in row["epoch"] else f"{share:.0%}"
+    room = width - len(figure) - 1
+    return (f"{bar(share, room)} {figure}" if room >= 3 else figure), BUSY
+
+
+def _loss(row: Row, _width: int) -> Cell:
+    return ("" if row["loss"] is None else _six(row["loss"])), PLAIN
 
 
 def _six(value: float) -> str:
@@ -186,25 +148,31 @@ def _six(value: float) -> str:
     return text[:6].rstrip(".") if text.index(".") <= 6 else f"{value:.0e}"
 
 
-def _result(line: JobLine, _width: int) -> Cell:
-    return score(line.row.metrics), BAD if line.row.below_chance else PLAIN
+def _score(row: Row, _width: int) -> Cell:
+    return (row["score"] if row["metric"] == "auroc" else ""), BAD if row["chance"] else PLAIN
 
 
-COLUMNS: Final[tuple[Column[JobLine], ...]] = (
-    Column("JOB", 19, lambda line, _: (printable(line.row.name), PLAIN), grows=3, most=40),
+def _curve(row: Row, width: int) -> Cell:
+    return spark(row.get("losses", ()), width), BUSY
+
+
+def _column(title: str, width: int, key: str, rank: int, *, style: str = PLAIN) -> Column:
+    right = width < 5
+    return Column(title, width, lambda row, _: (str(row[key]), style), right, rank=rank)
+
+
+COLUMNS: Final = (
+    Column("JOB", 19, lambda row, _: (row["name"], PLAIN), most=40),
     Column("STATE", 10, _state),
-    Column("HOST", 11, _host, grows=2, most=24, rank=2),
-    Column("MODEL", 8, lambda line, _: (line.row.model, DIM), since=110, most=16, grows=1),
-    Column("PRIO", 4, lambda line, _: (str(line.row.priority), PLAIN), right=True, since=130),
-    Column("TRY", 3, lambda line, _: (str(line.row.attempt), PLAIN), right=True, since=110),
-    Column("TOOK", 6, lambda line, _: (took(line.row), PLAIN), right=True, since=120),
-    Column("AUROC", 5, _result, right=True, since=150),
-    Column("PROGRESS", 12, _progress, grows=2, most=34, left_out=True, rank=1),
-    Column("ETA", 6, _eta, right=True, left_out=True, rank=3),
+    Column("HOST", 11, _host, most=24, rank=2),
+    _column("MODEL", 8, "model", 7, style=DIM),
+    _column("PRIO", 4, "priority", 9),
+    _column("TRY", 3, "attempt", 6),
+    Column("TOOK", 6, lambda row, _: (took(row), PLAIN), right=True, rank=8),
+    Column("AUROC", 5, _score, right=True, rank=10),
+    Column("PROGRESS", 12, _progress, most=34, left_out=True, rank=1),
+    Column("ETA", 6, lambda row, _: (left(row), PLAIN), right=True, left_out=True, rank=3),
     Column("LOSS", 6, _loss, right=True, left_out=True, rank=4),
-    Column(
-        "CURVE", 7, lambda line, width: (spark(losses(line.curve), width), BUSY),
-        grows=2, most=40, left_out=True, rank=5,
-    ),
-)  # fmt: skip
-TABLE: Final[Kind[JobLine]] = Kind("jobs", COLUMNS, ORDERS, KINDS, is_of, bears)
+    Column("CURVE", 7, _curve, most=40, left_out=True, rank=5),
+)
+TABLE: Final = Kind("jobs", COLUMNS, ORDERS, KINDS, words, remark)

@@ -1,4 +1,4 @@
-"""The keys: the line at the foot of the screen, and that each acts before the next is looked at.
+"""Keys act one after the other: each has had its effect before the next is looked at.
 
 Textual hands each key to whatever has the focus when the key arrives. From there it goes up through
 the queues of all widgets around, and may move the focus only at the end of that. Of keys that come
@@ -13,48 +13,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from rich.cells import cell_len
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import App
 from textual.message_pump import MessagePump
-from textual.widgets import Footer
-from textual.widgets._footer import FooterKey
-
-# Where not all fit, these stay: the help tells the others.
-_STAYS: Final = frozenset({"help", "quit", "dismiss", "submit", "app.clear"})
-_BLANKS: Final = 3  # around a key and its words
-_COMPACT_BLANKS: Final = 2
-
 
 # After so long a key is taken to be done: what had it may have left the screen.
 KEY_S: Final = 1.0
-
-
-class Keys(Footer):
-    """As many keys as there is room for, the first ones first; of the way out and to help, all."""
-
-    def compose(self) -> ComposeResult:
-        """Keys, each whole."""
-        keys = [one for one in super().compose() if isinstance(one, FooterKey)]
-        room = self.size.width or self.app.size.width  # the first time its own is not known yet
-        left = room - sum(_width(one) for one in keys if one.action in _STAYS)
-        shown = []
-        for one in keys:
-            if one.action not in _STAYS:
-                left -= _width(one)
-            if one.action in _STAYS or left >= 0:
-                shown.append(one)
-        self.styles.grid_size_columns = len(shown)
-        yield from shown
-
-    def on_resize(self) -> None:
-        """There may be room for more now, or for less."""
-        self.refresh(recompose=True)
-
-
-def _width(key: FooterKey) -> int:
-    blanks = _COMPACT_BLANKS if key.compact else _BLANKS
-    return cell_len(key.key_display) + cell_len(key.description) + blanks
 
 
 class OneKeyAtATime(App[None]):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
-Row = TypeVar("Row")
+from coordinator.client.rows import Row
+
 Cell = tuple[str, str]  # text, and what it means: one of GOOD to DIM, or nothing
 
 GOOD: Final = "good"
@@ -18,49 +19,42 @@ BAD: Final = "bad"
 DIM: Final = "dim"
 PLAIN: Final = ""
 NOTHING: Final[Cell] = ("-", DIM)
+GIB: Final = 2**30
 
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[Row]):
+class Column:
     """One column. `cell` is given a row and the column's width in characters.
 
-    It is shown in windows of at least `since` characters, and where not even those columns fit,
-    the highest `rank` goes first (0: it stays). Of the room that is left it takes shares by
-    `grows`, until it has `most` characters. `left_out`: a row's remark stands in its place.
+    Where not all columns fit, the highest `rank` goes first (0: it stays). A column grows from its
+    `width` up to `most`. `left_out`: a row's remark stands in its place.
     """
 
     title: str
     width: int
     cell: Callable[[Row, int], Cell]
     right: bool = False
-    since: int = 0
-    grows: int = 0
-    most: int = 1000
+    most: int = 0
     left_out: bool = False
     rank: int = 0
 
 
-def fit(columns: Sequence[Column[Row]], window: int) -> list[tuple[Column[Row], int]]:
+def fit(columns: Sequence[Column], window: int) -> list[tuple[Column, int]]:
     """Return the columns that a window of so many characters has room for, with their widths."""
-    shown = [column for column in columns if column.since <= window]
-    for column in sorted(shown, key=lambda one: -one.rank):
-        if column.rank and _used([one.width for one in shown], window) > window:
+    shown = list(columns)
+    for column in sorted(columns, key=lambda one: -one.rank):
+        if column.rank and _left([one.width for one in shown], window) < 0:
             shown.remove(column)
     widths = [column.width for column in shown]
-    left = window - sum(widths) - gap(window) * (len(shown) - 1)
+    left = _left(widths, window)
     if left < 0:
         widths[-1] = max(1, widths[-1] + left)
-    growing = [index for index, column in enumerate(shown) if column.grows]
-    while left > 0 and growing:
-        total = sum(shown[index].grows for index in growing)
-        for index in growing:
-            share = max(1, left * shown[index].grows // total)
-            room = min(share, shown[index].most - widths[index], window - _used(widths, window))
-            widths[index] += max(0, room)
-        growing = [index for index in growing if widths[index] < shown[index].most]
-        left = window - _used(widths, window)
+    for _ in range(left):
+        growing = [index for index, column in enumerate(shown) if widths[index] < column.most]
+        if growing:
+            widths[min(growing, key=lambda index: widths[index] / shown[index].most)] += 1
     return list(zip(shown, widths))
 
 
@@ -69,8 +63,8 @@ def gap(window: int) -> int:
     return 1 if window < 100 else 2
 
 
-def _used(widths: Sequence[int], window: int) -> int:
-    return sum(widths) + gap(window) * (len(widths) - 1)
+def _left(widths: Sequence[int], window: int) -> int:
+    return window - sum(widths) - gap(window) * (len(widths) - 1)
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
@@ -93,9 +87,7 @@ def meter(percent: float | None, width: int) -> Cell:
         return NOTHING
     figure = f"{min(percent, 999):3.0f}%"
     style = BUSY if percent >= 50 else PLAIN
-    if width < 9:
-        return figure, style
-    return f"{bar(percent / 100, width - 5)} {figure}", style
+    return (f"{bar(percent / 100, width - 5)} {figure}" if width >= 9 else figure), style
 
 
 def spark(values: Sequence[float], width: int) -> str:
@@ -107,17 +99,14 @@ def spark(values: Sequence[float], width: int) -> str:
         values = [values[round(index * step)] for index in range(width)]
     values = [value / 2 for value in values]  # how far apart two are may be beyond a float
     low, high = min(values), max(values)
-    if high <= low:
-        return _LEVELS[0] * len(values)
-    top = len(_LEVELS) - 1
-    return "".join(_LEVELS[round((value - low) / (high - low) * top)] for value in values)
+    scale = (len(_LEVELS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_LEVELS[round((value - low) * scale)] for value in values)
 
 
-def used(free_bytes: int | None, total_bytes: int | None) -> Cell:
+def used(taken_bytes: int | None, total_bytes: int | None) -> Cell:
     """Return how much memory is taken, of how much, in GiB: `9.6/32G`."""
-    if not total_bytes or free_bytes is None:
+    if not total_bytes or taken_bytes is None:
         return NOTHING
-    taken = max(0, total_bytes - free_bytes) / 2**30
-    total = total_bytes / 2**30
+    taken, total = taken_bytes / GIB, total_bytes / GIB
     style = WARN if taken > 0.9 * total else PLAIN
-    return f"{taken:.1f}/{total:.0f}G" if taken < 10 else f"{taken:.0f}/{total:.0f}G", style
+    return f"{taken:.{1 if taken < 10 else 0}f}/{total:.0f}G", style

@@ -5,9 +5,9 @@ The selection stays with its row, however the rows move.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -16,52 +16,35 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
+from broker.sentences import printable
+from coordinator.client.rows import Row
 from coordinator.top.layout import PLAIN, Cell, Column, fit, gap, padded
 
-HOSTS: Final = "hosts"
-JOBS: Final = "jobs"
 ABOVE: Final = 2  # lines above the rows: what it is, and the titles of the columns
 FEW: Final = 100  # rows that are removed one by one
 _COLUMN: Final = "row"
 
 
-class Line(Protocol):
-    """What a row has to have."""
-
-    @property
-    def key(self) -> str:
-        """What it is known by."""
-
-    @property
-    def remark(self) -> Cell | None:
-        """What stands in place of the columns that may be left out; none: they are shown."""
-
-
-L = TypeVar("L", bound=Line)
-
-
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[L]):
+class Kind:
     """What a table shows.
 
     `noun` is what its rows are called, `orders` are the ways to sort them by name, `kinds` the
-    states to filter them by; `is_of` and `bears` tell whether a row is of a state, or bears a text.
+    states to filter them by. `words` are what one may look for a row by, `remark` what stands in
+    place of the columns that may be left out; none: they are shown.
     """
 
     noun: str
-    columns: Sequence[Column[L]]
-    orders: Mapping[str, Callable[[L], Any]]
-    kinds: Sequence[str]
-    is_of: Callable[[L, str], bool]
-    bears: Callable[[L, str], bool]
+    columns: Sequence[Column]
+    orders: Mapping[str, Callable[[Row], Any]]
+    kinds: Mapping[str, Callable[[Row], bool]]
+    words: Callable[[Row], Sequence[str]]
+    remark: Callable[[Row], Cell | None]
 
 
-class FleetTable(DataTable[Any], Generic[L]):
+class FleetTable(DataTable[Any]):
     """Rows of one kind. Each is one cell, so that a remark may take the place of columns."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        f"fleet--{name}" for name in ("good", "busy", "warn", "bad", "dim")
-    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "app.show", "Show"),
         Binding("k", "cursor_up", "Up", show=False),
@@ -70,39 +53,37 @@ class FleetTable(DataTable[Any], Generic[L]):
         Binding("end,G", "scroll_bottom", "Last", show=False),
     ]
 
-    def __init__(self, kind: Kind[L], **options: Any) -> None:
+    def __init__(self, kind: Kind) -> None:
         """Begin empty."""
-        super().__init__(
-            cursor_type="row", header_height=ABOVE, cell_padding=0, **options
-        )  # fmt: skip
+        super().__init__(cursor_type="row", header_height=ABOVE, cell_padding=0, id=kind.noun)
         self._of = kind
-        self._all: Sequence[L] = ()
+        self._all: Collection[Row] = ()
         self._key = ""  # of the row that was chosen; none: the first one is as good as any
-        self._fitted: list[tuple[Column[L], int]] = []
+        self._fitted: list[tuple[Column, int]] = []
         self._width = 0
-        self.shown: Sequence[L] = ()
-        self.order = next(iter(kind.orders))
-        self.kind = kind.kinds[0]
+        self.shown: Sequence[Row] = ()
+        self.order, self.kind = next(iter(kind.orders)), next(iter(kind.kinds))
         self.text = ""
+        self.colours: Mapping[str, str] = {}
 
     @property
-    def selected(self) -> L | None:
+    def selected(self) -> Row | None:
         """The row that keys act on, if there is any."""
         return self.shown[self.cursor_row] if self.cursor_row < len(self.shown) else None
 
-    def show(self, rows: Sequence[L]) -> None:
+    def show(self, rows: Collection[Row]) -> None:
         """Take how things are now."""
         self._all = rows
         self._sort_out()
 
     def next_kind(self) -> None:
         """Show the rows of the next state alone."""
-        self.kind = _after(self._of.kinds, self.kind)
+        self.kind = _after([*self._of.kinds], self.kind)
         self._sort_out()
 
     def next_order(self) -> None:
         """Sort by the next way there is."""
-        self.order = _after(list(self._of.orders), self.order)
+        self.order = _after([*self._of.orders], self.order)
         self._sort_out()
 
     def look_for(self, text: str) -> None:
@@ -110,12 +91,17 @@ class FleetTable(DataTable[Any], Generic[L]):
         self.text = text.strip().lower()
         self._sort_out()
 
+    def show_all(self) -> None:
+        """Show the rows of every state, whatever they bear."""
+        self.kind = next(iter(self._of.kinds))
+        self.look_for("")
+
     def title(self) -> str:
         """Say what is shown, of how many, and how."""
         parts = [f"{self._of.noun.capitalize()} {len(self.shown)}"]
         if len(self.shown) != len(self._all):
             parts[0] += f" of {len(self._all)}"
-        if self.kind != self._of.kinds[0]:
+        if self.kind != next(iter(self._of.kinds)):
             parts.append(f"only {self.kind}")
         if self.text:
             parts.append(f"with “{self.text}”")
@@ -130,37 +116,37 @@ class FleetTable(DataTable[Any], Generic[L]):
         if index >= len(self.shown):
             return Text()
         row = self.shown[index]
+        remark = self._of.remark(row)
         cells = [
             column.cell(row, width)
             for column, width in self._fitted
-            if row.remark is None or not column.left_out
+            if remark is None or not column.left_out
         ]
-        return self._joined(cells if row.remark is None else [*cells, row.remark])
+        return self._joined(cells if remark is None else [*cells, remark])
 
     def _sort_out(self) -> None:
         before = self.selected
         if before is not None and (self.cursor_row or self._key):
-            self._key = before.key
-        text, kind = self.text, self.kind
-        found = [
-            row
-            for row in self._all
-            if self._of.is_of(row, kind) and (not text or self._of.bears(row, text))
-        ]
+            self._key = before["id"]
+        is_of = self._of.kinds[self.kind]
+        found = [row for row in self._all if is_of(row) and (not self.text or self._bears(row))]
         self.shown = sorted(found, key=self._of.orders[self.order])
         self._fill()
+
+    def _bears(self, row: Row) -> bool:
+        words = (word.lower() for word in self._of.words(row))
+        return row["id"].startswith(self.text) or any(self.text in word for word in words)
 
     def _fill(self) -> None:
         """Have as many rows as are shown, with the cursor at the chosen one, and draw them."""
         window = self.scrollable_content_region.width
         if not window:
             return
-        self._fitted = fit(self._of.columns, window)
         cursor, count = self.cursor_row, len(self.shown)
-        places = (index for index, row in enumerate(self.shown) if row.key == self._key)
+        places = (index for index, row in enumerate(self.shown) if row["id"] == self._key)
         cursor = next(places, max(0, min(cursor, count - 1)))
         if window != self._width:
-            self._width = window
+            self._width, self._fitted = window, fit(self._of.columns, window)
             self.clear(columns=True)
             self.add_column("", width=window, key=_COLUMN)
         if self.row_count > count + FEW:
@@ -177,17 +163,15 @@ class FleetTable(DataTable[Any], Generic[L]):
         self.notify_style_update()
 
     def _joined(self, cells: Sequence[Cell]) -> Text:
-        between = " " * gap(self.scrollable_content_region.width)
+        between = " " * gap(self._width)
         line = Text(no_wrap=True)
         last = len(self._fitted) - 1
         for index, ((column, width), (text, style)) in enumerate(zip(self._fitted, cells)):
             room = width
             if index == len(cells) - 1 and index < last:  # a remark has the room of what follows
                 room = sum(each for _, each in self._fitted[index:]) + len(between) * (last - index)
-            is_right = column.right and room == width
-            shown = padded(text, room, right=is_right)
-            rich = self.get_component_rich_style(f"fleet--{style}", partial=True) if style else ""
-            line.append(between * (index > 0)).append(shown, rich)
+            shown = padded(printable(text), room, right=column.right and room == width)
+            line.append(between * (index > 0)).append(shown, self.colours.get(style, ""))
         return line
 
 
@@ -195,7 +179,7 @@ class FleetTable(DataTable[Any], Generic[L]):
 class _Row:
     """The row at a place of a table, made when it is drawn."""
 
-    table: FleetTable[Any]
+    table: FleetTable
     index: int
     width: int
 

@@ -6,12 +6,13 @@ the next of these commands tells it.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -26,24 +27,17 @@ from broker.system.address import DEFAULT_TLS_PORT, Address, parse_address, pars
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings, config_home, expanded
 from coordinator.client.contact import NotDone
+from coordinator.ui.options import PATH, option
 from coordinator.ui.words import say
 
 if TYPE_CHECKING:
-    from broker.pki.ca import Authority
+    from broker.pki.ca import Authority, Issued
 
+F = TypeVar("F", bound=Callable[..., Any])
 BROKER_CERTIFICATE = "broker.crt"
 BROKER_KEY = "broker.key"
 PORTS_FILE: Final = "ports.json"
 MAX_PORTS_BYTES: Final = 4096
-
-home_option = click.option(
-    "--home",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder that `fleet init` made.  [default: ~/.config/fleet]",
-)
-
-
 TIMEOUT_S: Final = 5.0
 
 
@@ -60,16 +54,138 @@ def is_usual(home: Path) -> bool:
         return False
 
 
-def publish(authority: Authority, home: Path) -> None:
-    """Put the newest CRL into the broker's folder. Raises OSError."""
-    from broker.pki.ca import CRL_FILE
+@dataclass(frozen=True, slots=True)
+class Office:
+    """The CA in its folder, and where the broker and the configuration file are said to be."""
 
-    folder = home / "broker"
-    if folder.is_dir():
-        data = keyfiles.read(authority.folder / CRL_FILE, 64 * 1024 * 1024)
-        path = folder / CRL_FILE
-        if not path.exists() or path.read_bytes() != data:
-            keyfiles.write(path, data, keyfiles.PUBLIC)
+    home: Path
+    authority: Authority
+    broker: str | None = None
+    config: Path | None = None
+    root: str | None = None
+
+    def settings(self) -> BrokerSettings:
+        """Return where the fleet is, as it was said or is set."""
+        return BrokerSettings.load(self.config, {"url": self.broker, "topic_root": self.root})
+
+    def addresses(self, name: str) -> tuple[Address, ...]:
+        """Return where `name` connects over TLS: as set, else by the broker's certificate.
+
+        Raises `ConfigError` where another machine makes that.
+        """
+        addresses = parse_addresses(self.settings().url)
+        if addresses[0].tls:
+            return addresses_of(self.home, addresses, name)
+        return parse_addresses(broker_url(self.home, name))
+
+    def holding(self, name: str) -> Issued | None:
+        """Return the certificate that `name` has, if it has one that holds."""
+        return self.authority.holding(name, system_clock().wall_s)
+
+    def publish(self) -> None:
+        """Put the newest CRL into the broker's folder. Raises OSError."""
+        from broker.pki.ca import CRL_FILE
+
+        folder = self.home / "broker"
+        if folder.is_dir():
+            data = keyfiles.read(self.authority.folder / CRL_FILE, 64 * 1024 * 1024)
+            path = folder / CRL_FILE
+            if not path.exists() or path.read_bytes() != data:
+                keyfiles.write(path, data, keyfiles.PUBLIC)
+
+    def note(self, action: str, name: str, what: str = "") -> str:
+        """Put an entry into the journal and return its id. Raises `ConfigError` or OSError."""
+        now_s, who = system_clock().wall_s, self._doer()
+        entry = ca_journal.Entry(new_id(), now_s, who, action, name, what[:2000])
+        ca_journal.add(self.authority, entry)
+        return entry.id
+
+    def tell(self) -> dict[str, Any]:
+        """Tell the coordinator what it does not know yet, if it answers; return its answers."""
+        untold = [one for one in ca_journal.read(self.authority.folder) if not one.told]
+        answers: dict[str, Any] = {}
+        if not untold:
+            return answers
+        try:
+            self._tell(untold, answers)
+        except (FleetError, OSError) as error:
+            why = printable(plain(error)).partition("\n")[0]
+            say(
+                f"not recorded at the coordinator yet: {why}; the next `fleet init`, `enroll` or "
+                "`revoke` here tells it, and a coordinator that was started with --ca reads it",
+                err=True,
+                indent=2,
+            )
+        if answers:
+            ca_journal.mark_told(self.authority, answers)
+        return answers
+
+    def _tell(self, untold: list[ca_journal.Entry], answers: dict[str, Any]) -> None:
+        from coordinator.client.client import OperatorClient
+
+        settings = self.settings()
+        # The identity that is set may be the coordinator's own, on its machine.
+        folder = self._identity()
+        name = self._doer() if folder is None else _name_of(folder)
+        changed: dict[str, Any] = {} if folder is None else {"identity": folder}
+        if "url" not in settings.model_fields_set or parse_addresses(settings.url)[0].tls:
+            changed["url"] = text_of(self.addresses(name))
+        with OperatorClient(settings.model_copy(update=changed), TIMEOUT_S) as client:
+            for entry in untold:
+                try:
+                    answers[entry.id] = client.ask(ca_journal.request_of(entry))
+                except NotDone as refusal:
+                    raise NotDone(f"the coordinator refused it: {refusal}") from None
+
+    def _identity(self) -> Path | None:
+        """Return an operator's identity that holds: whose login this is, else any."""
+        folders = (self.home / "identities").glob("operator@*")
+        found = {_name_of(one): one for one in sorted(folders) if self.holding(_name_of(one))}
+        return found.get(login()) or next(iter(found.values()), None)
+
+    def _doer(self) -> str:
+        """Return who works with the CA: the one person whose identity is here, or who logged in."""
+        roles = frozenset(role.value for role in PEOPLE)
+        try:
+            found = ids.find_identity(self.home / "identities", roles)
+        except ConfigError:
+            found = None  # several
+        return login() if found is None else _name_of(found)
+
+
+def ca_options(broker_help: str) -> Callable[[F], F]:
+    """Add the options of a verb that works with the CA, and hand it the `Office`."""
+
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(
+            *args: Any, home: Path | None, broker: str | None, config: str | None, **kwargs: Any
+        ) -> Any:
+            from broker.pki.ca import Authority
+
+            given = click.get_current_context().obj or {}
+            file = config or given.get("config")
+            folder = home_of(home)
+            office = Office(
+                folder,
+                Authority(folder / "ca"),
+                broker or given.get("broker"),
+                Path(file) if file else None,
+                given.get("root"),
+            )
+            return function(office, *args, **kwargs)
+
+        text = "Folder that `fleet init` made.  [default: ~/.config/fleet]"
+        options = (
+            option("--config", "FILE", "Configuration file."),
+            option("--broker", "URL", broker_help),
+            option("--home", "DIR", text, type=PATH),
+        )
+        for one in options:
+            wrapped = one(wrapped)
+        return wrapped  # type: ignore[return-value] # the same call, with options
+
+    return add
 
 
 def write_ports(home: Path, hosts: int, people: int) -> None:
@@ -78,7 +194,7 @@ def write_ports(home: Path, hosts: int, people: int) -> None:
     keyfiles.write(home / "ca" / PORTS_FILE, f"{text}\n".encode(), keyfiles.PUBLIC)
     for path in sorted((home / "identities").glob(f"*/{ids.BROKER_FILE}")):
         said = ids.broker_of(path.parent)
-        port = people if _is_person(path.parent.name.replace("@", ":")) else hosts
+        port = people if _is_person(_name_of(path.parent)) else hosts
         url = str(replace(parse_address(said), port=port)) if said else said
         if url is not None and url != said:
             keyfiles.write(path, f"{url}\n".encode(), keyfiles.PUBLIC)
@@ -125,26 +241,6 @@ def broker_url(home: Path, name: str) -> str:
     return text_of(addresses_of(home, [Address(names[0], port, tls=True)], name))
 
 
-def _names(home: Path) -> Sequence[str]:
-    """Return the names and addresses in the broker's certificate. Raises `ConfigError`."""
-    from broker.pki.ca import alternative_names
-
-    return alternative_names(certs.read_certificate(home / "broker" / BROKER_CERTIFICATE))
-
-
-def _is_person(name: str) -> bool:
-    return Principal.parse(name).role in PEOPLE
-
-
-def doer(home: Path) -> str:
-    """Return who works with the CA: the one person whose identity is here, or who is logged in."""
-    try:
-        found = ids.find_identity(home / "identities", frozenset(role.value for role in PEOPLE))
-    except ConfigError:
-        found = None  # several
-    return login() if found is None else found.name.replace("@", ":")
-
-
 def login() -> str:
     """Return the operator's name that goes with who is logged in."""
     import getpass
@@ -157,72 +253,17 @@ def login() -> str:
     return f"operator:{plain or 'owner'}"
 
 
-def note(authority: Authority, home: Path, action: str, name: str, what: str = "") -> str:
-    """Put an entry into the journal and return its id. Raises `ConfigError` or OSError."""
-    entry = ca_journal.Entry(new_id(), system_clock().wall_s, doer(home), action, name, what[:2000])
-    ca_journal.add(authority, entry)
-    return entry.id
+def _names(home: Path) -> Sequence[str]:
+    """Return the names and addresses in the broker's certificate. Raises `ConfigError`."""
+    from broker.pki.ca import alternative_names
+
+    return alternative_names(certs.read_certificate(home / "broker" / BROKER_CERTIFICATE))
 
 
-def tell(
-    authority: Authority, home: Path, broker: str | None, config: Path | None
-) -> dict[str, Any]:  # fmt: skip
-    """Tell the coordinator what it does not know yet, if it answers; return answers by entry."""
-    untold = [one for one in ca_journal.read(authority.folder) if not one.told]
-    answers: dict[str, Any] = {}
-    if not untold:
-        return answers
-    try:
-        _tell(_where(authority, home, broker, config), untold, answers)
-    except (FleetError, OSError) as error:
-        why = printable(plain(error)).partition("\n")[0]
-        say(
-            f"not recorded at the coordinator yet: {why}; the next `fleet init`, `enroll` or "
-            "`revoke` here tells it, and a coordinator that was started with --ca reads it",
-            err=True,
-            indent=2,
-        )
-    if answers:
-        ca_journal.mark_told(authority, answers)
-    return answers
+def _is_person(name: str) -> bool:
+    return Principal.parse(name).role in PEOPLE
 
 
-def _where(
-    authority: Authority, home: Path, broker: str | None, config: Path | None
-) -> BrokerSettings:
-    """Return how to reach the coordinator from the CA's machine, by the identity that is there."""
-    settings = BrokerSettings.load(config, {"url": broker})
-    # The one that is set may be the coordinator's own, on its machine.
-    found = _identity(authority, home)
-    name = doer(home) if found is None else found.name.replace("@", ":")
-    changed: dict[str, Any] = {} if found is None else {"identity": found}
-    if "url" not in settings.model_fields_set:
-        changed["url"] = broker_url(home, name)
-    elif (addresses := parse_addresses(settings.url))[0].tls:
-        changed["url"] = text_of(addresses_of(home, addresses, name))
-    return settings.model_copy(update=changed)
-
-
-def _identity(authority: Authority, home: Path) -> Path | None:
-    """Return the folder of an operator's identity that holds: whose login this is, else any."""
-    folder, now_s = home / "identities", system_clock().wall_s
-    found = sorted(folder.glob("operator@*")) if folder.is_dir() else []
-    holding = {
-        one.name.replace("@", ":"): one
-        for one in found
-        if authority.holding(one.name.replace("@", ":"), now_s) is not None
-    }
-    return holding.get(login()) or next(iter(holding.values()), None)
-
-
-def _tell(
-    settings: BrokerSettings, untold: list[ca_journal.Entry], answers: dict[str, Any]
-) -> None:  # fmt: skip
-    from coordinator.client.client import OperatorClient
-
-    with OperatorClient(settings, TIMEOUT_S) as client:
-        for entry in untold:
-            try:
-                answers[entry.id] = client.ask(ca_journal.request_of(entry))
-            except NotDone as refusal:
-                raise NotDone(f"the coordinator refused it: {refusal}") from None
+def _name_of(folder: Path) -> str:
+    """Return whose identity is in a folder."""
+    return folder.name.replace("@", ":")

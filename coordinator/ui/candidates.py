@@ -180,12 +180,11 @@ def _client(ctx: click.Context, timeout_s: float) -> OperatorClient:
     from coordinator.client.client import OperatorClient
 
     params = {name: value for name, value in ctx.params.items() if value}
-    said = {**ctx.find_root().params, **params}
-    at = {
-        "url": said.get("broker"),
-        "topic_root": said.get("root"),
-        "identity": said.get("identity"),
-        "plain": said.get("plain") or None,
-    }
+    said = {"url": None, "topic_root": None} | ctx.find_root().params | params
+    said |= {"url": said.get("broker"), "topic_root": said.get("root")}
+    known = {name: said.get(name) for name in ("url", "topic_root", "identity", "plain")}
     config = said.get("config")
-    return OperatorClient(BrokerSettings.load(Path(config) if config else None, at), timeout_s)
+    settings = BrokerSettings.load(
+        Path(config) if config else None, {name: one or None for name, one in known.items()}
+    )
+    return OperatorClient(settings, timeout_s)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
 from rich.live import Live
 
-from broker.errors import BadMessage
-from broker.protocol.messages import PROGRESS, Progress, decode
 from broker.sentences import printable, span
 from coordinator.jobs.job_progress import part_of
 from coordinator.ui import terminal
@@ -58,16 +56,14 @@ class Board:
         if self._live:
             self._live.stop()
 
-    def show(
-        self, rows: Sequence[Row], progress: Mapping[str, Progress], caption: str = ""
-    ) -> None:
-        """Show how the jobs are now; `progress` by their ids."""
+    def show(self, rows: Sequence[Row], caption: str = "") -> None:
+        """Show how the jobs are now."""
         if self._live:
             room = max(1, min(MAX_ROWS, self._console.height - OTHER_ROWS))
-            self._live.update(live_table(rows, progress, caption, room), refresh=True)
+            self._live.update(live_table(rows, caption, room), refresh=True)
         elif not self._quiet:
             for row in rows:
-                self._tell(row, _of_attempt(row, progress))
+                self._tell(row)
 
     def say(self, text: str) -> None:
         """Say something above the table, or on standard error."""
@@ -76,7 +72,7 @@ class Board:
         elif not self._quiet:
             say(terminal.told(text), err=True)
 
-    def _tell(self, row: Row, now: Progress | None) -> None:
+    def _tell(self, row: Row) -> None:
         where = f" on {row['host']}" if row["host"] else ""
         state = printable(f"{row['name']} {row['state']}{where}")
         job_id, now_s = row["job_id"], self._clock()
@@ -84,26 +80,14 @@ class Board:
             self._told_s[job_id] = now_s
             if row["state"] not in _UNTOLD:
                 say(state, err=self._aside)
-        elif now and now_s - self._told_s.get(job_id, now_s) >= TELL_EVERY_S:
+        elif now_s - self._told_s.get(job_id, now_s) >= TELL_EVERY_S:
             self._told_s[job_id] = now_s
-            if words := _how_far(now):
+            if words := _how_far(_progress(row)):
                 say(f"{state}: {words}", err=self._aside)
         self._said[job_id] = state
 
 
-def note(progress: dict[str, Progress], job_id: str, payload: bytes) -> None:
-    """Take what a trainer says of a job; garbage is overlooked."""
-    progress.pop(job_id, None)
-    try:
-        if payload:
-            progress[job_id] = decode(PROGRESS, payload)
-    except BadMessage:
-        return
-
-
-def live_table(
-    rows: Sequence[Row], progress: Mapping[str, Progress], caption: str, room: int
-) -> Table:
+def live_table(rows: Sequence[Row], caption: str, room: int) -> Table:
     """Return the jobs with their progress, at most `room` of them: those that run come first."""
     columns = (
         Column("JOB", least=24),
@@ -118,52 +102,53 @@ def live_table(
     shown = rows
     if len(rows) > room:
         shown = sorted(rows, key=lambda row: _ORDER.index(row["state"]))[:room]
-    cells = []
-    for row in shown:
-        now = _of_attempt(row, progress)
-        cells.append((
-            row["name"],
-            terminal.state_of(row),
-            terminal.host(row),
-            _bar(row, now),
-            span(now.eta_s) if now and now.eta_s is not None else "",
-            _loss(now),
-            terminal.result(row, terminal.score(row["metrics"])),
-            terminal.took(row),
-        ))  # fmt: skip
-    made = terminal.table(columns, cells)
+    made = terminal.table(columns, [_cells(row, _progress(row)) for row in shown])
     more = f", {len(rows) - room} more jobs not shown" if len(rows) > room else ""
     made.caption = f"{caption}{more}"
     return made
 
 
-def _of_attempt(row: Row, progress: Mapping[str, Progress]) -> Progress | None:
-    """Return the progress of a running job's own attempt; another is of an agent that died."""
-    now = progress.get(row["job_id"]) if row["state"] == "running" else None
-    return now if now and now.attempt == row["attempt"] else None
+def _cells(row: Row, now: Row) -> tuple[Any, ...]:
+    return (
+        row["name"],
+        terminal.state_of(row),
+        terminal.host(row),
+        _bar(row, now),
+        "" if now.get("eta_s") is None else span(now["eta_s"]),
+        _loss(now),
+        terminal.result(row, terminal.score(row["metrics"])),
+        terminal.took(row),
+    )
 
 
-def _how_far(now: Progress) -> str:
+def _progress(row: Row) -> Row:
+    """Return what the trainer of a running job has said last."""
+    return (row.get("progress") or {}) if row["state"] == "running" else {}
+
+
+def _how_far(now: Row) -> str:
     """Return how far a trainer is, by its own word; nothing where it has named no epochs."""
-    if not now.epochs:
+    if not now.get("epochs"):
         return ""
-    epoch = now.epoch or 0
-    said = [f"{part_of(epoch, now.epochs):.0%}, epoch {epoch}/{now.epochs}"]
+    epoch = now.get("epoch") or 0
+    said = [f"{part_of(epoch, now['epochs']):.0%}, epoch {epoch}/{now['epochs']}"]
     said += [f"loss {loss}"] if (loss := _loss(now)) else []
-    return ", ".join(said + ([] if now.eta_s is None else [f"{span(now.eta_s)} left"]))
+    said += [] if now.get("eta_s") is None else [f"{span(now['eta_s'])} left"]
+    return ", ".join(said)
 
 
-def _loss(now: Progress | None) -> str:
+def _loss(now: Row) -> str:
     """Return the loss of the last epoch: on what is held out, where it is known."""
-    values = (now.val_loss, now.train_loss) if now else ()
+    values = (now.get("val_loss"), now.get("train_loss"))
     return next((f"{value:.4f}" for value in values if value is not None), "")
 
 
-def _bar(row: Row, now: Progress | None) -> str:
+def _bar(row: Row, now: Row) -> str:
     if row["state"] == "completed":
         return "━" * _BAR
-    if now is None or not now.epochs or now.epoch is None:
-        return now.phase if now else ""
-    filled = round(_BAR * min(1.0, now.epoch / now.epochs))
+    phase = str(now.get("phase", ""))
+    if not now.get("epochs") or now.get("epoch") is None:
+        return phase
+    filled = round(_BAR * min(1.0, now["epoch"] / now["epochs"]))
     text = "━" * filled + "╌" * (_BAR - filled)
-    return f"{text} {now.phase}" if now.phase != "train" else f"{text} {now.epoch}/{now.epochs}"
+    return f"{text} {phase}" if phase != "train" else f"{text} {now['epoch']}/{now['epochs']}"

@@ -1,14 +1,16 @@
 """Verbs that show something: once, or with `--watch` until Ctrl-C; for people, or as JSON.
 
 A verb says how to read what it shows and how to draw it (`View`); `viewing` does the rest, alike
-for every verb that asks the coordinator, and `watching` for the others. Watching goes on while
-broker or coordinator are away, and says so.
+for every verb that asks the coordinator, and `watching` for the others. `until` is the loop under
+all that goes on: `--watch`, `--follow`, `run --wait` and `up --until-idle`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import math
+import re
 import shlex
 import sys
 import time
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 POLL_S: Final = 2.0
 CALM_S: Final = 0.3  # at least so long between two looks, however much happens
+BACK: Final = "it is back"
+_NUMBER: Final = re.compile(r"\d+")
 
 watch_option = click.option(
     "--watch", "-w", is_flag=True,
@@ -64,7 +68,7 @@ def viewing(function: F) -> F:
         view: View = function(client, *args, **kwargs)
         if not watch:
             return _show_once(view, as_json=as_json)
-        return watching(view, lambda: _hear(client), as_json=as_json)
+        return watching(view, lambda: hear(client), as_json=as_json)
 
     return json_option(watch_option(client_options(wrapped)))  # type: ignore[return-value] # likewise
 
@@ -73,41 +77,64 @@ def _show_once(view: View, *, as_json: bool) -> int:
     data = view.read()
     if as_json:
         print_json(data)
-        return view.code(data)
-
-    terminal.put(terminal.console(), view.draw(data))
+    else:
+        terminal.put(terminal.console(), view.draw(data))
     return view.code(data)
 
 
-def watching(view: View, wait: Callable[[], None], *, as_json: bool) -> int:
-    """Show a view again and again until Ctrl-C, whose exit code is 0.
+def until(
+    look: Callable[[], object], wait: Callable[[], object], tell: Callable[[str], None], *,
+    misses: float = math.inf,
+) -> bool:  # fmt: skip
+    """Call `look` again and again until it returns a true value; return false at Ctrl-C.
 
-    `wait` returns when something may have changed.
+    `wait` returns when something may have changed. While nobody answers it goes on, and `tell` is
+    told why, and once that somebody does again; after so many `misses` it raises `Unreachable`.
     """
-    with contextlib.suppress(KeyboardInterrupt), _screen(as_json=as_json) as screen:
+    missed, told = 0, ""
+    with contextlib.suppress(KeyboardInterrupt):
         while True:
             begun_s = time.monotonic()
             try:
-                screen.show(view.read(), view)
+                is_over = look()
+                if missed:
+                    tell(BACK)
+                missed, told = 0, ""
+                if is_over:
+                    return True
             except Unreachable as error:
-                screen.lost(str(error))
+                missed += 1
+                if missed >= misses:
+                    raise
+                why = str(error).splitlines()[0]
+                if (gist := _NUMBER.sub("", why)) != told:  # of seconds every word would be news
+                    tell(f"{why}; still trying")
+                told = gist
             wait()
             time.sleep(max(0.0, CALM_S - (time.monotonic() - begun_s)))
+    return False
+
+
+def watching(view: View, wait: Callable[[], object], *, as_json: bool) -> int:
+    """Show a view again and again until Ctrl-C, whose exit code is 0."""
+    is_window = sys.stdout.isatty() and not as_json
+    with _Window() if is_window else _Lines(as_json=as_json) as shown:
+        until(lambda: shown.show(view.read(), view), wait, shown.tell)
     return 0
 
 
-def _hear(client: OperatorClient) -> None:
+def hear(client: OperatorClient) -> None:
+    """Wait until a message comes, whatever it is, for as long as nothing need be looked at."""
     for _ in client.messages(POLL_S):
-        pass  # whatever it is: something has changed
+        pass
 
 
-class _Screen:
+class _Lines:
     """Where a view is shown again and again: lines of JSON, or texts one below the other."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._shown: Any = None
-        self._is_lost = False
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +144,6 @@ class _Screen:
 
     def show(self, data: Any, view: View) -> None:
         """Show what is there now, if it is new."""
-        self._is_lost = False
         if data == self._shown:
             return
         if self._as_json:
@@ -129,14 +155,12 @@ class _Screen:
             sys.stdout.flush()
         self._shown = data
 
-    def lost(self, why: str) -> None:
-        """Say that nobody answers, once."""
-        if not self._is_lost:
-            say(f"{why.splitlines()[0]}; still trying", err=True)
-        self._is_lost = True
+    def tell(self, text: str) -> None:
+        """Say that nobody answers, or somebody again."""
+        say(text, err=True)
 
 
-class _Terminal(_Screen):
+class _Window(_Lines):
     """The whole window, drawn again at every look; the last of it stays behind at the end."""
 
     def __init__(self) -> None:
@@ -165,10 +189,11 @@ class _Terminal(_Screen):
         self._as_of = time.strftime("%H:%M:%S")
         self._draw(f"{self._as_of}, Ctrl-C ends", "dim")
 
-    def lost(self, why: str) -> None:
-        """Say so above what was there last, and of when that is."""
-        old = f"; this is as of {self._as_of}" if self._as_of else ""
-        self._draw(f"{why.splitlines()[0]}{old}", "red")
+    def tell(self, text: str) -> None:
+        """Say it above what was there last, and of when that is."""
+        if text != BACK:
+            old = f"; this is as of {self._as_of}" if self._as_of else ""
+            self._draw(f"{text}{old}", "red")
 
     def _draw(self, words: str, style: str) -> None:
         self._live.update(Window(self._title, words, style, self._parts), refresh=True)
@@ -198,7 +223,3 @@ class Window:
             yield Segment.line()
         if more := len(lines) - len(shown):
             yield Text(f"… {more} more lines; a higher window shows them", "dim", no_wrap=True)
-
-
-def _screen(*, as_json: bool) -> _Screen:
-    return _Terminal() if sys.stdout.isatty() and not as_json else _Screen(as_json=as_json)

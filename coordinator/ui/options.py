@@ -21,8 +21,20 @@ if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
 
 F = TypeVar("F", bound=Callable[..., Any])
+PATH: Final = click.Path(path_type=Path)
+PORT: Final = click.IntRange(1, 65_535)
 _CONFIRMED: Final = "coordinator.cli.confirmed"  # in a context's `meta`, as the next
 _TOLD: Final = "coordinator.cli.told"
+
+
+def option(names: str, metavar: str, help_: str, **more: Any) -> Callable[[F], F]:
+    """Return an option with a value; its names have a blank between them."""
+    return click.option(*names.split(), metavar=metavar, help=help_, **more)
+
+
+def flag(names: str, help_: str, **more: Any) -> Callable[[F], F]:
+    """Return an option without a value."""
+    return click.option(*names.split(), is_flag=True, help=help_, **more)
 
 
 # The last one is the first that `--help` shows.

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Final
-
-from broker.sentences import span
 
 BAR: Final = 20  # characters
 
@@ -31,7 +28,7 @@ def transfer(what: str, size_bytes: int) -> Iterator[Callable[[int], None]]:
     from coordinator.ui import terminal
 
     columns = (
-        rich.TextColumn("{task.description}"),
+        rich.TextColumn("{task.description}", markup=False),
         rich.BarColumn(BAR),
         rich.DownloadColumn(binary_units=True),
         rich.TransferSpeedColumn(),
@@ -44,31 +41,23 @@ def transfer(what: str, size_bytes: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextlib.contextmanager
-def waiting(what: str, for_s: float | None = None) -> Iterator[None]:
-    """Show that something is waited for, and how much is left of `for_s` seconds."""
+def waiting(what: str) -> Iterator[None]:
+    """Show that something is waited for, and for how long by now."""
     if not _is_shown():
         yield
         return
-    from rich.live import Live
-    from rich.spinner import Spinner
+    from rich import progress as rich
 
     from coordinator.ui import terminal
 
-    begun_s = time.monotonic()
-    spinner = Spinner("dots", style="cyan")
-
-    def drawn() -> Spinner:
-        gone_s = time.monotonic() - begun_s
-        clock = span(gone_s) if for_s is None else f"{span(max(0.0, for_s - gone_s))} left"
-        spinner.update(text=terminal.Text(f"{what}, {clock}", overflow="ellipsis", no_wrap=True))
-        return spinner
-
-    with Live(
-        get_renderable=drawn,
-        console=terminal.console(stderr=True),
-        refresh_per_second=8,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    ):
+    columns = (
+        rich.SpinnerColumn("dots", style="cyan"),
+        rich.TextColumn("{task.description}", markup=False),
+        rich.TimeElapsedColumn(),
+    )
+    console = terminal.console(stderr=True)
+    with rich.Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as bar:
+        bar.add_task(terminal.printable(what), total=None)
         yield

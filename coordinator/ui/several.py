@@ -20,7 +20,7 @@ from coordinator.client.contact import NotDone, Unreachable
 from coordinator.ui import EXIT_REFUSED, EXIT_UNREACHABLE
 from coordinator.ui.candidates import STATES as SUITABLE
 from coordinator.ui.candidates import complete_job, complete_model
-from coordinator.ui.words import by_row, say, told
+from coordinator.ui.words import by_row, print_json, say, told
 
 if TYPE_CHECKING:
     from coordinator.client.client import OperatorClient
@@ -109,6 +109,22 @@ def exit_code(rows: Iterable[Row]) -> int:
     if "unreachable" in codes:
         return EXIT_UNREACHABLE
     return EXIT_REFUSED if codes else 0
+
+
+def tell(
+    rows: Sequence[Row], choice: Choice, say_row: Callable[[Row], object], *, as_json: bool
+) -> int:  # fmt: skip
+    """Say what came of several jobs: of those that succeeded by `say_row`; return the exit code."""
+    if as_json:
+        print_json(rows)
+        return exit_code(rows)
+    for row in rows:
+        if row["ok"]:
+            say_row(row)
+    if not rows:
+        say(choice.none())
+    complain(rows)
+    return exit_code(rows)
 
 
 def complain(rows: Iterable[Row]) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from broker.errors import LocalError
-from broker.protocol.messages import AskStatus, AskWhy, Progress
-from broker.protocol.topic_table import Kind
-from broker.protocol.topics import Topics
+from broker.protocol.messages import AskStatus, AskWhy
 from broker.sentences import counted
 from broker.system.address import parse_addresses, text_of
 from broker.system.machine import new_id
@@ -21,7 +19,8 @@ from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient
 from coordinator.jobs.set_aside import chance_words
 from coordinator.ui import EXIT_NOTHING_RAN, EXIT_REFUSED, terminal
-from coordinator.ui.job_board import Board, Row, note
+from coordinator.ui.job_board import Board, Row
+from coordinator.ui.live import until
 from coordinator.ui.progress import waiting
 from coordinator.ui.terminal import Column
 
@@ -66,18 +65,25 @@ def watch_until_idle(
 
     Return 0, `EXIT_REFUSED` where a job failed, or `EXIT_NOTHING_RAN` where none could be done.
     """
-    watch = [Topics(settings.topic_root).progress("+", "+")]
-    with OperatorClient(settings, TIMEOUT_S, watch=watch, patient=True) as client:
+    with OperatorClient(settings, TIMEOUT_S, patient=True) as client:
         with waiting("waiting for the coordinator to hear of every agent"):
             _meet(fleet, client, hosts)
         with Board(aside=as_json) as board:
-            rows = _wait(fleet, client, board, aside=as_json)
+            run = _Run(fleet, client, board, aside=as_json)
+            if not until(run.is_idle, lambda: time.sleep(POLL_S), board.say, misses=1):
+                raise KeyboardInterrupt
+        rows = run.rows
         left = left_over(client, rows)
         if as_json:
             terminal.print_json(to_list(rows, left))
         else:
             _results(rows, fleet.state)
-        _tell_left_over(client, rows, left, aside=as_json)
+        if waits := sum(row["state"] == "pending" for row in rows):
+            out = terminal.console(stderr=as_json)  # what a program reads is not disturbed
+            if waits == len(rows):
+                out.print("Nothing could run.", style="yellow")
+            out.print()
+            terminal.put(out, in_words(client, left, waits))
     states = {row["state"] for row in rows}
     if "failed" in states:
         return EXIT_REFUSED
@@ -103,41 +109,43 @@ def _meet(fleet: Fleet, client: OperatorClient, hosts: Collection[str]) -> None:
         time.sleep(POLL_S / 10)
 
 
-def _wait(fleet: Fleet, client: OperatorClient, board: Board, *, aside: bool) -> list[Row]:
-    progress: dict[str, Progress] = {}
-    idle_polls = 0
-    next_poll_s = 0.0
-    says_why = not board.is_live  # once, until something has run again
-    while True:
-        fleet.check()
-        for topic, payload in client.messages(POLL_S / 4):
-            if topic.kind is Kind.PROGRESS:
-                note(progress, topic.job_id, payload)
-        if time.monotonic() < next_poll_s:
-            continue
-        is_first, next_poll_s = not next_poll_s, time.monotonic() + POLL_S
-        status = client.ask(AskStatus(id=new_id()))
-        rows = client.list_jobs()
+@dataclass(slots=True)
+class _Run:
+    """The jobs until nothing is left that could run; `rows` as they were at the last look."""
+
+    fleet: Fleet
+    client: OperatorClient
+    board: Board
+    aside: bool
+    rows: list[Row] = field(default_factory=list)
+    idle_looks: int = 0
+    says_why: bool = True  # once, until something has run again
+    is_first: bool = True
+
+    def is_idle(self) -> bool:
+        """Show how the jobs are, and tell whether nothing is left."""
+        self.fleet.check()
+        status = self.client.ask(AskStatus(id=new_id()))
+        self.rows = self.client.list_jobs()
         counts = ", ".join(f"{count} {name}" for name, count in status["jobs"].items() if count)
-        if is_first and not board.is_live:
-            terminal.say(_to_do(counts, status["hosts"]["online"]), err=aside)
-        board.show(rows, progress, counts)
+        if self.is_first and not self.board.is_live:
+            online = status["hosts"]["online"]
+            hosts = f"{counted(online, 'host')} {'is' if online == 1 else 'are'} online"
+            terminal.say(f"{counts or 'no jobs'}; {hosts}", err=self.aside)
+        self.is_first = False
+        self.board.show(self.rows, counts)
         if status["active"]:
-            says_why = not board.is_live
-        elif says_why and status["runnable"] and (words := held_up(client, rows)):
-            says_why = False
-            terminal.say(terminal.told(words), err=aside)
-        busy = status["active"] or status["runnable"]
+            self.says_why = True
+        elif self._is_stuck(status) and (words := held_up(self.client, self.rows)):
+            self.says_why = False
+            terminal.say(terminal.told(words), err=self.aside)
         # Twice, a second apart: between two jobs there is a moment in which nothing is assigned.
-        idle_polls = 0 if busy else idle_polls + 1
-        if idle_polls >= 2:
-            return rows
+        self.idle_looks = 0 if status["active"] or status["runnable"] else self.idle_looks + 1
+        return self.idle_looks >= 2
 
-
-def _to_do(counts: str, online: int) -> str:
-    """Say what there is to do, and on how many hosts."""
-    hosts = f"{counted(online, 'host')} {'is' if online == 1 else 'are'} online"
-    return f"{counts or 'no jobs'}; {hosts}"
+    def _is_stuck(self, status: dict[str, Any]) -> bool:
+        """Whether nothing runs that could, and nobody has been told why."""
+        return self.says_why and not self.board.is_live and bool(status["runnable"])
 
 
 def _results(rows: list[Row], state: Path) -> None:
@@ -183,24 +191,6 @@ def _result(row: Row) -> tuple[Any, ...]:
         terminal.took(row),
         terminal.short(row["artifact_id"]),
     )
-
-
-def _tell_left_over(
-    client: OperatorClient,
-    rows: list[Row],
-    left: list[LeftOver],
-    *,
-    aside: bool,
-) -> None:
-    """Say which jobs are left, why, and what would help; what a program reads is not disturbed."""
-    count = sum(row["state"] == "pending" for row in rows)
-    if not count:
-        return
-    out = terminal.console(stderr=aside)
-    if count == len(rows):
-        out.print("Nothing could run.", style="yellow")
-    out.print()
-    terminal.put(out, in_words(client, left, count))
 
 
 @dataclass(frozen=True, slots=True)

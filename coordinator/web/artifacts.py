@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from broker.errors import BadMessage, FleetError, LocalError
 from broker.sentences import is_figure
 from broker.system.archive import Limits, unpack
-from coordinator.web.rows import interval_of
+from coordinator.client.rows import interval_of
 
 # A trainer's report as the job's page shows it; nothing in it is believed to have its shape.
 

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 from broker.errors import FleetError
 from broker.protocol.messages import AskAttempts, OperatorRequest
 from broker.system.machine import new_id
+from coordinator.client.rows import epoch_ms
 from coordinator.web.hub import Hub, Listeners
-from coordinator.web.rows import epoch_ms
 
 MOST: Final = 3_000  # attempts that are kept, and drawn: a browser takes 0.1 s for so many
 EVERY_S: Final = 2.0  # between two questions

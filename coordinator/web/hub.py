@@ -21,9 +21,9 @@ from broker.protocol.acl import Principal
 from broker.protocol.messages import Heartbeat, OperatorRequest
 from broker.protocol.topic_table import Role
 from coordinator.client.contact import Outage
+from coordinator.client.rows import Delta, Tables
 from coordinator.client.seen import Snapshot
 from coordinator.client.watcher import Watcher
-from coordinator.web.rows import Delta, Tables
 
 log = logging.getLogger("fleet.web")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from nicegui import ui
 
+from coordinator.client.rows import Delta, Row
 from coordinator.web.parts import Tag
-from coordinator.web.rows import Delta, Row
 
 
 def _column(

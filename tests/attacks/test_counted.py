@@ -129,10 +129,8 @@ def test_forged_words_of_a_host_are_counted_by_the_coordinator(attacked: Any) ->
     mine = attacked.tls(attacked.house.identity("mallory"))
     about = {"id": "x", "session": "s", "instance": "i", "job_id": JOB, "attempt": 1}
     report = m.Finished(**about, artifact_id=HEX, size_bytes=5, receipt="00" * 16)
-    offer = m.Offer(job_id=JOB, attempt=1, instance="i", size_bytes=5, chunk_bytes=1024)
     said = [
         (T.response("mallory"), m.encode(report)),
-        (T.offer("mallory", HEX), m.encode(offer)),
         (T.chunk("mallory", HEX, 0), b"x" * 5),
         (T.heartbeat("mallory"), b"[" * 100_000),
         (T.capability("mallory"), b'{"v": NaN}'),

@@ -64,16 +64,14 @@ COMMENTS: dict[str, str] = {
     "progress": "The losses of an epoch, likewise.",
     "progress cleared": "It runs no more: the retained progress is cleared.",
     "log": "What the trainer prints, a line a message: attempt, number, text.",
-    "finished": "It is done: the bundle lies on the host's disk. Repeated until noted.",
+    "finished": "It is done: the bundle, known by its sha256, lies on the host's disk. Repeated"
+                " until noted.",
     "finished again": "The host reports once more: it has heard no answer yet.",
     "failed": "The trainer has ended with an error.",
-    "noted wanted": "In the ledger; the coordinator wants the bundle.",
     "noted recorded": "In the ledger: the host may forget the job.",
     "noted stored": "In the store and in the ledger: the host may delete its copy.",
-    "offer": "The host offers the bundle, known by its sha256.",
-    "grant receiving": "Which chunks are missing, and how many may be in flight. (The chunks"
-                       " themselves are not shown.)",
-    "grant stored": "All there, and its hash is right.",
+    "grant receiving": "The coordinator wants it: which chunks are missing, and how many may be in"
+                       " flight. (The chunks themselves are not shown.)",
 }  # fmt: skip
 
 

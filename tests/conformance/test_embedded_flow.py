@@ -49,9 +49,9 @@ def test_what_came_with_the_end_of_the_connection_counts(ours: InThread, client:
     client(ours.port, "sender")
 
     async def send_and_end() -> int:
-        reader = ours.broker.router.connected["sender"].channel._reader
-        reader.feed_data(b"".join(publish("a", b"%d" % number) for number in range(1_000)))
-        reader.feed_eof()
+        channel = ours.broker.router.connected["sender"].channel
+        channel.data_received(b"".join(publish("a", b"%d" % number) for number in range(1_000)))
+        channel.eof_received()
         await asyncio.sleep(0)
         return int(ours.broker.router.meter.messages)
 

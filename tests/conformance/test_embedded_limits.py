@@ -269,7 +269,7 @@ def test_a_sender_that_does_not_read_is_not_read_either(ours: InThread, client: 
     other.subscribe("o")
     with joined(ours.port, first=connect("flood")) as connection:
         flood = ours.broker.router.connected["flood"]
-        theirs = flood.channel._writer.get_extra_info("socket")
+        theirs = flood.channel.transport.get_extra_info("socket")
         # Or the kernel takes some megabytes of answers.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)

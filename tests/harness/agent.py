@@ -44,7 +44,6 @@ ADAPTERS = {
     Kind.HEARTBEAT: m.HEARTBEAT,
     Kind.RESPONSE: m.AGENT_RESPONSE,
     Kind.PROGRESS: m.PROGRESS,
-    Kind.OFFER: m.OFFER,
     Kind.CHECKPOINT_GRANT: m.GRANT,
 }
 TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={})}

@@ -294,32 +294,34 @@ class Host:
         return self.fleet.job(name)
 
     def finishes(self, job: Job, attempt: int | None = None, receipt: str = "") -> str | None:
-        """Report it finished; returns the verdict."""
+        """Report it finished; returns the verdict, or `wanted` if the artifact is to be sent."""
         self.heard(m.Noted)
         report = self.reports(
-            m.Finished, job, attempt, artifact_id=HEX, size_bytes=2000, metrics={"auroc": 0.9},
-            receipt=receipt,
+            m.Finished, job, attempt, artifact_id=HEX, size_bytes=2000, chunk_bytes=1024,
+            metrics={"auroc": 0.9}, receipt=receipt,
         )  # fmt: skip
         noted = [one for one in self.heard(m.Noted) if one.report_id == report.id]
-        return noted[0].verdict if noted else None
+        if noted:
+            return noted[0].verdict
+        return "wanted" if HEX in self.fleet.core.world.uploads else None
 
     def brings_home(self, job: Job, attempt: int | None = None, receipt: str = "") -> None:
         """Report it finished, upload the artifact, and have it stored."""
         assert self.finishes(job, attempt, receipt) == "wanted"
-        self.uploads(job, attempt)
+        self.uploads()
         self.fleet.handle(PartStored(HEX, 2000))
 
-    def uploads(self, job: Job, attempt: int | None = None) -> None:
-        """Offer, be granted, send; the shell's part is played here."""
-        topics = self.fleet.topics
-        self.says(topics.offer(self.name, HEX), m.Offer(
-            job_id=job.job_id, attempt=attempt or job.attempt, instance=self.instance,
-            size_bytes=2000, chunk_bytes=1024,
-        ))  # fmt: skip
+    def gives_back(self, job: Job, artifact_id: str = HEX, **more: Any) -> Any:
+        """Report it released, with a checkpoint; returns the report."""
+        fields = {"reason": "shut down", "size_bytes": 2000, "chunk_bytes": 1024} | more
+        return self.reports(m.Released, job, artifact_id=artifact_id, **fields)
+
+    def uploads(self) -> None:
+        """Send what was announced last, once it is granted; the shell's part is played here."""
         for opened in self.fleet.took(OpenPart):
             self.fleet.handle(PartOpened(opened.artifact_id, RangeSet(), opened.part))
         for index, data in enumerate((b"x" * 1024, b"y" * 976)):
-            self.fleet.handle(Incoming(topics.chunk(self.name, HEX, index), data))
+            self.fleet.handle(Incoming(self.fleet.topics.chunk(self.name, HEX, index), data))
 
 
 def joined(*specs: JobSpec, **settings: Any) -> tuple[Fleet, Host]:

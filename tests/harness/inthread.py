@@ -21,8 +21,7 @@ class InThread:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.broker: Any = self.call(self._start(make))
-        sockets = self.broker._servers["default"].instance.sockets
-        self.port: int = next(iter(sockets)).getsockname()[1]
+        self.port: int = self.broker.port
 
     async def _start(self, make: Callable[[], Broker]) -> Broker:
         broker = make()

@@ -34,6 +34,7 @@ from coordinator.manifest.builtin import builtin_trainers
 from tests.harness.swarm_hosts import GIB, MODELS_S, Host, Work, make_hosts, manifest
 
 CHUNK_BYTES = 64 * 1024
+REPORT_AGAIN_S = 10.0
 
 
 class Swarm:
@@ -172,19 +173,7 @@ class Swarm:
         work = host.works.get(noted.job_id)
         if work is None or work.assign.attempt != noted.attempt:
             return
-        if noted.verdict == "wanted":
-            work.phase = "uploading"
-            self._say(
-                self.topics.offer(host.name, work.artifact_id),
-                m.Offer(
-                    job_id=noted.job_id,
-                    attempt=noted.attempt,
-                    instance=host.instance,
-                    size_bytes=len(work.data),
-                    chunk_bytes=CHUNK_BYTES,
-                ),
-            )
-        elif noted.verdict in {"stored", "superseded"} or work.fails:
+        if noted.verdict in {"stored", "superseded"} or work.fails:
             del host.works[noted.job_id]
             self.completed += noted.verdict == "stored"
 
@@ -193,6 +182,7 @@ class Swarm:
         if not found:
             return
         if isinstance(grant, m.Grant):
+            found[0].phase = "uploading"
             for first, end in grant.missing:
                 for index in range(first, end):
                     piece = found[0].data[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
@@ -227,10 +217,14 @@ class Swarm:
             self._finished(host, work)
 
     def _finished(self, host: Host, work: Work) -> None:
+        """Report it, and again: the coordinator may have no place for its artifact now."""
+        if host.works.get(work.assign.job_id) is not work:
+            return
+        self._at(time.monotonic() + REPORT_AGAIN_S, lambda: self._finished(host, work))
         auroc = round(self.rng.uniform(0.85, 0.97), 4)
         self._report(
             host, m.Finished, work.assign, artifact_id=work.artifact_id,
-            size_bytes=len(work.data), metrics={"auroc": auroc},
+            size_bytes=len(work.data), chunk_bytes=CHUNK_BYTES, metrics={"auroc": auroc},
         )  # fmt: skip
 
     def _birth(self, host: Host) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.core.state import NEXT_PHASES, Phase
 from coordinator.jobs.states import TRANSITIONS, Event
 from coordinator.manifest.manifest_keys import Defaults, HostTable, JobTable, Table
 from tests.harness.traits import TRAITS
@@ -63,6 +64,20 @@ def test_every_transition_is_in_the_architecture() -> None:
         cells = [cell.strip() for cell in row.split("|")[1:-1]]
         assert cells[2] == target.value
         assert cells[1] == "all but pending" or {*cells[1].split(", ")} == {*sources}
+
+
+def test_the_phases_of_an_attempt_are_drawn_as_they_are() -> None:
+    """The diagram in architecture.md is the agent's table; each phase has a row."""
+    text = (ROOT / "docs/explanation/architecture.md").read_text("utf-8")
+    arrows = [
+        f"    {one} --> {to}".replace("giving back", "giving_back")
+        for one, after in NEXT_PHASES.items()
+        for to in Phase
+        if to in after
+    ]
+    diagram = "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"])
+    assert diagram in text, diagram
+    assert all(f"\n| {phase} | " in text for phase in Phase)
 
 
 def test_what_brokers_do_is_told_as_it_was_measured() -> None:

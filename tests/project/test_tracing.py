@@ -30,7 +30,6 @@ ADAPTERS = {
     Kind.PROGRESS: m.PROGRESS,
     Kind.JOB: m.JOB_ROW,
     Kind.SUMMARY: m.SUMMARY,
-    Kind.OFFER: m.OFFER,
     Kind.GRANT: m.GRANT,
     Kind.HOLDER: m.HOLDER,
 }
@@ -38,8 +37,8 @@ BY_THE_BROKER = {Kind.BROKER_LOAD: m.BROKER_LOAD, Kind.BROKER_REFUSED: m.BROKER_
 EVERY_TOPIC = (
     TOPICS.status("gaming-pc"), TOPICS.capability("gaming-pc"), TOPICS.heartbeat("gaming-pc"),
     TOPICS.request("gaming-pc"), TOPICS.response("gaming-pc"), TOPICS.log("gaming-pc", HEX),
-    TOPICS.progress("gaming-pc", HEX), TOPICS.offer("gaming-pc", HEX),
-    TOPICS.grant("gaming-pc", HEX), TOPICS.chunk("gaming-pc", HEX, 0),
+    TOPICS.progress("gaming-pc", HEX), TOPICS.grant("gaming-pc", HEX),
+    TOPICS.chunk("gaming-pc", HEX, 0),
     TOPICS.checkpoint_chunk("gaming-pc", HEX, 0), TOPICS.coordinator_status(), TOPICS.summary(),
     TOPICS.job(HEX), TOPICS.operator_request("operator:local/cli"),
     TOPICS.operator_response("operator:local/cli"), TOPICS.download_chunk("operator:local/cli", 0),
@@ -118,7 +117,7 @@ def test_what_a_person_looks_for_comes_first() -> None:
 def test_the_traces_tell_their_stories() -> None:
     """From a pending job to a stored artifact; a failure in its words; a will."""
     life, failure, loss = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
-    for word in ('"assign"', '"accepted"', '"started"', '"epoch":', '"finished"', '"wanted"',
+    for word in ('"assign"', '"accepted"', '"started"', '"epoch":', '"finished"', '"missing"',
                  '"completed"', '"stored"'):  # fmt: skip
         assert word in life, word
     assert '"transient":false' in failure

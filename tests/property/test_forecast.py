@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
 from typing import Any
 
 from hypothesis import given, settings
@@ -31,9 +30,6 @@ from coordinator.jobs import host_paging
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id, spec_from_dict
 from coordinator.scheduler.durations import History
 from coordinator.scheduler.estimates import Span
-from coordinator.scheduler.feasibility import Waiting
-from coordinator.scheduler.forecast import Forecast, Held, forecast
-from coordinator.scheduler.rules import HostView, reasons
 from tests.harness.coordinator import HEX, Fleet
 from tests.property import test_board as board
 
@@ -86,17 +82,6 @@ def capabilities(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
     return found
 
 
-def view(name: str, capability: dict[str, Any]) -> HostView:
-    """A host as matchmaking sees it."""
-    return HostView(
-        host=name, online=True, offline_why="", heartbeat=None, policy=HostPolicy(name),
-        capability=m.Capability(
-            session="s", instance="i", os="o", arch="a", python="3", physical_cores=4,
-            data_id="d", **capability,
-        ),
-    )  # fmt: skip
-
-
 def history(hosts: Any, took_s: dict[tuple[str, str], float]) -> History:
     """Each model has run once on each host."""
     return History(
@@ -112,57 +97,6 @@ def durations(draw: st.DrawFn) -> dict[tuple[str, str], float]:
     seconds = draw(st.lists(st.integers(20, 400), min_size=6, max_size=6, unique=True))
     keys = [(model, f"h{number}") for model in MODELS for number in range(3)]
     return {key: float(value) for key, value in zip(keys, seconds)}
-
-
-@settings(max_examples=50)
-@given(specs(), capabilities(), durations(), st.lists(st.floats(0, 400), max_size=12))
-def test_a_forecast_keeps_the_rules(
-    jobs: list[JobSpec],
-    hosts: dict[str, Any],
-    took_s: dict[tuple[str, str], float],
-    waited_s: list[float],
-) -> None:
-    """No slot has two jobs at once, everybody's host is eligible, and twice gives the same."""
-    views = [view(name, capability) for name, capability in hosts.items()]
-    held = [Held(spec("held", "gbt", 0), "h0", elapsed_s=5.0)]
-    waiting = [
-        Waiting(one, f"{n:02}", waited_s[n] if n < len(waited_s) else 0.0)
-        for n, one in enumerate(jobs)
-    ]
-    past = history(hosts, took_s)
-    found = forecast(waiting, held, views, past, GRACE_S)
-    again = forecast(list(reversed(waiting)), held, views[::-1], past, GRACE_S)
-    assert found == again
-    assert set(found.outlooks) == {one.job_id for one in jobs} | {held[0].spec.job_id}
-    by_name = {one.host: one for one in views}
-    for one in waiting:
-        outlook = found.outlooks[one.spec.job_id]
-        then_s = outlook.start.median_s if outlook.start else 1e9
-        against = {
-            name: reasons(one.spec, host, one.waited_s + then_s + 1e-3, GRACE_S)
-            for name, host in by_name.items()
-        }
-        if outlook.host is None:
-            assert outlook.verdict == "stuck"
-            assert all(against.values())
-        else:
-            assert against[outlook.host] == ()
-            assert outlook.end is not None
-            assert outlook.start is not None
-            assert outlook.start.quick_s <= outlook.start.median_s <= outlook.start.slow_s
-    _check_slots(found, by_name)
-
-
-def _check_slots(found: Forecast, views: dict[str, HostView]) -> None:
-    at: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for one in found.outlooks.values():
-        if one.host is not None and one.start and one.end:
-            at[one.host] += [(one.start.median_s, 1), (one.end.median_s, -1)]
-    for host, moves in at.items():
-        busy = 0
-        for _, change in sorted(moves):  # who ends goes before who starts
-            busy += change
-            assert busy <= views[host].slots(), host
 
 
 @settings(max_examples=25)

@@ -15,8 +15,6 @@ from broker.stream.stream import (
     Receiver,
     SendChunk,
     Sender,
-    SendGrant,
-    SendOffer,
     WriteChunk,
     chunk_count,
 )
@@ -45,7 +43,7 @@ class StreamMachine(RuleBasedStateMachine):
 
     def _new_sender(self) -> None:
         self.sender = Sender(len(self.data), CHUNK)
-        self._take(self.sender.start(self.now_s))
+        self._take(list(self.receiver.ask(self.now_s)))
 
     def _new_receiver(self, have: RangeSet) -> None:
         self.written = RangeSet(have)
@@ -55,14 +53,12 @@ class StreamMachine(RuleBasedStateMachine):
     def _take(self, effects: list[object]) -> None:
         for effect in effects:
             match effect:
-                case SendOffer():
-                    self._take(list(self.receiver.on_offer(self.now_s)))
                 case SendChunk(index, offset, length):
                     assert self.data[offset : offset + length]
                     assert offset == index * CHUNK
                     self.chunks.append((index, length))
-                case SendGrant(grant):
-                    self.grants.append(grant)
+                case Grant():
+                    self.grants.append(effect)
                 case Complete():
                     self.complete = True
 
@@ -137,6 +133,7 @@ class StreamMachine(RuleBasedStateMachine):
                 if self.rng.randrange(100) < keep:
                     kept.add(index, index + 1)
         self._new_receiver(kept)
+        self._take(list(self.receiver.ask(self.now_s)))
 
     @invariant()
     def what_is_written_is_right(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import StorageError
@@ -66,19 +67,30 @@ class CoordinatorNode(Node):
         self.ledger = SimLedger(self)
         self.shell: CoordinatorShell | None = None
         self.store: Store | None = None
+        self._writes: deque[Callable[[], None]] = deque()  # of its writing thread, in order
         self.manifest: Plan | None = run.scenario.plan()
         self._last_good = self.manifest
+
+    def _write(self, call: Callable[[], None]) -> None:
+        """Have it run on the writing thread, after what was given to that before."""
+
+        def next_one() -> None:
+            self._writes.popleft()()
+
+        self._writes.append(call)
+        self.background(next_one)
 
     def begin(self) -> None:
         """As `coordinator.service.Service` does."""
         disk: Disk = self.machine.disk
+        self._writes.clear()
         now = self.machine.now()
         self.store = Store(ROOT, disk)
         logs = JobLogs(ROOT / "logs", 100_000, disk)
         new_id = self.run.id_maker("c")
         around = CoordinatorSurroundings(
             topics=TOPICS, disk=disk, rng=self.machine.rng, new_id=new_id, publish=self.publish,
-            put=self.put, background=self.background, writing=self.background,
+            put=self.put, background=self.background, writing=self._write,
             read_plan=self._read_plan,
         )  # fmt: skip
         settings = CoreSettings(

@@ -72,7 +72,7 @@ class GivenBack:
         for message in messages:
             if b'"noted"' in message.payload[:60]:
                 noted = decode(AGENT_REQUEST, message.payload)
-                if not isinstance(noted, Noted) or noted.verdict == "wanted":
+                if not isinstance(noted, Noted):
                     continue
                 if noted.report_id in self._reports:
                     self._noted(self._reports[noted.report_id], noted.verdict)

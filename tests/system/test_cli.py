@@ -266,9 +266,9 @@ def test_run_and_wait_says_what_it_waits_for(fleet: Any, cli: Any, short: str) -
         try:
             said = [waiting.stderr.readline().strip() for _ in range(2)]
             coordinator.kill()
-            assert "no coordinator answers" in waiting.stderr.readline()
+            assert "still trying" in waiting.stderr.readline()
             fleet.coordinator()
-            assert "answers again" in waiting.stderr.readline()
+            assert "it is back" in waiting.stderr.readline()
             assert cli("cancel", "mine").returncode == 0
             assert waiting.wait(60) == 1
         finally:
@@ -299,26 +299,3 @@ def test_a_plan_says_that_its_manifest_has_changed(fleet: Any, cli: Any, short: 
     fleet.manifest.write_text("schema_version = 2\n", "utf-8")
     assert f"`fleet check {fleet.manifest}`" in cli("plan").stderr
     assert cli("reload").returncode == 1
-
-
-@pytest.mark.smoke
-def test_starting_up_is_cheap() -> None:
-    """No verb loads what it does not need: MQTT client, tables, models of messages, torch."""
-    code = (
-        "import sys; from coordinator.cli import main; code = main(sys.argv[2:]);"
-        "heavy = set(sys.argv[1].split()) & set(sys.modules);"
-        "sys.exit(f'loaded {heavy}' if heavy else code)"
-    )
-    example = str(ROOT / "etc" / "training_manifest.toml.example")
-    always, home = "amqtt torch numpy psutil cryptography", {"XDG_CONFIG_HOME": str(ROOT / "none")}
-    for heavy, *arguments in (
-        (f"{always} paho rich pydantic", "--help"),
-        (f"{always} paho rich pydantic", "completion", "fish"),
-        (f"{always} paho", "check", example, "--offline"),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-c", code, heavy, *arguments],
-            capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
-            env={key: value for key, value in os.environ.items() if key[:5] != "FLEET"} | home,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr

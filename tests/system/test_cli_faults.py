@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness.fleet import ROOT
-from tests.harness.verbs import PROGRAMS, verb
+from tests.harness.verbs import verb
 
 _NOWHERE = ("--broker", "mqtt://127.0.0.1:1")
 
@@ -74,26 +74,6 @@ def test_a_fault_has_its_exit_code_and_is_told_in_json_as_well(
     assert says in done.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["lst"],
-        ["list", "--status", "lost"],
-        ["show"],
-        ["status", "--broker", "http://x"],
-        ["broker", "--listen", "0.0.0.0:1883"],
-        ["up", "--manifest", "there-is-no-such-file.toml"],
-        ["agent", "--host", "UPPER case"],
-    ],
-)
-def test_wrong_usage_has_exit_code_two(arguments: list[str]) -> None:
-    """And says what is wrong, without a traceback."""
-    done = (_run if arguments[0] in PROGRAMS else verb)(*arguments)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_events_that_are_none_are_told_with_what_was_looked_for(
     fleet: Any, cli: Any, short: str
 ) -> None:
@@ -119,27 +99,6 @@ def test_events_that_are_none_are_told_with_what_was_looked_for(
         as_json = cli("events", *words, "--json")
         assert (as_json.json(), as_json.stderr) == ([], "")
     assert cli("events").stderr == ""
-
-
-@pytest.mark.parametrize("end", ["", "deeper"])
-def test_a_place_that_cannot_be_written_to_is_told_in_one_line(
-    fleet: Any, cli: Any, short: str, tmp_path: Path, end: str
-) -> None:
-    """A file stands where `fleet get` and `fleet up` should make a folder."""
-    fleet.plan(short)
-    fleet.coordinator()
-    fleet.agent()
-    fleet.until("gbt-oracle", "completed")
-    (tmp_path / "file").write_text("")
-    place = str(tmp_path / "file" / end)
-    for done in (
-        cli("get", "gbt-oracle", "-o", place),
-        _run("up", "--port", "0", "--state", place),
-    ):
-        assert done.returncode in {1, 2}
-        assert done.stderr.startswith(f"error: {tmp_path}"), done.stderr
-        assert len(done.stderr.splitlines()) == 1
-        assert "is a file, and a folder is wanted" in done.stderr
 
 
 def test_a_folder_of_the_same_name_is_not_taken_for_ours(tmp_path: Path) -> None:

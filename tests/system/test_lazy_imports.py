@@ -76,9 +76,14 @@ def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> N
      | {"coordinator.scheduler.forecast", "rich.live", "rich.markdown"}),
     ("import coordinator.cli; coordinator.cli.main(['--help'])",
      HEAVY | BUNDLES | {"paho", "pydantic", "rich", "broker.protocol.messages"}),
+    ("import coordinator.cli; coordinator.cli.main(['completion', 'fish'])",
+     HEAVY | BUNDLES | {"paho", "pydantic", "rich", "broker.protocol.messages"}),
+    (("import coordinator.cli; coordinator.cli.main("
+     "['check', 'etc/training_manifest.toml.example', '--offline'])"),
+     HEAVY | BUNDLES | {"paho", "psutil", "coordinator.client.client"}),
     ("import coordinator.cli; coordinator.cli.main(['status', '--help'])",
      HEAVY | BUNDLES | {"paho", "rich.live", "coordinator.client.client"}),
-], ids=["agent", "coordinator", "status", "list", "help", "help of a verb"],
+], ids=["agent", "coordinator", "status", "list", "help", "completion", "check", "help of a verb"],
 )  # fmt: skip
 def test_what_is_not_needed_is_not_loaded(program: str, never: set[str]) -> None:
     """Whoever adds an import to the top of a module sees here who pays for it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from broker.errors import ConfigError
 from broker.protocol.messages import AskCancel, AskRequeue, AskShow, AskStatus
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
-from coordinator.client.contact import SILENT_S, NotDone, Unreachable
+from coordinator.client.contact import SILENT_S, NotDone
 from coordinator.client.seen import Snapshot
 from coordinator.client.watcher import Watcher
 from tests.harness.brokers import BrokerProcess
@@ -112,33 +111,6 @@ def test_a_key_that_cannot_be_read_is_told_to_who_asks(fleet: Any, tmp_path: Pat
         assert status["signed"] is False
     finally:
         watcher.stop()
-
-
-def test_nobody_waits_for_ever(watcher: Watcher) -> None:
-    """Without a coordinator the one who asks is told at the deadline."""
-    answer = watcher.ask(AskShow(id=new_id(), job="x"), timeout_s=0.3)
-    with pytest.raises(Unreachable, match=r"no coordinator answered|not connected"):
-        answer.result(DEADLINE_S)
-
-
-def test_a_command_that_nobody_answered_may_still_be_done(
-    fleet: Any, watcher: Watcher, short: str, wait_for: Callable[..., None]
-) -> None:
-    """Whoever gave it is told so: a coordinator that comes to itself carries it out."""
-    fleet.plan(short)
-    coordinator = fleet.coordinator()
-    wait_for(lambda: _states(watcher.snapshot()) == {"gbt-oracle": "pending"}, "the job")
-    coordinator.process.send_signal(signal.SIGSTOP)
-    try:
-        ask = AskCancel(id=new_id(), job="gbt-oracle", expires_at=time.time() + 0.5)
-        words = r"(?s)^no coordinator answered.*may still be done within a minute$"
-        with pytest.raises(Unreachable, match=words):
-            watcher.ask(ask, timeout_s=0.5).result(DEADLINE_S)
-        with pytest.raises(Unreachable, match=r"^no coordinator answered$"):
-            watcher.ask(AskStatus(id=new_id()), timeout_s=0.5).result(DEADLINE_S)
-    finally:
-        coordinator.process.send_signal(signal.SIGCONT)
-    wait_for(lambda: _states(watcher.snapshot()) == {"gbt-oracle": "cancelled"}, "what was asked")
 
 
 def test_a_coordinator_that_is_silent_after_a_reconnect_is_told_from_one_that_is_asked_first(

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -125,58 +124,15 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     assert "completed*" in listed
     assert "*: 1 no longer in the manifest" in listed
 
-    past.plan(HUGE, top="[hosts.lab-ws-11]\nslots = 1")
-    warning = "warning: [hosts.lab-ws-11]: no host is called 'lab-ws-11'; did you mean 'lab-ws-1'"
-    assert warning in cli("plan", wanted).stderr
-    checked = cli("check", wanted)
-    assert (checked.returncode, warning in checked.stderr) == (0, True)
-    (told,) = cli("check", wanted, "--json").json()["warnings"]
-    assert f"warning: {told}".startswith(warning)
     past.plan(HUGE + "\nretries = -1\n", top="[hosts.lab-ws-11]\nslots = 1")
-    checked = cli("check", wanted)
-    assert (checked.returncode, warning in checked.stderr) == (1, True), "beside the errors"
-    refused = cli("plan", wanted)
-    assert (refused.returncode, warning in refused.stderr) == (1, True), "as of `fleet check`"
+    warning = "warning: [hosts.lab-ws-11]: no host is called 'lab-ws-11'; did you mean 'lab-ws-1'"
+    for verb in ("check", "plan"):
+        refused = cli(verb, wanted)
+        assert (refused.returncode, warning in refused.stderr) == (1, True), "beside the errors"
     assert refused.stderr.endswith("the manifest has errors; the running plan is unchanged\n")
-    assert cli("plan", wanted, "--json").json(1)["warnings"] == [told]
     past.plan(HUGE, top="[hosts.lab-ws-11]\nslots = 1")
     done = cli("reload")
     assert (done.returncode, warning in done.stderr) == (0, True)
-    refused = cli("run", "--model", "mlp", "--mode", "oracle", "--on", "lab-ws-11x")
-    assert (refused.returncode, "--on: no host is called" in refused.stderr) == (1, True)
-
-
-@pytest.mark.slow
-def test_when_the_rest_will_be_done_is_predicted(
-    past: Any, swarm: Swarm, cli: Any, wait_for: Any
-) -> None:
-    """For a job that waits, one that runs, and the whole plan."""
-    swarm.speed = SLOW
-    change(past)
-    past.reload()
-    for name in ("new-0", "huge"):
-        past.until(name, "running")
-    rows = {row["name"]: row for row in cli("list", "--json").json()}
-    waits = next(name for name, row in rows.items() if row["state"] == "pending" and name != "odd")
-    wait_for(lambda: _soon(cli, waits), "the trainers' own ETAs")
-    why = cli("why", waits, "--json").json()
-    assert why["forecast"]["verdict"] == "starts"
-    assert why["forecast"]["after"] in {row["job_id"] for row in rows.values()}
-    said = cli("why", waits).stdout
-    assert "It will likely start about" in said
-    assert "would suit it, in time" in said
-    assert "It will likely end about" in cli("why", "huge").stdout
-    said = " ".join(cli("status").stdout.split())
-    assert "will take is unknown; the part that can be predicted ends about" in said
-    status = cli("status", "--json").json()
-    ends_at = datetime.fromisoformat(status["forecast"]["ends_at"])
-    assert ends_at > datetime.now(ends_at.tzinfo)
-
-
-def _soon(cli: Any, name: str) -> bool:
-    """Whether a start is predicted that rests on the ETAs of what runs: minutes ahead."""
-    forecast = cli("why", name, "--json").json()["forecast"]
-    return bool(forecast["starts_in_s"] and forecast["starts_in_s"]["median"] > 5)
 
 
 def test_a_plan_with_errors_is_told_and_nobody_reachable_as_well(
@@ -215,7 +171,7 @@ def test_following_events_outlives_the_coordinator(fleet: Any, wait_for: Any) ->
         try:
             wait_for(lambda: '"added"' in out.read_text("utf-8"), "the first event")
             coordinator.stop()
-            wait_for(lambda: "waiting for it" in err.read_text("utf-8"), "the notice")
+            wait_for(lambda: "still trying" in err.read_text("utf-8"), "the notice")
             fleet.coordinator()
             assert fleet.cancel("a")["state"] == "cancelled"
             wait_for(lambda: '"cancelled"' in out.read_text("utf-8"), "what came afterwards")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,16 @@ from coordinator.client.watcher import Watcher
 from coordinator.top.app import Top
 
 DEADLINE_S = 60.0
+
+
+def played(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test that is a coroutine."""
+
+    @functools.wraps(story)
+    def test(**fixtures: Any) -> None:
+        asyncio.run(story(**fixtures))
+
+    return test
 
 
 @contextlib.asynccontextmanager
@@ -63,8 +74,12 @@ def _still() -> Now:
 class _Busy:
     """What a fleet of hosts and jobs would have published, on a real broker."""
 
-    def __init__(self, client: Any, root: str) -> None:
-        self.client, self.topics = client, Topics(root)
+    def __init__(self, client: Any, url: str, root: str) -> None:
+        self.client, self.url, self.topics = client, url, Topics(root)
+
+    def top(self, size: tuple[int, int] = (80, 24), **more: Any) -> Any:
+        """`fleet top` of it."""
+        return _top(self.url, self.topics.root, size, _still, **more)
 
     def says(self, topic: str, message: Any) -> None:
         self.client.publish(topic, encode(message), retain=True)
@@ -98,7 +113,9 @@ class _Busy:
 @pytest.fixture
 def busy(client: Any, embedded_broker: Any, topic_root: str) -> _Busy:
     """Twelve hosts and forty jobs."""
-    made = _Busy(client(embedded_broker.port, f"busy-{topic_root}"), topic_root)
+    made = _Busy(
+        client(embedded_broker.port, f"busy-{topic_root}"), embedded_broker.url, topic_root
+    )
     made.coordinator()
     for number in range(12):
         made.host(f"pi-{number:02}", cpu=5.0 * number)
@@ -125,260 +142,199 @@ def _fits(screen: str, size: tuple[int, int]) -> bool:
 
 
 @pytest.mark.parametrize("size", [(60, 24), (80, 24), (160, 50)], ids=["60x24", "80x24", "160x50"])
-def test_hosts_and_jobs_fit_the_window(
-    embedded_broker: Any, busy: _Busy, topic_root: str, size: tuple[int, int]
-) -> None:
+@played
+async def test_hosts_and_jobs_fit_the_window(busy: _Busy, size: tuple[int, int]) -> None:
     """Both tables, their counts and all keys; the other size after the window was resized."""
-
-    async def story() -> None:
-        async with _top(embedded_broker.url, topic_root, size, _still) as (app, pilot):
-            for window in (size, (240 - size[0], 74 - size[1])):
-                await pilot.resize_terminal(*window)
-                await _until(pilot, lambda size=window: _fits(_screen(app), size), f"{window}")  # type: ignore[misc] # bound now
-
-    asyncio.run(story())
+    async with busy.top(size) as (app, pilot):
+        for window in (size, (240 - size[0], 74 - size[1])):
+            await pilot.resize_terminal(*window)
+            await _until(pilot, lambda size=window: _fits(_screen(app), size), f"{window}")  # type: ignore[misc] # bound now
 
 
-@pytest.mark.parametrize("size", [(60, 24), (160, 50)], ids=["60x24", "160x50"])
-def test_a_paused_fleet_is_seen_with_what_lifts_it(
-    embedded_broker: Any, busy: _Busy, topic_root: str, size: tuple[int, int]
-) -> None:
+@played
+async def test_a_paused_fleet_is_seen_with_what_lifts_it(busy: _Busy) -> None:
     """In a line of its own, whole in a narrow window, for as long as it lasts."""
-    words = "PAUSED: no new jobs begin; `fleet pause --off` lifts it"
-
-    async def story() -> None:
-        async with _top(embedded_broker.url, topic_root, size, _still) as (app, pilot):
-            await _until(pilot, lambda: _fits(_screen(app), size), "the fleet")
-            busy.summary(paused=True)
-            await _sees(app, pilot, words)
-            busy.summary(paused=False)
-            await _until(pilot, lambda: _fits(_screen(app), size), "the fleet goes on")
-            assert "PAUSED" not in _screen(app)
-
-    asyncio.run(story())
+    async with busy.top((60, 24)) as (app, pilot):
+        busy.summary(paused=True)
+        await _sees(app, pilot, "PAUSED: no new jobs begin; `fleet pause --off` lifts it")
+        busy.summary(paused=False)
+        await _until(pilot, lambda: "PAUSED" not in _screen(app), "the fleet goes on")
 
 
 @pytest.mark.parametrize("size", [(60, 20), (34, 12)], ids=["60x20", "34x12"])
-def test_the_way_out_is_always_seen(
-    embedded_broker: Any, busy: _Busy, topic_root: str, size: tuple[int, int]
-) -> None:
-    """However little room there is, and whatever is open; a key that is shown is shown whole."""
-
-    async def story() -> None:
-        async with _top(embedded_broker.url, topic_root, size, _still) as (app, pilot):
-            await _sees(app, pilot, "Jobs 40")
-            await _sees(app, pilot, "? Help q Quit")
-            await pilot.press("slash")
-            await _sees(app, pilot, "\n⏎ Keep it esc All again ")
-            assert "/ Filter" not in _screen(app), "it would be part of the text"
-            await pilot.press("escape", "enter")
-            await _sees(app, pilot, "esc Close  c Cancel  ")
-            assert ("  r " in _screen(app)) == (size[0] > 40), "whole or not at all"
-            await pilot.press("escape", "question_mark")
-            await _sees(app, pilot, "Escape closes it")
-            await pilot.press("escape", "c")
-            await _sees(app, pilot, "Cancel it (y)")
-
-    asyncio.run(story())
+@played
+async def test_the_way_out_is_always_seen(busy: _Busy, size: tuple[int, int]) -> None:
+    """However little room there is, and whatever is open."""
+    async with busy.top(size) as (app, pilot):
+        await _sees(app, pilot, "Jobs 40")
+        await _sees(app, pilot, "? Help q Quit")
+        await pilot.press("slash")
+        await _sees(app, pilot, "\n⏎ Keep it esc All again ")
+        assert "/ Filter" not in _screen(app), "it would be part of the text"
+        await pilot.press("escape", "enter")
+        await _sees(app, pilot, "esc Close  c Cancel  ")
+        await pilot.press("escape", "question_mark")
+        await _sees(app, pilot, "Escape closes it")
+        await pilot.press("escape", "c")
+        await _sees(app, pilot, "Cancel it (y)")
 
 
-def test_keys_find_what_one_looks_for(
-    embedded_broker: Any, busy: _Busy, topic_root: str
-) -> None:  # fmt: skip
+@played
+async def test_keys_find_what_one_looks_for(busy: _Busy) -> None:
     """By text, by state, sorted; Escape shows everything again; Tab leads to the hosts."""
-
-    async def story() -> None:
-        async with _top(embedded_broker.url, topic_root, clock=_still) as (app, pilot):
-            await _sees(app, pilot, "Jobs 40 · by activity")
-            await pilot.press("slash", *"cnn", "enter")
-            await _sees(app, pilot, "Jobs 13 of 40 · with “cnn” · by activity")
-            assert "gru-" not in _screen(app)
-            await pilot.press("escape", "f", "f", "f")
-            await _sees(app, pilot, "Jobs 1 of 40 · only failed · by activity")
-            assert "no memory" in _screen(app)
-            await pilot.press("escape", "s")
-            await _sees(app, pilot, "Jobs 40 · by name")
-            await pilot.press("tab", "s")
-            await _sees(app, pilot, "Hosts 12 · by use")
-            await _until(pilot, lambda: app.hosts.shown[0].key == "pi-11", "what all hosts use")
-            await pilot.press("question_mark")
-            await _sees(app, pilot, "drain the host")
-            await pilot.press("escape", "q")
-            await _until(pilot, lambda: not app.is_running, "the end")
-
-    asyncio.run(story())
+    async with busy.top() as (app, pilot):
+        await _sees(app, pilot, "Jobs 40 · by activity")
+        await pilot.press("slash", *"cnn", "enter")
+        await _sees(app, pilot, "Jobs 13 of 40 · with “cnn” · by activity")
+        assert "gru-005" not in _screen(app)
+        await pilot.press("escape", "f", "f", "f")
+        await _sees(app, pilot, "Jobs 1 of 40 · only failed · by activity")
+        assert "no memory" in _screen(app)
+        await pilot.press("escape", "s")
+        await _sees(app, pilot, "Jobs 40 · by name")
+        await pilot.press("tab", "s")
+        await _sees(app, pilot, "Hosts 12 · by use")
+        await _until(pilot, lambda: app.hosts.shown[0]["id"] == "pi-11", "what all hosts use")
+        await pilot.press("question_mark")
+        await _sees(app, pilot, "drain the host")
+        await pilot.press("escape", "tab", "slash", *"xyz", "enter", "c")
+        await _sees(app, pilot, "no job is selected; Escape shows")
+        await pilot.press("q")
+        await _until(pilot, lambda: not app.is_running, "the end")
 
 
-def test_keys_that_come_at_once_act_one_after_the_other(
-    embedded_broker: Any, busy: _Busy, topic_root: str
-) -> None:
+@played
+async def test_keys_that_come_at_once_act_one_after_the_other(busy: _Busy) -> None:
     """As over a slow line: of a text to look for no letter is taken for a key of the table."""
-
-    async def story() -> None:
-        async with _top(embedded_broker.url, topic_root, clock=_still) as (app, pilot):
-            await _sees(app, pilot, "Jobs 40")
-            for key in ("slash", *"cnn", "enter", "down", "s", "enter", "3", "c"):
-                app.post_message(events.Key(key, key if len(key) == 1 else None))
-            await _sees(app, pilot, "Cancel cnn-004?")
-            assert (app.jobs.text, app.jobs.order) == ("cnn", "name")
-
-    asyncio.run(story())
+    async with busy.top() as (app, pilot):
+        await _sees(app, pilot, "Jobs 40")
+        for key in ("slash", *"cnn", "enter", "down", "s", "enter", "3", "c"):
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await _sees(app, pilot, "Cancel cnn-004?")
+        assert (app.jobs.text, app.jobs.order) == ("cnn", "name")
 
 
-def test_where_nothing_is_found_a_key_says_how_to_see_all(
-    embedded_broker: Any, busy: _Busy, topic_root: str
-) -> None:
-    """Tab would lead away from the jobs."""
-
-    async def story() -> None:
-        async with _top(embedded_broker.url, topic_root, (120, 40), _still) as (app, pilot):
-            await _sees(app, pilot, "Jobs 40")
-            await pilot.press("slash", *"xyz", "enter", "c")
-            await _sees(app, pilot, "no job is selected; Escape shows them all")
-
-    asyncio.run(story())
-
-
-def test_the_selection_stays_with_its_job(
-    embedded_broker: Any, busy: _Busy, topic_root: str
-) -> None:  # fmt: skip
+@played
+async def test_the_selection_stays_with_its_job(busy: _Busy) -> None:
     """However the rows move meanwhile: a key never acts on another job than the one marked."""
-
-    async def story() -> None:
-        async with _top(embedded_broker.url, topic_root, clock=_still) as (app, pilot):
-            await _sees(app, pilot, "Jobs 40")
-            await pilot.press(*["down"] * 4)
-            await _until(pilot, lambda: app.jobs.cursor_row == 4, "the fifth job is selected")
-            chosen = app.jobs.selected
-            assert chosen is not None
-            await asyncio.to_thread(busy.job, 39, "running", host="pi-05")
-            await asyncio.to_thread(busy.job, 0, "completed", finished_at="2026-01-02T13:00:00Z")
-            await asyncio.to_thread(busy.job, 1, "completed", finished_at="2026-01-02T13:00:00Z")
-            await _sees(app, pilot, "2 running 35 pending 1 failed 2 completed")
-            assert app.jobs.selected is not None
-            assert app.jobs.selected.key == chosen.key
-            assert app.jobs.cursor_row == 3
-            await pilot.press("end")
-            await _sees(app, pilot, "gbt-000")
-            assert app.jobs.selected.key != chosen.key
-
-    asyncio.run(story())
+    async with busy.top() as (app, pilot):
+        await _sees(app, pilot, "Jobs 40")
+        await pilot.press(*["down"] * 4)
+        await _until(pilot, lambda: app.jobs.cursor_row == 4, "the fifth job is selected")
+        chosen = app.jobs.selected
+        assert chosen is not None
+        await asyncio.to_thread(busy.job, 39, "running", host="pi-05")
+        await asyncio.to_thread(busy.job, 0, "completed", finished_at="2026-01-02T13:00:00Z")
+        await asyncio.to_thread(busy.job, 1, "completed", finished_at="2026-01-02T13:00:00Z")
+        await _sees(app, pilot, "2 running 35 pending 1 failed 2 completed")
+        assert app.jobs.selected["id"] == chosen["id"]
+        assert app.jobs.cursor_row == 3
+        await pilot.press("end")
+        await _sees(app, pilot, "gbt-000")
+        assert app.jobs.selected["id"] != chosen["id"]
 
 
-def test_a_coordinator_that_is_away_is_told_loudly(
-    embedded_broker: Any, busy: _Busy, topic_root: str
-) -> None:
+@played
+async def test_a_coordinator_that_is_away_is_told_loudly(busy: _Busy) -> None:
     """And no longer when it is back."""
-
-    async def story() -> None:
-        async with _top(embedded_broker.url, topic_root, clock=_still) as (app, pilot):
-            await _sees(app, pilot, "coordinator online")
-            await _until(pilot, lambda: "OFFLINE" not in _screen(app), "nothing is amiss")
-            await asyncio.to_thread(busy.coordinator, "offline")
-            await _sees(app, pilot, "COORDINATOR OFFLINE")
-            await asyncio.to_thread(busy.coordinator)
-            await _until(pilot, lambda: "OFFLINE" not in _screen(app), "all is well")
-
-    asyncio.run(story())
+    async with busy.top() as (app, pilot):
+        await _sees(app, pilot, "coordinator online")
+        await _until(pilot, lambda: "OFFLINE" not in _screen(app), "nothing is amiss")
+        await asyncio.to_thread(busy.coordinator, "offline")
+        await _sees(app, pilot, "COORDINATOR OFFLINE")
+        await asyncio.to_thread(busy.coordinator)
+        await _until(pilot, lambda: "OFFLINE" not in _screen(app), "all is well")
 
 
 @pytest.mark.slow
-def test_keys_change_a_real_fleet(fleet: Any, long: str) -> None:
+@played
+async def test_keys_change_a_real_fleet(fleet: Any, long: str) -> None:
     """A job that runs is shown, cancelled after a question, and requeued; a host is drained."""
     fleet.plan(long)
     fleet.coordinator()
     fleet.agent()
     fleet.until("gbt-oracle", "running")
 
-    async def story() -> None:
-        async with _top(fleet.broker_url, fleet.root, (120, 40)) as (app, pilot):
-            await _sees(app, pilot, "gbt-oracle")
-            await pilot.press("enter")
-            await _sees(app, pilot, "started")
-            await pilot.press("2")
-            await _sees(app, pilot, "epoch")
-            await pilot.press("3")
-            await _sees(app, pilot, "it is running on pi")
-            await pilot.press("escape", "c")
-            await _sees(app, pilot, "Cancel gbt-oracle? It is running on pi.")
-            await pilot.press("n")
-            await pilot.press("c")
-            await _sees(app, pilot, "Cancel gbt-oracle?")
-            await pilot.press("y")
-            await _sees(app, pilot, "gbt-oracle is cancelled")
-            assert (await asyncio.to_thread(fleet.until, "gbt-oracle", "cancelled"))["host"] == "pi"
-            await pilot.press("c", "y")
-            await _sees(app, pilot, "job gbt-oracle is cancelled already")
-            await pilot.press("tab", "d")
-            await _sees(app, pilot, "Drain pi?")
-            await pilot.press("y")
-            await _sees(app, pilot, "drained by operator:local")
-            await pilot.press("d")
-            await _sees(app, pilot, "Give pi jobs again?")
-            await pilot.press("y")
-            await _sees(app, pilot, "pi is given jobs again")
-            await pilot.press("tab", "r")
-            await _sees(app, pilot, "Requeue gbt-oracle?")
-            await pilot.press("y")
-            await _sees(app, pilot, "is in the queue again")
-
-    asyncio.run(story())
+    async with _top(fleet.broker_url, fleet.root, (120, 40)) as (app, pilot):
+        await _sees(app, pilot, "gbt-oracle")
+        await pilot.press("enter")
+        await _sees(app, pilot, "started")
+        await pilot.press("2")
+        await _sees(app, pilot, "epoch")
+        await pilot.press("3")
+        await _sees(app, pilot, "it is running on pi")
+        await pilot.press("escape", "c")
+        await _sees(app, pilot, "Cancel gbt-oracle? It is running on pi.")
+        await pilot.press("n")
+        await pilot.press("c")
+        await _sees(app, pilot, "Cancel gbt-oracle?")
+        await pilot.press("y")
+        await _sees(app, pilot, "gbt-oracle is cancelled")
+        assert (await asyncio.to_thread(fleet.until, "gbt-oracle", "cancelled"))["host"] == "pi"
+        await pilot.press("c", "y")
+        await _sees(app, pilot, "job gbt-oracle is cancelled already")
+        await pilot.press("tab", "d")
+        await _sees(app, pilot, "Drain pi?")
+        await pilot.press("y")
+        await _sees(app, pilot, "drained by operator:")
+        await pilot.press("d")
+        await _sees(app, pilot, "Give pi jobs again?")
+        await pilot.press("y")
+        await _sees(app, pilot, "pi is given jobs again")
+        await pilot.press("tab", "r")
+        await _sees(app, pilot, "Requeue gbt-oracle?")
+        await pilot.press("y")
+        await _sees(app, pilot, "is in the queue again")
     assert fleet.events("gbt-oracle").count("cancelled") == 1
     assert "requeued" in fleet.events("gbt-oracle")
 
 
-def test_a_refusal_is_told_in_its_words(fleet: Any, long: str) -> None:
+@played
+async def test_a_refusal_is_told_in_its_words(fleet: Any, long: str) -> None:
     """Here the coordinator has an operator key, and whoever looks has none."""
     fleet.plan(long)
     fleet.environment["FLEET_OPERATOR_KEY"] = "k" * 64
     fleet.coordinator()
 
-    async def story() -> None:
-        async with _top(fleet.broker_url, fleet.root, (120, 40)) as (app, pilot):
-            await _sees(app, pilot, "gbt-oracle")
-            await pilot.press("c", "y")
-            await _sees(app, pilot, "Not done")
-            await _sees(app, pilot, "takes signed commands only")
-
-    asyncio.run(story())
+    async with _top(fleet.broker_url, fleet.root, (120, 40)) as (app, pilot):
+        await _sees(app, pilot, "gbt-oracle")
+        await pilot.press("c", "y")
+        await _sees(app, pilot, "Not done")
+        await _sees(app, pilot, "takes signed commands only")
     assert fleet.events("gbt-oracle") == ["added"]
 
 
-def test_an_error_is_told_with_the_section_of_the_file_that_it_names(
-    embedded_broker: Any, busy: _Busy, topic_root: str, tmp_path: Path
+@played
+async def test_an_error_is_told_with_the_section_of_the_file_that_it_names(
+    busy: _Busy, tmp_path: Path
 ) -> None:
     """What stands in brackets is text, there as well."""
     key = {"operator_key_file": tmp_path / "none"}
 
-    async def story() -> None:
-        async with _top(embedded_broker.url, topic_root, (160, 50), **key) as (app, pilot):
-            await _sees(app, pilot, "Jobs 40")
-            await pilot.press("c", "y")
-            await _sees(app, pilot, "Not done")
-            assert "[broker]" in _screen(app)
-
-    asyncio.run(story())
+    async with busy.top((160, 50), **key) as (app, pilot):
+        await _sees(app, pilot, "Jobs 40")
+        await pilot.press("c", "y")
+        await _sees(app, pilot, "Not done")
+        assert "[broker]" in _screen(app)
 
 
 @pytest.mark.slow
-def test_a_job_that_no_host_can_run_is_marked_as_hosts_come(fleet: Any) -> None:
+@played
+async def test_a_job_that_no_host_can_run_is_marked_as_hosts_come(fleet: Any) -> None:
     """Not before there is one; the mark leads to the reasons, and goes when they do."""
     job = 'model = "gru"\nmode = "oracle"'
     fleet.plan(f"{job}\nrequire_cuda = true")
     fleet.coordinator()
 
-    async def story() -> None:
-        async with _top(fleet.broker_url, fleet.root) as (app, pilot):
-            await _sees(app, pilot, "gru-oracle")
-            assert "no host can" not in _screen(app)
-            await asyncio.to_thread(fleet.agent)
-            await _sees(app, pilot, "no host can no known host can; why: Enter, 3")
-            await pilot.press("enter", "3")
-            await _sees(app, pilot, "no known host can run it, 3 says why")
-            await _sees(app, pilot, "needs CUDA; this host has none")
-            await pilot.press("escape")
-            await asyncio.to_thread(fleet.plan, job)
-            await asyncio.to_thread(fleet.reload)
-            await _until(pilot, lambda: "no host can" not in _screen(app), "it can be run now")
-
-    asyncio.run(story())
+    async with _top(fleet.broker_url, fleet.root) as (app, pilot):
+        await _sees(app, pilot, "gru-oracle")
+        assert "no host can" not in _screen(app)
+        await asyncio.to_thread(fleet.agent)
+        await _sees(app, pilot, "no host can no known host can; why: Enter, 3")
+        await pilot.press("enter", "3")
+        await _sees(app, pilot, "no known host can run it, 3 says why")
+        await _sees(app, pilot, "needs CUDA; this host has none")
+        await pilot.press("escape")
+        await asyncio.to_thread(fleet.plan, job)
+        await asyncio.to_thread(fleet.reload)
+        await _until(pilot, lambda: "no host can" not in _screen(app), "it can be run now")

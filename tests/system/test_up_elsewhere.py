@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,35 +105,6 @@ def with_password(tmp_path: Path) -> Iterator[str]:
     broker.end()
 
 
-@pytest.fixture
-def without_rights(tmp_path: Path) -> Iterator[str]:
-    """A broker that lets everybody in, and nobody publish: its HOST:PORT."""
-    (tmp_path / "acl").write_text("topic read fleet/#\n")
-    broker = _strict(tmp_path, f"allow_anonymous true\nacl_file {tmp_path / 'acl'}\n")
-    yield f"127.0.0.1:{broker.port}"
-    broker.end()
-
-
-@pytest.fixture
-def web_server() -> Iterator[str]:
-    """Somebody who listens, and does not speak MQTT: its HOST:PORT."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve() -> None:
-            while True:
-                try:
-                    came, _ = listening.accept()
-                except OSError:
-                    return
-                with came:
-                    if came.recv(4096):
-                        came.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
-        listening.shutdown(socket.SHUT_RDWR)
-
-
 def _refusal(folder: Path, url: str) -> str:
     """What `fleet up` says of a broker that does not do; it has started nothing."""
     begun_s = time.monotonic()
@@ -164,20 +134,3 @@ def test_a_broker_that_wants_a_password_is_told_before_anything_is_started(
     given = _environment(FLEET_BROKER=f"mqtt://ann:right@{with_password}")
     done = _run(_elsewhere(tmp_path, "--until-idle"), given)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_listener_that_is_no_broker_is_told_before_anything_is_started(
-    tmp_path: Path, web_server: str
-) -> None:
-    """It takes the connection, and answers something else."""
-    said = _refusal(tmp_path, f"mqtt://{web_server}")
-    assert "does an MQTT broker listen at that address and port?" in said
-
-
-def test_a_broker_that_denies_what_it_is_for_is_told_before_anything_is_started(
-    tmp_path: Path, without_rights: str
-) -> None:
-    """It acknowledges all the same: only the message that does not come back tells."""
-    said = _refusal(tmp_path, f"mqtt://{without_rights}")
-    assert "connected, but a message to itself did not come back" in said
-    assert "give 'coordinator' the rights of docs/reference/protocol.md" in said

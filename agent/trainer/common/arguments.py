@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 from pydantic import ValidationError
 
@@ -18,10 +18,10 @@ from agent.trainer.common.progress import Progress
 
 # Repeated from agent.trainer.data.schema, so that `--help` need not import what reads them.
 _FILES: Final = {
-    "validation": "validation_v1.parquet",
-    "summary": "features_window_v1.parquet",
-    "tensors": "tensor_window_v1",
-    "schema": "feature_schema_v1.json",
+    "validation": ("validation_v1.parquet", "Index of windows"),
+    "summary": ("features_window_v1.parquet", "Summary features"),
+    "tensors": ("tensor_window_v1", "Folder of raw series"),
+    "schema": ("feature_schema_v1.json", "Their description"),
 }
 DEFAULT_CHECKPOINT_EVERY_S: Final = 300
 MAX_SEED: Final = 2**32 - 1  # as in a manifest
@@ -51,25 +51,11 @@ class Job:
     checkpoint_every_s: int
     resume: bool
 
-    def identity(self) -> dict[str, object]:
-        """Return what the result depends on, beside the data and the machine."""
-        return {
-            "model": self.model,
-            "mode": self.mode,
-            "split_recipe": self.split_recipe,
-            "train_hosts": list(self.train_hosts),
-            "seed": self.seed,
-            "hyper": self.hyper.model_dump(),
-        }
-
 
 class _RunParameters(config.Hyper):
     """What every trainer takes beside its hyperparameters."""
 
     target_fpr: config.TargetFpr = config.DEFAULT_TARGET_FPR
-
-
-AnyHyper = TypeVar("AnyHyper", bound=config.Hyper)
 
 
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -106,44 +92,35 @@ def parse_job(argv: Sequence[str] | None, module: str) -> Job:
 
 def _job(args: dict[str, Any]) -> Job:
     names = [name for name in args if name.startswith(_HYPER)]
-    hyper = {name.removeprefix(_HYPER): args.pop(name) for name in names}
+    given = {name.removeprefix(_HYPER): args.pop(name) for name in names}
     data = args.pop("data")
-    for name, file in _FILES.items():
+    for name, (file, _) in _FILES.items():
         if args[name] is None and data is None:
             problem, remedy = "is missing", "give it, or --data DIR"
             raise BadInputError.at("command line", f"--{name}", problem, remedy)
         args[name] = args[name] or data / file
     args["reports_dir"] = args["reports_dir"] or args["out_dir"]
     args["train_hosts"] = tuple(filter(None, args["train_hosts"].split(",")))
-    rate = {name: value for name, value in hyper.items() if name == "target_fpr"}
-    return Job(
-        **args,
-        hyper=_hyper(args["model"], hyper),
-        target_fpr=_checked(_RunParameters, rate).target_fpr,
-    )
+    known = config.TRAINERS[args["model"]]
+    everyones = {name: given[name] for name in given if name in _RunParameters.model_fields}
+    for name in everyones.keys() - known.model_fields.keys():
+        del given[name]
+    rate = _checked(_RunParameters, everyones, args["model"]).target_fpr
+    return Job(**args, hyper=_checked(known, given, args["model"]), target_fpr=rate)
 
 
-def _hyper(model: str, given: Mapping[str, str]) -> config.Hyper:
-    known = config.TRAINERS[model].hyper
-    unknown = sorted(given.keys() - known.model_fields.keys() - {"target_fpr"})
-    if unknown:
-        flags = ", ".join(config.flag_of(field) for field in known.model_fields)
-        raise BadInputError.at(
-            "command line", config.flag_of(unknown[0]), f"{model} has none", f"it has {flags}"
-        )
-    return _checked(known, {name: given[name] for name in given if name in known.model_fields})
-
-
-def _checked(model: type[AnyHyper], values: Mapping[str, str]) -> AnyHyper:
+def _checked(model: type[config.Hyper], values: Mapping[str, str], name: str) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         flag = config.flag_of(str(first["loc"][0]))
-        message = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
-        raise BadInputError.at(
-            "command line", flag, f"{first['input']!r} is out of range", message
-        ) from error
+        problem = f"{first['input']!r} is out of range"
+        remedy = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+        if first["type"] == "extra_forbidden":
+            flags = ", ".join(map(config.flag_of, model.model_fields))
+            problem, remedy = f"{name} has none", f"it has {flags}"
+        raise BadInputError.at("command line", flag, problem, remedy) from error
 
 
 class _Parser(argparse.ArgumentParser):
@@ -157,14 +134,42 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(module: str) -> argparse.ArgumentParser:
-    models = [name for name, spec in config.TRAINERS.items() if spec.module == module]
+    models = [name for name, hyper in config.TRAINERS.items() if hyper.module == module]
     parser = _Parser(
         prog=module,
         description="Train a model, evaluate it on what it was not trained on, and save both.",
         epilog="Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM.",
     )
-    _add_data(parser, module, models)
-    _add_run(parser)
+    others = [
+        f"{name}: python -m {hyper.module}"
+        for name, hyper in config.TRAINERS.items()
+        if hyper.module != module
+    ]
+    add = parser.add_argument
+    text = f"Which one; for {', '.join(others)}."
+    add("--model", required=True, choices=models, help=text)
+    add("--mode", required=True, choices=config.MODES, help="Which channels may be seen.")
+    add("--data", type=Path, help="Folder that prepare wrote; stands for the next four.")
+    for name, (file, meaning) in _FILES.items():
+        add(f"--{name}", type=Path, help=f"{meaning} ({file}).")
+    add("--out-dir", type=Path, required=True, help="Folder for the model.")
+    add("--reports-dir", type=Path, help="Folder for the report (default: --out-dir).")
+    text = "What is held out: whole hosts (default), blocks of samples, or the last of the time."
+    add("--split-recipe", choices=config.SPLIT_RECIPES, default="host", help=text)
+    text = "Hosts to train on (default: drawn by the seed)."
+    add("--train-hosts", metavar="A,B", default="", help=text)
+    text = "Of the split and the training (0)."
+    add("--seed", type=at_least(0, MAX_SEED), default=0, help=text)
+    text = f"Bootstrap resamples ({config.DEFAULT_N_RESAMPLES})."
+    add("--n-resamples", type=at_least(0), default=config.DEFAULT_N_RESAMPLES, help=text)
+    text = "Processor threads (default: OMP_NUM_THREADS or all)."
+    add("--threads", type=at_least(1), default=default_threads(), help=text)
+    text = "Folder to keep a checkpoint in; none is kept without."
+    add("--checkpoint-dir", type=Path, help=text)
+    every_s = DEFAULT_CHECKPOINT_EVERY_S
+    text = f"Seconds between checkpoints ({every_s}); 0: at SIGTERM alone."
+    add("--checkpoint-every-s", type=at_least(0), default=every_s, help=text)
+    add("--resume", action="store_true", help="Go on from the checkpoint, if there is one.")
     group = parser.add_argument_group("hyperparameters")
     for field, text in _hyper_help(models).items():
         flag, name = config.flag_of(field), f"{_HYPER}{field}"
@@ -172,51 +177,9 @@ def _parser(module: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_data(parser: argparse.ArgumentParser, module: str, models: Sequence[str]) -> None:
-    add = parser.add_argument
-    elsewhere = ", ".join(
-        f"{name}: python -m {spec.module}"
-        for name, spec in config.TRAINERS.items()
-        if spec.module != module
-    )
-    add("--model", required=True, choices=models, help=f"Which one; for {elsewhere}.")
-    add("--mode", required=True, choices=config.MODES, help="Which channels may be seen.")
-    add("--data", type=Path, help="Folder that prepare wrote; stands for the next four.")
-    add("--validation", type=Path, help=f"Index of windows ({_FILES['validation']}).")
-    add("--summary", type=Path, help=f"Summary features ({_FILES['summary']}).")
-    add("--tensors", type=Path, help=f"Folder of raw series ({_FILES['tensors']}).")
-    add("--schema", type=Path, help=f"Their description ({_FILES['schema']}).")
-    add("--out-dir", type=Path, required=True, help="Folder for the model.")
-    add("--reports-dir", type=Path, help="Folder for the report (default: --out-dir).")
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    resamples, every_s = config.DEFAULT_N_RESAMPLES, DEFAULT_CHECKPOINT_EVERY_S
-    add(
-        "--split-recipe",
-        choices=config.SPLIT_RECIPES,
-        default="host",
-        help="What is held out: whole hosts (default), blocks of samples, or the last of the time.",
-    )
-    hosts = "Hosts to train on (default: drawn by the seed)."
-    add("--train-hosts", metavar="A,B", default="", help=hosts)
-    seed = at_least(0, MAX_SEED)
-    add("--seed", type=seed, default=0, help="Of the split and the training (0).")
-    text = f"Bootstrap resamples ({resamples})."
-    add("--n-resamples", type=at_least(0), default=resamples, help=text)
-    text = "Processor threads (default: OMP_NUM_THREADS or all)."
-    add("--threads", type=at_least(1), default=default_threads(), help=text)
-    text = "Folder to keep a checkpoint in; none is kept without."
-    add("--checkpoint-dir", type=Path, help=text)
-    text = f"Seconds between checkpoints ({every_s}); 0: at SIGTERM alone."
-    add("--checkpoint-every-s", type=at_least(0), default=every_s, help=text)
-    add("--resume", action="store_true", help="Go on from the checkpoint, if there is one.")
-
-
 def _hyper_help(models: Sequence[str]) -> dict[str, str]:
     """Return the help of each hyperparameter: meaning and default, by model where they differ."""
-    described = {model: config.TRAINERS[model].hyper.model_fields for model in models}
+    described = {model: config.TRAINERS[model].model_fields for model in models}
     if not any("target_fpr" in fields for fields in described.values()):
         described["any"] = _RunParameters.model_fields
     texts: dict[str, dict[str, list[str]]] = {}

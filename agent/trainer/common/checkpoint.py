@@ -1,7 +1,7 @@
 """Keeps the state of a training, so that another process can go on with it.
 
-A checkpoint is one file, replaced atomically: a line of JSON, then tensors as safetensors, which
-hold no code. It has the fingerprint of its job and data, and serves no other.
+A checkpoint is one file, replaced atomically: a hash, a line of JSON, then tensors as safetensors,
+which hold no code. The hash is of all that follows, of the job and of its data: it serves no other.
 """
 
 from __future__ import annotations
@@ -24,14 +24,11 @@ from agent.trainer.common.files import write_atomically
 from agent.trainer.common.progress import Interruption, Progress
 
 FILE: Final = "training.checkpoint"
-VERSION: Final = 1
+VERSION: Final = 2  # of what is in it: another version's fits no job
 
 
 def weights_to_bytes(weights: Mapping[str, Tensor]) -> bytes:
-    """Return named tensors as safetensors; the same tensors give the same bytes.
-
-    There is no metadata: safetensors writes it in no fixed order.
-    """
+    """Return tensors as safetensors, without metadata: that has no fixed order."""
     return save_tensors(
         {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     )
@@ -81,7 +78,7 @@ class Keeper:
         self.interruption = interruption
         self._progress = progress
         self._path = None if folder is None else folder / FILE
-        self._fingerprint = fingerprint
+        self._fingerprint = f"{VERSION} {fingerprint}"
         self._every_s = every_s
         self._resume = resume
         self._clock = clock
@@ -92,23 +89,24 @@ class Keeper:
         if self._path is None or not self._resume or not self._path.exists():
             return None
         try:
-            line, _, payload = self._path.read_bytes().partition(b"\n")
-            facts = json.loads(line)
-            same = facts["fingerprint"] == self._fingerprint
-            whole = facts["sha256"] == hashlib.sha256(payload).hexdigest()
-            epoch = facts["epoch"]
-        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            self.misfit(f"it cannot be read: {plain(error)}")
+            told, _, content = self._path.read_bytes().partition(b"\n")
+        except OSError as error:
+            self._misfit(f"it cannot be read: {plain(error)}")
             return None
-        if not (same and whole):
-            self.misfit("it is damaged" if same else "it is of another job, or of other data")
+        if told != self._hash(content):
+            self._misfit("it is damaged, or of another job, or of other data")
             return None
-        self._progress.log(f"going on from a checkpoint in epoch {epoch}")
+        line, _, payload = content.partition(b"\n")
+        facts = json.loads(line)
+        self._progress.log(f"going on from a checkpoint in epoch {facts['epoch']}")
         return Checkpoint(facts, payload)
 
-    def misfit(self, why: object) -> None:
-        """Log that the checkpoint is of no use."""
+    def _misfit(self, why: str) -> None:
         self._progress.log(f"the checkpoint is left aside, the training starts anew: {why}")
+
+    def _hash(self, content: bytes) -> bytes:
+        keyed = hashlib.sha256(self._fingerprint.encode() + content)
+        return keyed.hexdigest().encode()
 
     def step(self, capture: Callable[[], Checkpoint]) -> None:
         """Keep the state if it is time to. Raises InterruptedBySignalError if SIGTERM came."""
@@ -124,18 +122,13 @@ class Keeper:
         if self._path is None:
             return
         checkpoint = capture()
-        facts = {
-            **checkpoint.facts,
-            "version": VERSION,
-            "fingerprint": self._fingerprint,
-            "sha256": hashlib.sha256(checkpoint.payload).hexdigest(),
-        }
+        content = json.dumps(checkpoint.facts).encode() + b"\n" + checkpoint.payload
         try:
-            write_atomically(self._path, json.dumps(facts).encode() + b"\n" + checkpoint.payload)
+            write_atomically(self._path, self._hash(content) + b"\n" + content)
         except OSError as error:
             self._progress.log(f"the checkpoint could not be written: {plain(error)}")
         else:
-            self._progress.checkpoint(int(facts["epoch"]))
+            self._progress.checkpoint(checkpoint.facts["epoch"])
         self._kept_s = self._clock()
 
     def forget(self) -> None:

@@ -1,6 +1,5 @@
 """What each trainer is called, how it is started, and which hyperparameters it takes.
 
-One pydantic model a trainer holds every hyperparameter with its default, range and a line of help.
 The command line, the JSON schema that a host announces and the documentation are generated from
 these models. Only the standard library and pydantic are imported here: a daemon can afford it.
 """
@@ -8,9 +7,8 @@ these models. Only the standard library and pydantic are imported here: a daemon
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,6 +19,9 @@ EXIT_INTERRUPTED: Final = 75  # SIGTERM; sysexits' EX_TEMPFAIL: worth another st
 
 MODES: Final = ("realistic", "oracle")
 SPLIT_RECIPES: Final = ("host", "sample", "time")
+
+RUN_MODULE: Final = "agent.trainer.run"
+RUN_SSL_MODULE: Final = "agent.trainer.run_ssl"
 
 DEFAULT_N_RESAMPLES: Final = 1000
 DEFAULT_TARGET_FPR: Final = 0.05
@@ -44,10 +45,15 @@ Dropout = Annotated[float, Field(ge=0.0, le=0.9, description="Dropout inside the
 
 
 class Hyper(BaseModel):
-    """Hyperparameters of one trainer: unknown keys and values out of range are refused."""
+    """Hyperparameters of one trainer: unknown keys and values out of range are refused.
+
+    `module` is the trainer's program, which `python -m` runs.
+    """
 
     # Built when first used: a job is of one model, and each takes a millisecond and 50 KiB.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+    module: ClassVar[str] = RUN_MODULE
 
 
 class GbtHyper(Hyper):
@@ -144,65 +150,38 @@ class TransformerHyper(_EncoderHyper, SupervisedHyper):
 class TransformerSslHyper(_EncoderHyper, TorchHyper):
     """Transformer pretrained on masked windows without labels; scores by reconstruction error."""
 
+    module: ClassVar[str] = RUN_SSL_MODULE
+
     mask_fraction: float = Field(
         0.4, gt=0.0, lt=1.0, description="Share of the tokens hidden in pretraining."
     )
     target_fpr: TargetFpr = DEFAULT_TARGET_FPR
 
 
-RUN_MODULE: Final = "agent.trainer.run"
-RUN_SSL_MODULE: Final = "agent.trainer.run_ssl"
-
-
-@dataclass(frozen=True)
-class TrainerSpec:
-    """A trainer: the module that `python -m` runs, and the model of its hyperparameters."""
-
-    module: str
-    hyper: type[Hyper]
-
-
-TRAINERS: Final[Mapping[str, TrainerSpec]] = MappingProxyType(
+TRAINERS: Final[Mapping[str, type[Hyper]]] = MappingProxyType(
     {
-        "gbt": TrainerSpec(RUN_MODULE, GbtHyper),
-        "mlp": TrainerSpec(RUN_MODULE, MlpHyper),
-        "cnn": TrainerSpec(RUN_MODULE, CnnHyper),
-        "gru": TrainerSpec(RUN_MODULE, GruHyper),
-        "lstm": TrainerSpec(RUN_MODULE, LstmHyper),
-        "transformer": TrainerSpec(RUN_MODULE, TransformerHyper),
-        "transformer_ssl": TrainerSpec(RUN_SSL_MODULE, TransformerSslHyper),
+        "gbt": GbtHyper,
+        "mlp": MlpHyper,
+        "cnn": CnnHyper,
+        "gru": GruHyper,
+        "lstm": LstmHyper,
+        "transformer": TransformerHyper,
+        "transformer_ssl": TransformerSslHyper,
     }
 )
 
 
 def describe() -> dict[str, dict[str, Any]]:
-    """Return {model: {"module": ..., "schema": JSON schema of its hyperparameters}}.
-
-    The same for the same version of this file: it can be stored and compared.
-    """
+    """Return {model: {"module": ..., "schema": JSON schema of its hyperparameters}}."""
     return {
-        name: {"module": spec.module, "schema": spec.hyper.model_json_schema()}
-        for name, spec in TRAINERS.items()
+        name: {"module": hyper.module, "schema": hyper.model_json_schema()}
+        for name, hyper in TRAINERS.items()
     }
 
 
 def flag_of(field: str) -> str:
     """Return the command-line flag of a hyperparameter: `batch_size` becomes `--batch-size`."""
     return "--" + field.replace("_", "-")
-
-
-def hyper_arguments(model: str, hyper: Mapping[str, Any]) -> list[str]:
-    """Return the command-line arguments that give `model` these hyperparameters, sorted by name.
-
-    Only what is in `hyper` is passed on; the trainer's own defaults hold for the rest.
-    Raises KeyError for an unknown model, pydantic.ValidationError for a hyperparameter that is
-    unknown to the model or out of range.
-    """
-    checked = TRAINERS[model].hyper.model_validate(dict(hyper))
-    arguments: list[str] = []
-    for field in sorted(hyper):
-        arguments += [flag_of(field), str(getattr(checked, field))]
-    return arguments
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from agent.trainer.common.config import EXIT_BAD_INPUT, EXIT_FAILED
 
 
@@ -14,6 +16,12 @@ def plain(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno)
     return str(error)
+
+
+def key_and_problem(error: ValidationError) -> tuple[str, str]:
+    """Return where the first fault of a file is, and what it is."""
+    first = error.errors(include_url=False)[0]
+    return ".".join(map(str, first["loc"])) or "file", first["msg"]
 
 
 class TrainerError(Exception):

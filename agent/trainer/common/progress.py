@@ -61,14 +61,7 @@ class Progress:
         """Count time from now on; an earlier process trained `done_epochs`."""
         self._training_since_s, self._done_before = self._clock(), done_epochs
 
-    def epoch(
-        self,
-        epoch: int,
-        epochs: int,
-        train_loss: float,
-        val_loss: float,
-        metrics: Mapping[str, float] | None = None,
-    ) -> None:
+    def epoch(self, epoch: int, epochs: int, train_loss: float, val_loss: float) -> None:
         """Report that `epoch` of at most `epochs` is over.
 
         The eta is None for the first `SURE_AFTER_S`: the first epochs warm up caches.
@@ -83,7 +76,7 @@ class Progress:
                 "epochs": epochs,
                 "train_loss": train_loss,
                 "val_loss": val_loss,
-                "metrics": dict(metrics or {}),
+                "metrics": {},
                 "eta_s": eta_s,
             }
         )
@@ -161,12 +154,19 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def claim_stdout() -> TextIO:
-    """Return a stream on standard output; all other output, native code's too, goes to stderr."""
+def program(
+    work: Callable[[Progress, Interruption], None],
+    form: Callable[[Mapping[str, Any]], str] = as_json,
+) -> int:
+    """Run `work` as a program of its own, and return the exit code.
+
+    Standard output is for its events: what libraries print there goes to standard error.
+    """
     sys.stdout.flush()
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    return events
+    progress = Progress(events, form=form)
+    return run_reported(progress, lambda interruption: work(progress, interruption))
 
 
 def run_reported(progress: Progress, work: Callable[[Interruption], None]) -> int:

@@ -22,10 +22,7 @@ _OF_NODES: Final = (
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """Return the object in `data`; arrays of one type of number become numpy's (n,).
-
-    Raises ValueError for anything that is not one whole object, or is nested too deeply.
-    """
+    """Return the object in `data`; arrays of numbers become numpy's. Raises ValueError."""
     reader = _Reader(data)
     if reader.take(1) != b"{":
         raise ValueError("it does not begin with an object")
@@ -107,10 +104,7 @@ class _Reader:
 
 
 def check_trees(document: dict[str, Any], features: int) -> None:
-    """Raise ValueError unless every path in an xgboost model's trees ends at a leaf.
-
-    Its nodes may split by features below `features` alone.
-    """
+    """Raise ValueError unless each path ends at a leaf and splits by one of `features`."""
     try:
         whole = _are_trees(document["learner"], features)
     except (LookupError, TypeError, ValueError, OverflowError):

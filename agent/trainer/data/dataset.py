@@ -7,7 +7,6 @@ memory-mapped; a window is gathered with its batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -106,19 +105,9 @@ def load_features(path: Path, schema: FeatureSchema, mode: str) -> Floats:
     names = schema.features_of(mode)
     out = np.empty((schema.windows, len(names)), dtype=np.float32)
     with pq.ParquetFile(path) as file:
-        _fill(out, file, names)
+        for at, name in enumerate(names):  # all columns at once would be there twice
+            out[:, at] = file.read([name], use_threads=False)[name].to_numpy()
     return out
-
-
-def _fill(out: Floats, file: pq.ParquetFile, names: Sequence[str]) -> None:
-    """Copy columns (rows,) into `out` (rows, columns), one column of one row group at a time."""
-    at = 0
-    for group in range(file.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
-        for column, name in enumerate(names):
-            table = file.read_row_group(group, columns=[name], use_threads=False)
-            out[at : at + rows, column] = table[name].to_numpy()
-        at += rows
 
 
 def open_series(folder: Path, schema: FeatureSchema, mode: str) -> Series:

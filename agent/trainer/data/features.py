@@ -42,10 +42,7 @@ def summarise(windows: Floats) -> Floats:
 
 
 def unweighted(probabilities: Floats, weights: Floats) -> Floats:
-    """Return probabilities (n, classes) without the effect of class weights (classes,).
-
-    A classifier that is trained with weights learns odds that are off by their ratio.
-    """
+    """Return probabilities (n, classes) as if learnt without class weights (classes,)."""
     found = probabilities / weights
     return np.asarray(found / found.sum(axis=1, keepdims=True))
 

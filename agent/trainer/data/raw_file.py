@@ -1,8 +1,7 @@
 """Raw telemetry, read as a stream: first its outline (order and labels), then its channels.
 
-A raw file (parquet or CSV) has the columns host, episode, t, the schema's channels, and the
-label. Rows of an episode lie together, t rises by one a row. Memory holds one batch of rows,
-whatever the file's size, and the list of episodes.
+Rows of an episode lie together, t rises by one a row. Memory holds one batch of rows, whatever the
+file's size, and the list of episodes.
 """
 
 from __future__ import annotations
@@ -105,30 +104,25 @@ class RawFile:
         return BadInputError.at(self.path, key, problem, remedy)
 
     def _check_columns(self, *, others: bool) -> None:
-        reserved = [*_KEYS, *self._label]
-        for name in reserved:
-            if name in self.schema.channels:
-                # The label would be learnt from itself, and so would a t that faults follow.
-                problem = "is the label or one of the keys, and cannot be a channel"
-                raise self._fault(name, problem, "take it out of the schema's channels")
-        columns = self._column_names()
-        wanted = [*reserved, *self.schema.channels]
-        for name in wanted:
-            if name not in columns:
-                # With `others` the columns are those of a model: its user has no schema.
-                remedy = "add it: the model needs it" if others else "add it, or correct the schema"
-                raise self._fault(name, "column is missing", remedy)
-        for name in columns:
-            if name not in wanted and not others:
-                remedy = "add it to the schema's channels, or drop it"
-                raise self._fault(name, "column is in no schema", remedy)
-
-    def _column_names(self) -> list[str]:
+        reserved, channels = [*_KEYS, *self._label], self.schema.channels
+        # The label would be learnt from itself, and so would a t that faults follow.
+        for name in filter(channels.__contains__, reserved):
+            problem = "is the label or one of the keys, and cannot be a channel"
+            raise self._fault(name, problem, "take it out of the schema's channels")
         with readable(self.path, _REMEDY):
             if self._is_csv:
                 with self._open_csv(None) as reader:
-                    return list(reader.schema.names)
-            return list(pq.read_schema(self.path).names)
+                    columns = set(reader.schema.names)
+            else:
+                columns = set(pq.read_schema(self.path).names)
+        wanted = {*reserved, *channels}
+        for name in sorted(wanted - columns):
+            # With `others` the columns are those of a model: its user has no schema.
+            remedy = "add it: the model needs it" if others else "add it, or correct the schema"
+            raise self._fault(name, "column is missing", remedy)
+        for name in () if others else sorted(columns - wanted):
+            remedy = "add it to the schema's channels, or drop it"
+            raise self._fault(name, "column is in no schema", remedy)
 
     def _open_csv(self, columns: list[str] | None) -> Any:
         types = {"host": pa.string(), "episode": pa.string(), "t": pa.int64()}
@@ -209,37 +203,31 @@ class RawFile:
         return column.to_numpy(zero_copy_only=False)
 
     def _add_steps(self, entries: _Entries, host: str, episode: str, t: Ints) -> None:
-        key, last_key = (host, episode), next(reversed(entries), None)
-        last = entries[last_key] if last_key else None
-        if last is not None and key == last_key:
-            self._check_steps(host, episode, np.concatenate([[last.start + last.length - 1], t]))
-            entries[key] = last.model_copy(update={"length": last.length + len(t)})
-            return
-        if key in entries:
-            problem = f"rows of host {host}, episode {episode} lie apart"
-            raise self._fault("episode", problem, "sort by host, episode, t")
-        self._check_steps(host, episode, t)
-        entries[key] = EpisodeEntry(
+        last = next(reversed(entries.values()), None)
+        entry = EpisodeEntry(
             host=host,
             episode=episode,
             offset=last.offset + last.length if last else 0,
             length=len(t),
             start=int(t[0]),
         )
+        key = (host, episode)
+        if last is not None and key == (last.host, last.episode):
+            t = np.concatenate([[last.start + last.length - 1], t])
+            entry = last.model_copy(update={"length": last.length + entry.length})
+        elif key in entries:
+            problem = f"rows of host {host}, episode {episode} lie apart"
+            raise self._fault("episode", problem, "sort by host, episode, t")
+        self._check_steps(host, episode, t)
+        entries[key] = entry
 
     def _check_steps(self, host: str, episode: str, t: Ints) -> None:
         wrong = np.flatnonzero(np.diff(t) != 1)
-        if not len(wrong):
-            return
-        before, after = t[wrong[0]], t[wrong[0] + 1]
-        if after == before:
-            problem, remedy = f"has t {after} twice", "keep one row a step"
-        elif after < before:
-            problem, remedy = f"goes from t {before} back to {after}", "sort by t"
-        else:
-            problem = f"jumps from t {before} to {after}"
-            remedy = "fill the gap or begin a new episode after it"
-        raise self._fault("t", f"host {host}, episode {episode} {problem}", remedy)
+        if len(wrong):
+            before, after = t[wrong[0]], t[wrong[0] + 1]
+            problem = f"host {host}, episode {episode} goes from t {before} to {after}"
+            remedy = "sort by t, keep one row a step, and begin a new episode after a gap"
+            raise self._fault("t", problem, remedy)
 
 
 def _without(labels: pa.Array, values: Sequence[str]) -> pa.Array:

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent.trainer.common.errors import BadInputError, plain
+from agent.trainer.common.errors import BadInputError, key_and_problem, plain
 from agent.trainer.common.files import write_atomically
 
 VALIDATION_FILE: Final = "validation_v1.parquet"
@@ -139,9 +139,8 @@ def read_json(path: Path, model: type[AnyModel]) -> AnyModel:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "file"
-        raise BadInputError.at(path, key, first["msg"], "correct it, or prepare anew") from error
+        remedy = "correct it, or prepare anew"
+        raise BadInputError.at(path, *key_and_problem(error), remedy) from error
 
 
 def write_json(path: Path, value: BaseModel) -> None:

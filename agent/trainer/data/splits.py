@@ -1,18 +1,8 @@
-"""Which windows are trained on, validated on, and tested on, so that no knowledge leaks.
-
-- host: no host crosses. Hosts in `train_hosts` are trained on and the others tested; validation
-  hosts are taken from the former. Without `train_hosts`, about 60, 20 and 20 % of the hosts, drawn
-  by the seed. With fewer than three hosts to train on, validation is blocks of their time.
-- time: each host's labelled episodes, in the order in which they are stored, are one line of time:
-  the first 60 % of its rows is trained on, the next 20 % validates, the rest tests. Unlabelled
-  episodes belong to the training part.
-- sample: each host's episodes are cut into blocks of at least four windows' length, dealt out
-  60, 20, 20 % by the seed.
+"""Which windows are trained on, validated on, and tested on (docs/reference/trainers.md).
 
 Windows overlap, so a window that reaches over a border is in no part (purged): no two windows of
-different parts share a row. In time and sample recipes `train_hosts` restricts the data to them.
-Where chance decides, the first of some draws is taken whose parts hold every class, or else the one
-whose parts lack the fewest.
+different parts share a row. Where chance decides, the first of some draws is taken whose parts hold
+every class, or else the one whose parts lack the fewest.
 """
 
 from __future__ import annotations
@@ -64,10 +54,7 @@ class Splits:
 
 
 def split(index: WindowIndex, recipe: str, train_hosts: Sequence[str], seed: int) -> Splits:
-    """Split all windows by `recipe` (host, sample or time).
-
-    Raises BadInputError where a train host is unknown or a part would have no labelled window.
-    """
+    """Split all windows. Raises BadInputError where a part would have no labelled window."""
     chosen = _host_numbers(index, train_hosts)
     rng = np.random.default_rng(seed)
     if recipe == "time":
@@ -86,23 +73,17 @@ def split(index: WindowIndex, recipe: str, train_hosts: Sequence[str], seed: int
 def _host_numbers(index: WindowIndex, names: Sequence[str]) -> Ints:
     for name in names:
         if name not in index.hosts:
-            raise BadInputError.at(
-                "train_hosts", name, "no such host", f"the data has {', '.join(index.hosts)}"
-            )
+            known = f"the data has {', '.join(index.hosts)}"
+            raise BadInputError.at("train_hosts", name, "no such host", known)
     return np.array(sorted({index.hosts.index(name) for name in names}), dtype=np.int64)
 
 
 def _check(splits: Splits, recipe: str, *, any_label: bool) -> None:
-    remedies = {
-        "host": "give more hosts, or use the time recipe",
-        "time": "give longer episodes, or prepare a smaller window",
-        "sample": "give more data, or prepare a smaller window",
-    }
     for part, name in enumerate(_NAMES):
         if any_label and not len(splits.windows(part)):
-            raise BadInputError.at(
-                "split_recipe", recipe, f"the {name} part has no labelled window", remedies[recipe]
-            )
+            problem = f"the {name} part has no labelled window"
+            remedy = "give more hosts or longer episodes, or prepare a smaller window"
+            raise BadInputError.at("split_recipe", recipe, problem, remedy)
 
 
 def _restricted(index: WindowIndex, chosen: Ints, part: Ints) -> Ints:
@@ -129,12 +110,9 @@ def _by_host(index: WindowIndex, chosen: Ints, rng: np.random.Generator) -> Ints
     eligible = np.unique(index.host[index.labelled]) if index.labelled.any() else None
     hosts = np.unique(index.host) if eligible is None else eligible
     if len(hosts) < 2 or not len(np.setdiff1d(hosts, chosen)):
-        raise BadInputError.at(
-            "split_recipe",
-            "host",
-            f"of {len(hosts)} hosts with labels none is left to test on",
-            "leave some out of train_hosts, or use the time recipe",
-        )
+        problem = f"of {len(hosts)} hosts with labels none is left to test on"
+        remedy = "leave some out of train_hosts, or use the time recipe"
+        raise BadInputError.at("split_recipe", "host", problem, remedy)
     return _best_covering(index, lambda: _draw_hosts(index, hosts, chosen, rng))
 
 

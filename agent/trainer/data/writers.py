@@ -1,8 +1,7 @@
-"""Writes what `prepare` makes, a block at a time: the series, the windows' index, the features."""
+"""Writes what `prepare` makes, a block at a time: the series, and tables of windows."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -26,31 +25,26 @@ from agent.trainer.data.windows import Block
 
 GROUP_WINDOWS: Final = 8_192  # windows in a row group of parquet
 CHUNK_WINDOWS: Final = 256  # windows summarised at once
+INDEX: Final = pa.schema({
+    "window": pa.int64(), "host": pa.string(), "episode": pa.string(), "offset": pa.int64(),
+    "start": pa.int64(), "length": pa.int32(), "label": pa.int16(),
+})  # fmt: skip
 
 
-def feature_names(schema: RawSchema) -> Iterator[tuple[str, str, str]]:
-    """Yield (feature, channel, statistic) in the order of storage."""
-    for channel in schema.channels:
-        for statistic in STATISTICS:
-            yield f"{channel}__{statistic}", channel, statistic
+class SeriesWriter:
+    """Writes the raw series: per group of channels one .npy file of (rows, channels) float32.
 
-
-def series_groups(schema: RawSchema) -> tuple[SeriesGroup, ...]:
-    """Return the channels grouped by their modes: a mode reads no file that it may not see."""
-    by_modes: dict[tuple[str, ...], list[str]] = {}
-    for name, channel in schema.channels.items():
-        by_modes.setdefault(tuple(sorted(channel.modes)), []).append(name)
-    return tuple(
-        SeriesGroup(file=f"series_{'_'.join(modes)}.npy", channels=tuple(names), modes=modes)
-        for modes, names in sorted(by_modes.items())
-    )
-
-
-class SeriesSink:
-    """Writes the raw series: per group of channels one .npy file of (rows, channels) float32."""
+    Channels with the same modes are a group: a mode reads no file that it may not see.
+    """
 
     def __init__(self, folder: Path, schema: RawSchema, outline: Outline) -> None:
-        groups = series_groups(schema)
+        by_modes: dict[tuple[str, ...], list[str]] = {}
+        for name, channel in schema.channels.items():
+            by_modes.setdefault(tuple(sorted(channel.modes)), []).append(name)
+        groups = tuple(
+            SeriesGroup(file=f"series_{'_'.join(modes)}.npy", channels=names, modes=modes)
+            for modes, names in sorted(by_modes.items())
+        )
         order = list(schema.channels)
         self.files = [group.file for group in groups]
         self._columns = [[order.index(name) for name in group.channels] for group in groups]
@@ -76,76 +70,60 @@ class SeriesSink:
             file.write(np.ascontiguousarray(values[:, columns], dtype="<f4").data)
 
 
-class _ParquetSink:
-    """Gathers small tables into row groups of a fixed size, whatever sizes they come in."""
+class TableWriter:
+    """Writes windows into row groups of a fixed size, whatever sizes they come in."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._writer = pq.ParquetWriter(path, schema, compression="zstd")
         self._schema = schema
-        self._waiting: list[pa.Table] = []
-        self._windows = 0
+        self._waiting = schema.empty_table()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and self._windows:
-            self._writer.write_table(pa.concat_tables(self._waiting))
+        if kind is None and self._waiting.num_rows:
+            self._writer.write_table(self._waiting)
         self._writer.close()
 
-    def _append(self, columns: Sequence[object]) -> None:
-        self._waiting.append(pa.table(columns, schema=self._schema))
-        self._windows += self._waiting[-1].num_rows
-        while self._windows >= GROUP_WINDOWS:
-            table = pa.concat_tables(self._waiting).combine_chunks()
+    def append(self, columns: Sequence[object]) -> None:
+        """Append windows, an array (n,) a column."""
+        fresh = pa.table(columns, schema=self._schema)
+        self._waiting = pa.concat_tables([self._waiting, fresh])
+        while self._waiting.num_rows >= GROUP_WINDOWS:
+            table = self._waiting.combine_chunks()
             self._writer.write_table(table.slice(0, GROUP_WINDOWS))
-            self._waiting = [table.slice(GROUP_WINDOWS)]
-            self._windows -= GROUP_WINDOWS
+            self._waiting = table.slice(GROUP_WINDOWS)
 
 
-class IndexSink(_ParquetSink):
-    """Writes the index of windows and counts their labels (-1: unlabelled)."""
-
-    def __init__(self, path: Path, window: int) -> None:
-        kinds = {"window": pa.int64(), "host": pa.string(), "episode": pa.string()}
-        kinds |= {"offset": pa.int64(), "start": pa.int64(), "length": pa.int32()}
-        super().__init__(path, pa.schema([*kinds.items(), ("label", pa.int16())]))
-        self._window = window
-        self.counts: Counter[int] = Counter()
-
-    def append(self, block: Block) -> None:
-        """Append the windows of a block."""
-        count = len(block.starts)
-        first = self.counts.total()
-        self._append(
-            [
-                np.arange(first, first + count),
-                pa.array([block.entry.host] * count, pa.string()),
-                pa.array([block.entry.episode] * count, pa.string()),
-                block.entry.offset + block.starts,
-                block.entry.start + block.starts,
-                np.full(count, self._window, dtype=np.int32),
-                block.labels,
-            ]
-        )
-        self.counts.update(block.labels.tolist())
+def index_of(block: Block, first: int, length: int) -> list[object]:
+    """Return the columns of `INDEX` for a block's windows, which are numbered from `first`."""
+    count = len(block.starts)
+    return [
+        np.arange(first, first + count),
+        pa.array([block.entry.host] * count, pa.string()),
+        pa.array([block.entry.episode] * count, pa.string()),
+        block.entry.offset + block.starts,
+        block.entry.start + block.starts,
+        np.full(count, length, dtype=np.int32),
+        block.labels,
+    ]
 
 
-class SummarySink(_ParquetSink):
-    """Writes the summary features of windows, a column each, float32."""
+def feature_names(schema: RawSchema) -> Iterator[tuple[str, str, str]]:
+    """Yield (feature, channel, statistic) in the order of storage."""
+    for channel in schema.channels:
+        for statistic in STATISTICS:
+            yield f"{channel}__{statistic}", channel, statistic
 
-    def __init__(self, path: Path, schema: RawSchema, raw: Path) -> None:
-        self._raw = raw
-        names = [name for name, _, _ in feature_names(schema)]
-        super().__init__(path, pa.schema([(name, pa.float32()) for name in names]))
 
-    def append(self, block: Block) -> None:
-        """Append the features of a block's windows. Raises BadInputError if they overflow."""
-        for at in range(0, len(block.starts), CHUNK_WINDOWS):
-            features = summarise(block.windows[at : at + CHUNK_WINDOWS])
-            columns = np.ascontiguousarray(features.reshape(len(features), -1).T)
-            if not np.isfinite(columns).all():
-                where = f"host {block.entry.host}, episode {block.entry.episode}"
-                problem = f"{where} has values beyond the range of float32"
-                raise BadInputError.at(self._raw, "channels", problem, "use larger units")
-            self._append(list(columns))
+def features_of(block: Block, raw: Path) -> Iterator[list[Floats]]:
+    """Yield columns (n,) of summary features, some windows at a time. Raises BadInputError."""
+    for at in range(0, len(block.starts), CHUNK_WINDOWS):
+        features = summarise(block.windows[at : at + CHUNK_WINDOWS])
+        columns = np.ascontiguousarray(features.reshape(len(features), -1).T)
+        if not np.isfinite(columns).all():
+            where = f"host {block.entry.host}, episode {block.entry.episode}"
+            problem = f"{where} has values beyond the range of float32"
+            raise BadInputError.at(raw, "channels", problem, "use larger units")
+        yield list(columns)

@@ -1,39 +1,30 @@
 """Metrics on the test windows, overall and per host, with intervals.
 
-Thresholds come from validation windows alone. A metric that the data does not define, for example
-because a class is absent, is None, and `undefined` says why.
+A metric that the data does not define, for example because a class is absent, is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_curve
 
+from agent.trainer.common.arrays import Floats
 from agent.trainer.data.dataset import WindowIndex
-from agent.trainer.evaluation.bootstrap import (
-    Resamples,
-    binary_intervals,
-    multiclass_intervals,
-    resampling_groups,
-)
-from agent.trainer.evaluation.metrics import (
-    OF_PROBABILITIES,
-    Metrics,
-    Scored,
-    Thresholds,
-    binary_metrics,
-    multiclass_metrics,
-)
+from agent.trainer.evaluation.bootstrap import Draws, interval, resampling_groups
+from agent.trainer.evaluation.metrics import OF_PROBABILITIES, Metrics, Scored, measure
+from agent.trainer.evaluation.report_schema import Thresholds
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of the test part, the thresholds, and the model's scores."""
+    """Metrics of the test part, the thresholds, and the model's scores.
+
+    `probe` are the metrics of a pretrained network's linear probe.
+    """
 
     test: Scored
     metrics: Metrics
@@ -42,6 +33,7 @@ class Evaluation:
     thresholds: Thresholds
     confusion: list[list[int]]
     resampled_by: str
+    probe: Metrics | None = None
 
 
 @dataclass(frozen=True)
@@ -58,41 +50,28 @@ def evaluate(
     index: WindowIndex, validation: Scored, test: Scored, protocol: Protocol
 ) -> Evaluation:
     """Return the metrics of `test`, with thresholds chosen on `validation`."""
-    classes = len(protocol.classes)
-    groups, resampled_by = resampling_groups(index, test.windows)
-    draws = Resamples(groups, protocol.n_resamples, protocol.seed)
-    measure: Callable[[Scored], Metrics]
+    thresholds = Thresholds(decision=None, alarm=None)
     if test.score.ndim == 1:
         thresholds = choose_thresholds(validation, protocol.target_fpr)
-        intervals = binary_intervals(test, thresholds, draws)
-        measure = partial(binary_metrics, thresholds=thresholds)
-    else:
-        thresholds = Thresholds(None, None)
-        intervals = multiclass_intervals(test, draws)
-        measure = partial(multiclass_metrics, classes=classes)
-    metrics = measure(test)
+    groups, resampled_by = resampling_groups(index, test.windows)
+    found = measure(test, thresholds, Draws(groups, protocol.n_resamples, protocol.seed))
+    metrics = _values(found)
     # An undefined metric has no interval either: the reason is given once.
-    metrics |= {name: intervals[name] for name in intervals if metrics[name[:-3]] is not None}
+    known = [name for name, value in metrics.items() if value is not None]
+    metrics |= {f"{name}_ci": interval(found[name][1:]) for name in known}
     return Evaluation(
         test=test,
         metrics=metrics,
-        per_host={
-            name: measure(_of_host(test, index, host))
-            for host, name in enumerate(index.hosts)
-            if (index.host[test.windows] == host).any()
-        },
+        per_host=_per_host(index, test, thresholds),
         undefined=_reasons(metrics, validation, test, protocol),
         thresholds=thresholds,
-        confusion=_confusion(test, thresholds, classes),
+        confusion=_confusion(test, thresholds, len(protocol.classes)),
         resampled_by=resampled_by,
     )
 
 
 def choose_thresholds(validation: Scored, target_fpr: float) -> Thresholds:
-    """Return the thresholds for a binary task.
-
-    A score at or above `decision` is called positive; one above `alarm` raises an alarm.
-    """
+    """Return the thresholds for a binary task."""
     positive, score = validation.label == 1, validation.score
     decision = alarm = None
     if positive.any():
@@ -101,12 +80,23 @@ def choose_thresholds(validation: Scored, target_fpr: float) -> Thresholds:
         decision = float(at[np.argmax(f1[:-1])])
     if not positive.all():
         alarm = float(np.quantile(score[~positive], 1 - target_fpr, method="higher"))
-    return Thresholds(decision, alarm)
+    return Thresholds(decision=decision, alarm=alarm)
 
 
-def _of_host(part: Scored, index: WindowIndex, host: int) -> Scored:
-    mine = index.host[part.windows] == host
-    return replace(part, windows=part.windows[mine], label=part.label[mine], score=part.score[mine])
+def _values(found: Mapping[str, Floats]) -> Metrics:
+    """Return the metrics of the part itself, None where one is not defined."""
+    values = {name: float(draws[0]) for name, draws in found.items()}
+    return {name: None if np.isnan(value) else value for name, value in values.items()}
+
+
+def _per_host(index: WindowIndex, test: Scored, thresholds: Thresholds) -> dict[str, Metrics]:
+    host, found = index.host[test.windows], {}
+    for number in np.unique(host):
+        mine = host == number
+        kept = {name: getattr(test, name)[mine] for name in ("windows", "label", "score")}
+        whole = Draws(np.zeros(len(kept["label"]), dtype=np.int64))
+        found[index.hosts[number]] = _values(measure(replace(test, **kept), thresholds, whole))
+    return found
 
 
 def _confusion(test: Scored, thresholds: Thresholds, classes: int) -> list[list[int]]:

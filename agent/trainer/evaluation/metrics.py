@@ -1,6 +1,6 @@
-"""How good scores are: point values, by scikit-learn where it has them.
+"""How good scores are, in a part and in its resamples: each metric is (draws,).
 
-A metric that the data does not define (a class is absent, say) is None.
+A metric that the data does not define (a class is absent, say) is NaN.
 """
 
 from __future__ import annotations
@@ -9,38 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from sklearn.metrics import (
-    accuracy_score,
-    average_precision_score,
-    balanced_accuracy_score,
-    f1_score,
-    roc_auc_score,
-)
 
 from agent.trainer.common.arrays import Bools, Floats, Ints
+from agent.trainer.evaluation.bootstrap import Draws, ratio
+from agent.trainer.evaluation.report_schema import Thresholds
 
 Metrics = dict[str, Any]
 
-BINARY_METRICS: Final = (
-    "auroc",
-    "average_precision",
-    "f1",
-    "balanced_accuracy",
-    "tpr_at_fpr",
-    "fpr_realised",
-    "brier",
-    "calibration_error",
-)
-MULTICLASS_METRICS: Final = (
-    "accuracy",
-    "balanced_accuracy",
-    "macro_f1",
-    "auroc",
-    "average_precision",
-    "brier",
-    "calibration_error",
-)
-OF_PROBABILITIES: Final = frozenset({"brier", "calibration_error"})
+OF_PROBABILITIES: Final = ("brier", "calibration_error")
 BINS: Final = 10  # of equal width, for the calibration error
 
 
@@ -57,78 +33,86 @@ class Scored:
     score: Floats
     probable: bool = True
 
-    def as_normal(self) -> Scored:
-        """Return the same with every window taken for a normal one."""
-        return Scored(self.windows, np.zeros_like(self.label), self.score, self.probable)
+
+def measure(part: Scored, thresholds: Thresholds, draws: Draws) -> dict[str, Floats]:
+    """Return the metrics of the part's task, by name in the order of the report."""
+    if part.score.ndim == 1:
+        found = _binary(part.label == 1, part.score, thresholds, draws)
+    else:
+        found = _multiclass(part, draws)
+    return found | _of_probabilities(part, draws)
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """Chosen on validation: where F1 is best, and what the target share of negatives exceeds."""
-
-    decision: float | None
-    alarm: float | None
-
-
-def binary_metrics(part: Scored, thresholds: Thresholds) -> Metrics:
-    """Return `BINARY_METRICS` of a part whose score is (n,)."""
-    metrics: Metrics = dict.fromkeys(BINARY_METRICS)
-    positive, score = part.label == 1, part.score
-    both = bool(positive.any() and not positive.all())
-    if both:
-        metrics["auroc"] = float(roc_auc_score(positive, score))
-    if positive.any():
-        metrics["average_precision"] = float(average_precision_score(positive, score))
-    if thresholds.decision is not None and positive.any():
+def _binary(
+    positive: Bools, score: Floats, thresholds: Thresholds, draws: Draws
+) -> dict[str, Floats]:
+    undefined = np.full(len(draws), np.nan)
+    f1 = balanced_accuracy = tpr = fpr = undefined
+    positives, negatives = draws.sums(positive), draws.sums(~positive)
+    if thresholds.decision is not None:
         called = score >= thresholds.decision
-        metrics["f1"] = float(f1_score(positive, called, zero_division=0))
-        if both:
-            metrics["balanced_accuracy"] = float(balanced_accuracy_score(positive, called))
+        hits, false = draws.sums(called & positive), draws.sums(called & ~positive)
+        f1 = _f1(hits, hits + false, positives)
+        balanced_accuracy = (ratio(hits, positives) + 1 - ratio(false, negatives)) / 2
     if thresholds.alarm is not None:
         alarms = score > thresholds.alarm
-        if positive.any():
-            metrics["tpr_at_fpr"] = float(alarms[positive].mean())
-        if not positive.all():
-            metrics["fpr_realised"] = float(alarms[~positive].mean())
-    if part.probable:
-        metrics["brier"] = float(brier_terms(part).mean())
-        metrics["calibration_error"] = calibration_error(*confidence(part))
-    return metrics
+        tpr = ratio(draws.sums(alarms & positive), positives)
+        fpr = ratio(draws.sums(alarms & ~positive), negatives)
+    return {
+        "auroc": draws.areas(positive, score),
+        "average_precision": draws.precisions(positive, score),
+        "f1": f1,
+        "balanced_accuracy": balanced_accuracy,
+        "tpr_at_fpr": tpr,
+        "fpr_realised": fpr,
+    }
 
 
-def multiclass_metrics(part: Scored, classes: int) -> Metrics:
-    """Return `MULTICLASS_METRICS` of a part whose score is (n, classes).
-
-    Classes that have no window in `part` count neither for nor against the model.
-    """
-    present = np.unique(part.label)
-    called = part.score.argmax(axis=1)
-    metrics: Metrics = dict.fromkeys(MULTICLASS_METRICS)
-    metrics["accuracy"] = float(accuracy_score(part.label, called))
-    recalls = [float((called[part.label == k] == k).mean()) for k in present]
-    metrics["balanced_accuracy"] = float(np.mean(recalls))
-    metrics["macro_f1"] = float(
-        f1_score(part.label, called, labels=present, average="macro", zero_division=0)
-    )
-    if 1 < len(present) <= classes:
-        one_of = part.label[:, None] == present
-        areas = [roc_auc_score(one_of[:, i], part.score[:, k]) for i, k in enumerate(present)]
-        precisions = [
-            average_precision_score(one_of[:, i], part.score[:, k]) for i, k in enumerate(present)
-        ]
-        metrics["auroc"] = float(np.mean(areas))
-        metrics["average_precision"] = float(np.mean(precisions))
-    metrics["brier"] = float(brier_terms(part).mean())
-    metrics["calibration_error"] = calibration_error(*confidence(part))
-    return metrics
+def _multiclass(part: Scored, draws: Draws) -> dict[str, Floats]:
+    """Average over the classes: one that has no window neither helps nor harms."""
+    present, called = np.unique(part.label), part.score.argmax(axis=1)
+    recalls, f1s, areas, precisions = [], [], [], []
+    for k in present:
+        truth, told = part.label == k, called == k
+        hits, size = draws.sums(truth & told), draws.sums(truth)
+        recalls.append(ratio(hits, size))
+        f1s.append(_f1(hits, draws.sums(told), size))
+        areas.append(draws.areas(truth, part.score[:, k]))
+        precisions.append(draws.precisions(truth, part.score[:, k]))
+    if len(present) == 1:
+        precisions = areas  # against no rest neither is defined
+    return {
+        "accuracy": _share(called == part.label, draws),
+        "balanced_accuracy": np.mean(recalls, axis=0),
+        "macro_f1": np.mean(f1s, axis=0),
+        "auroc": np.mean(areas, axis=0),
+        "average_precision": np.mean(precisions, axis=0),
+    }
 
 
-def brier_terms(part: Scored) -> Floats:
-    """Return each window's squared error (n,): Brier 1950; of two classes, of the positive one."""
-    if part.score.ndim == 1:
-        return np.asarray((part.score - (part.label == 1)) ** 2)
-    truth = part.label[:, None] == np.arange(part.score.shape[1])
-    return np.asarray(((part.score - truth) ** 2).sum(axis=1))
+def _f1(hits: Floats, called: Floats, size: Floats) -> Floats:
+    # A draw without the class does not define its F1, whatever was called by its name.
+    return ratio(2 * hits, np.where(size > 0, called + size, 0.0))
+
+
+def _share(values: Floats | Bools, draws: Draws) -> Floats:
+    return draws.sums(values) / draws.sums(np.ones(len(values)))
+
+
+def _of_probabilities(part: Scored, draws: Draws) -> dict[str, Floats]:
+    if not part.probable:
+        return dict.fromkeys(OF_PROBABILITIES, np.full(len(draws), np.nan))
+    if part.score.ndim == 1:  # Brier 1950; of two classes, of the positive one
+        terms = (part.score - (part.label == 1)) ** 2
+    else:
+        truth = part.label[:, None] == np.arange(part.score.shape[1])
+        terms = ((part.score - truth) ** 2).sum(axis=1)
+    given, true = confidence(part)
+    gaps = np.abs(draws.sums_by(bin_of(given), given - true, BINS)).sum(axis=1)
+    return {
+        "brier": _share(terms, draws),
+        "calibration_error": gaps / draws.sums(np.ones(len(given))),
+    }
 
 
 def confidence(part: Scored) -> tuple[Floats, Bools]:
@@ -146,10 +130,3 @@ def confidence(part: Scored) -> tuple[Floats, Bools]:
 def bin_of(given: Floats) -> Ints:
     """Return the bin (n,) of each confidence (n,)."""
     return np.clip((given * BINS).astype(np.int64), 0, BINS - 1)
-
-
-def calibration_error(given: Floats, true: Bools) -> float:
-    """Return the expected calibration error: the mean gap between given and come true, by bin."""
-    bins = bin_of(given)
-    gaps = np.bincount(bins, weights=given - true, minlength=BINS)
-    return float(np.abs(gaps).sum() / len(given))

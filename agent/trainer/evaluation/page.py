@@ -1,12 +1,8 @@
-"""The report as a page: one HTML file, nothing to be fetched, readable without a network.
-
-Like the report it holds no time, no path and no name of the machine that trained.
-"""
+"""The report as a page: one HTML file, nothing to be fetched, readable without a network."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,7 +12,7 @@ from agent.trainer.evaluation.evaluate import Evaluation
 from agent.trainer.evaluation.metrics import Metrics
 from agent.trainer.evaluation.report_schema import Report
 
-_LABELS: Final = {
+LABELS: Final = {
     "accuracy": "accuracy",
     "auroc": "AUROC",
     "average_precision": "average precision",
@@ -31,13 +27,6 @@ _LABELS: Final = {
     "probe_f1": "F1 of the linear probe",
     "tpr_at_fpr": "true-positive rate at the alarm",
 }
-
-
-@dataclass(frozen=True)
-class _Row:
-    name: str
-    value: str
-    note: str
 
 
 def render(report: Report, evaluation: Evaluation) -> str:
@@ -86,18 +75,19 @@ def _drawings(report: Report, evaluation: Evaluation) -> tuple[list[plots.Drawin
     return [drawing for drawing in wanted.values() if drawing is not None], missing
 
 
-def _rows(metrics: Metrics, undefined: Mapping[str, str]) -> list[_Row]:
+def _rows(metrics: Metrics, undefined: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return (name, value, interval or what is wrong) of each metric."""
     rows = []
     for name, value in metrics.items():
         if name.endswith("_ci"):
             continue
-        label = _LABELS.get(name, name)
+        label = LABELS.get(name, name)
         if value is None:
-            rows.append(_Row(label, "none", undefined.get(name, "not defined")))
+            rows.append((label, "none", undefined.get(name, "not defined")))
             continue
         interval = metrics.get(f"{name}_ci")
         between = f"{interval[0]:.3f} to {interval[1]:.3f}" if interval else ""
-        rows.append(_Row(label, f"{value:.3f}", between))
+        rows.append((label, f"{value:.3f}", between))
     return rows
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -20,7 +19,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from agent.trainer.common.arrays import AnyArray, Floats
 from agent.trainer.evaluation.evaluate import Evaluation
-from agent.trainer.evaluation.metrics import BINS, Scored, bin_of, confidence
+from agent.trainer.evaluation.metrics import BINS, Metrics, Scored, bin_of, confidence
 
 _INK: Final = "#000001"
 _FAINT: Final = "#000002"
@@ -50,9 +49,9 @@ _STYLE: Final[dict[str, Any]] = {
     "lines.linewidth": 1.6,
 }
 _POINTS: Final = 300  # of a curve; more cannot be told apart
-_MOST_CLASSES: Final = len(_SERIES)
 _MOST_HOSTS: Final = 40
-_SIZE_IN: Final = (4.6, 3.4)
+_WIDTH_IN: Final = 4.6
+_UNIT_SQUARE: Final[Any] = {"xlim": (-0.02, 1.02), "ylim": (-0.02, 1.02)}
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,12 @@ class Drawing:
 
 def learning_curve(curve: Sequence[tuple[float, float]], best_epoch: int, unit: str) -> Drawing:
     """Draw the training and validation loss of each epoch; `unit` is epoch or round."""
-    with _axes("learning") as (figure, axes):
+    values = np.array(curve)
+    low = values[best_epoch - 1, 1]
+    caption = f"Validation loss is lowest, {low:.4g}, in {unit} {best_epoch} of {len(curve)} run."
+
+    def paint(axes: Any) -> None:
         epochs = np.arange(1, len(curve) + 1)
-        values = np.array(curve)
         marker = "o" if len(curve) <= 50 else None
         for number, name in enumerate(("training", "validation")):
             style: Any = {"color": _SERIES[number], "marker": marker, "ms": 3}
@@ -78,10 +80,8 @@ def learning_curve(curve: Sequence[tuple[float, float]], best_epoch: int, unit: 
         axes.set(xlabel=unit, ylabel="loss")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.legend()
-        svg = _svg(figure, "learning")
-    low = values[best_epoch - 1, 1]
-    caption = f"Validation loss is lowest, {low:.4g}, in {unit} {best_epoch} of {len(curve)} run."
-    return Drawing("learning", "Learning curve", caption, svg)
+
+    return Drawing("learning", "Learning curve", caption, _svg("learning", paint))
 
 
 def roc(evaluation: Evaluation, classes: Sequence[str]) -> Drawing | None:
@@ -92,18 +92,18 @@ def roc(evaluation: Evaluation, classes: Sequence[str]) -> Drawing | None:
     ]
     if not curves:
         return None
-    with _axes("roc") as (figure, axes):
+    metrics = evaluation.metrics
+
+    def paint(axes: Any) -> None:
         _draw_diagonal(axes)
         _draw_curves(axes, curves)
-        metrics = evaluation.metrics
         at = metrics.get("fpr_realised"), metrics.get("tpr_at_fpr")
         if None not in at:
             axes.plot(*at, "o", color=_INK, ms=5)
             axes.annotate("alarm", at, xytext=(7, -11), textcoords="offset points")
-        axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
-        _square(axes)
-        svg = _svg(figure, "roc")
-    return Drawing("roc", "ROC", _with_area("AUROC", evaluation.metrics, "auroc"), svg)
+        axes.set(xlabel="false-positive rate", ylabel="true-positive rate", **_UNIT_SQUARE)
+
+    return Drawing("roc", "ROC", _in_words("AUROC", metrics, "auroc"), _svg("roc", paint))
 
 
 def precision_recall(evaluation: Evaluation, classes: Sequence[str]) -> Drawing | None:
@@ -115,16 +115,17 @@ def precision_recall(evaluation: Evaluation, classes: Sequence[str]) -> Drawing 
         shares.append(float(positive.mean()))
     if not curves:
         return None
-    with _axes("pr") as (figure, axes):
+    caption = _in_words("Average precision", evaluation.metrics, "average_precision")
+    if len(shares) == 1:
+        caption += f" By chance it would be {shares[0]:.3f}."
+
+    def paint(axes: Any) -> None:
         if len(shares) == 1:
             axes.axhline(shares[0], color=_FAINT, linestyle="--", linewidth=1)
         _draw_curves(axes, curves)
-        axes.set(xlabel="recall", ylabel="precision")
-        _square(axes)
-        svg = _svg(figure, "pr")
-    chance = f" By chance it would be {shares[0]:.3f}." if len(shares) == 1 else ""
-    area = _with_area("Average precision", evaluation.metrics, "average_precision")
-    return Drawing("pr", "Precision and recall", area + chance, svg)
+        axes.set(xlabel="recall", ylabel="precision", **_UNIT_SQUARE)
+
+    return Drawing("pr", "Precision and recall", caption, _svg("pr", paint))
 
 
 def calibration(evaluation: Evaluation) -> Drawing | None:
@@ -136,18 +137,21 @@ def calibration(evaluation: Evaluation) -> Drawing | None:
     bins = bin_of(given)
     counts = np.bincount(bins, minlength=BINS)
     some = counts > 0
-    mean_given = np.bincount(bins, weights=given, minlength=BINS)[some] / counts[some]
-    mean_true = np.bincount(bins, weights=true, minlength=BINS)[some] / counts[some]
-    with _axes("calibration") as (figure, axes):
+    mean_given, mean_true = (
+        np.bincount(bins, weights=values, minlength=BINS)[some] / counts[some]
+        for values in (given, true)
+    )
+
+    def paint(axes: Any) -> None:
         _draw_diagonal(axes)
         axes.plot(mean_given, mean_true, color=_SERIES[0])
         areas = 12 + 180 * counts[some] / counts.sum()
         axes.scatter(mean_given, mean_true, s=areas, color=_SERIES[0])
-        axes.set(xlabel="probability given", ylabel="share that came true")
-        _square(axes)
-        svg = _svg(figure, "calibration")
-    error = _with_area("Expected calibration error", evaluation.metrics, "calibration_error")
-    return Drawing("calibration", "Calibration", f"{error} A larger dot holds more windows.", svg)
+        axes.set(xlabel="probability given", ylabel="share that came true", **_UNIT_SQUARE)
+
+    error = _in_words("Expected calibration error", evaluation.metrics, "calibration_error")
+    caption = f"{error} A larger dot holds more windows."
+    return Drawing("calibration", "Calibration", caption, _svg("calibration", paint))
 
 
 def per_host(evaluation: Evaluation, metric: str, title: str) -> Drawing | None:
@@ -157,8 +161,8 @@ def per_host(evaluation: Evaluation, metric: str, title: str) -> Drawing | None:
     if not known:
         return None
     shown = known[-_MOST_HOSTS:]
-    width, _ = _SIZE_IN
-    with _axes("hosts", (width, 0.8 + 0.26 * len(shown))) as (figure, axes):
+
+    def paint(axes: Any) -> None:
         values = [-minus for minus, _ in shown]
         names = [_short(name) for _, name in shown]
         places = np.arange(len(shown))
@@ -169,12 +173,13 @@ def per_host(evaluation: Evaluation, metric: str, title: str) -> Drawing | None:
         axes.set_xticks(np.linspace(0, 1, 6))
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        svg = _svg(figure, "hosts")
+
     caption = f"{title} on each host of the test part, the best first."
     if len(known) > len(shown):
         caption += f" The {len(shown)} worst of {len(known)} are shown."
     if len(found) > len(known):
         caption += f" On {len(found) - len(known)} hosts it is not defined."
+    svg = _svg("hosts", paint, height_in=0.8 + 0.26 * len(shown))
     return Drawing("hosts", "Hosts", caption, svg)
 
 
@@ -182,15 +187,12 @@ def _against_the_rest(
     part: Scored, classes: Sequence[str]
 ) -> Iterator[tuple[str, AnyArray, Floats]]:
     """Yield each class, whether each window is of it (n,), and its score for it (n,)."""
+    if len(np.unique(part.label)) < 2:
+        return
     if part.score.ndim == 1:
-        positive = part.label == 1
-        if positive.any() and not positive.all():
-            yield classes[-1], positive, part.score
+        yield classes[-1], part.label == 1, part.score
         return
-    present = np.unique(part.label)
-    if len(present) < 2:
-        return
-    for k in present[:_MOST_CLASSES]:
+    for k in np.unique(part.label)[: len(_SERIES)]:
         yield classes[k], part.label == k, part.score[:, k]
 
 
@@ -206,15 +208,11 @@ def _draw_diagonal(axes: Any) -> None:
     axes.plot([0, 1], [0, 1], color=_FAINT, linestyle="--", linewidth=1)
 
 
-def _square(axes: Any) -> None:
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-
-
 def _short(name: str) -> str:
     return name if len(name) <= 24 else f"{name[:23]}…"
 
 
-def _with_area(name: str, metrics: dict[str, Any], key: str) -> str:
+def _in_words(name: str, metrics: Metrics, key: str) -> str:
     value, interval = metrics.get(key), metrics.get(f"{key}_ci")
     if value is None:
         return f"{name} is not defined."
@@ -222,31 +220,26 @@ def _with_area(name: str, metrics: dict[str, Any], key: str) -> str:
     return f"{name} {value:.3f}{between}."
 
 
-@contextmanager
-def _axes(name: str, size_in: tuple[float, float] = _SIZE_IN) -> Iterator[tuple[Figure, Any]]:
-    """Make a figure in our style, whatever matplotlib's settings are."""
+def _svg(name: str, paint: Callable[[Any], None], height_in: float = 3.4) -> str:
+    """Return what `paint` draws as SVG in our style, whatever matplotlib's settings are."""
+    buffer = io.StringIO()
     with mpl.rc_context():
         mpl.rcdefaults()
         # The salt decides the names of clip paths, which must be unique in a page.
         mpl.rcParams.update(cast("Any", _STYLE | {"svg.hashsalt": name}))
-        figure = Figure(figsize=size_in, layout="constrained")
+        figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
         figure.patch.set_visible(False)
         axes = figure.add_subplot()
         axes.patch.set_visible(False)
-        yield figure, axes
-
-
-def _svg(figure: Figure, name: str) -> str:
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
+        paint(axes)
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
     width, height = (round(72 * inches) for inches in figure.get_size_inches())
     head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-labelledby="{name}-title">'
-    svg = re.sub(r"<svg\b[^>]*>", head, svg, count=1).replace("xlink:href", "href")
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :].replace("xlink:href", "href")
+    svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
+    svg = re.sub(r"<svg\b[^>]*>", head, svg, count=1)
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, variable)
     return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"

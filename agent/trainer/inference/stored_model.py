@@ -6,57 +6,19 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from agent.trainer.common.arrays import Floats
-from agent.trainer.common.errors import BadInputError
+from agent.trainer.common.errors import BadInputError, key_and_problem
 from agent.trainer.data.features import STATISTICS, summarise, unweighted
 from agent.trainer.inference.bundle_files import read_model_files
+from agent.trainer.models.description import Description
 
 _REMEDY: Final = "fetch it anew (`fleet get JOB`), with the version that trained it"
 Score = Callable[[Floats], dict[str, Floats]]
-
-
-class Thresholds(BaseModel):
-    """Chosen on validation: see `agent.trainer.evaluation.metrics.Thresholds`."""
-
-    decision: float | None
-    alarm: float | None
-
-
-class Description(BaseModel):
-    """The `model.json` of a bundle; its keys are told in `agent.trainer.training.report`."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    version: Literal[1]
-    model: str
-    mode: str
-    task: Literal["binary", "multiclass", "unlabelled"]
-    classes: tuple[str, ...]
-    inputs: tuple[str, ...] = Field(min_length=1)
-    window: int = Field(ge=2, le=1_000_000)
-    stride: int = Field(ge=1)
-    period_s: float | None = None
-    size: dict[str, Any]
-    thresholds: Thresholds
-    weights: Literal["model.ubj", "model.safetensors"]
-    class_weights: tuple[float, ...] | None
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        """Return the channels that the model reads, in its order."""
-        if not self.takes_features:
-            return self.inputs
-        return tuple(dict.fromkeys(name.rpartition("__")[0] for name in self.inputs))
-
-    @property
-    def takes_features(self) -> bool:
-        """Whether it takes summary features, not raw windows."""
-        return self.model in {"gbt", "mlp"}
 
 
 @dataclass(frozen=True)
@@ -77,18 +39,19 @@ def load_model(bundle: Path, threads: int) -> StoredModel:
     try:
         description = Description.model_validate(json.loads(files["model.json"]))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "file"
-        raise BadInputError.at("model.json", key, first["msg"], _REMEDY) from error
+        raise BadInputError.at("model.json", *key_and_problem(error), _REMEDY) from error
     except (ValueError, RecursionError) as error:
         raise BadInputError.at("model.json", "file", f"is not JSON: {error}", _REMEDY) from error
     if description.weights not in files:
         raise BadInputError.at(bundle, description.weights, "is missing", _REMEDY)
     _check_inputs(description)
-    weights = files[description.weights]
-    if description.model == "gbt":
-        return StoredModel(description, _trees(description, weights, threads))
-    return StoredModel(description, _network(description, weights, threads))
+    load = _trees if description.model == "gbt" else _network
+    try:
+        score = load(description, files[description.weights], threads)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        problem = " ".join(str(error).split())[:200]
+        raise BadInputError.at(description.weights, "file", problem, _REMEDY) from error
+    return StoredModel(description, score)
 
 
 def _check_inputs(description: Description) -> None:
@@ -112,12 +75,8 @@ def _trees(description: Description, weights: bytes, threads: int) -> Score:
     from agent.trainer.common.ubjson import check_trees, parse
     from agent.trainer.models.gbt import class_probabilities
 
-    try:
-        check_trees(parse(weights), len(description.inputs))
-        trees = xgb.Booster({"nthread": threads}, model_file=bytearray(weights))
-    except (xgb.core.XGBoostError, TypeError, ValueError) as error:
-        problem = " ".join(str(error).split())[:200]
-        raise BadInputError.at(description.weights, "file", problem, _REMEDY) from error
+    check_trees(parse(weights), len(description.inputs))
+    trees = xgb.Booster({"nthread": threads}, model_file=bytearray(weights))
 
     def score(windows: Floats) -> dict[str, Floats]:
         return _told(description, class_probabilities(trees, _features(windows), threads))
@@ -129,31 +88,25 @@ def _network(description: Description, weights: bytes, threads: int) -> Score:
     import torch
 
     from agent.trainer.common.checkpoint import tensors_from_bytes, tensors_under
-    from agent.trainer.training.fit import start_torch
+    from agent.trainer.training.fit import autocast, start_torch
     from agent.trainer.training.networks import build, check_size
 
     device = start_torch(threads, 0)
-    try:
-        tensors = tensors_from_bytes(weights)
-        probe = tensors_under("probe", tensors)
-        check_size(description.size)
-        with torch.device("meta"):  # takes no memory, whatever size the file states
-            network = build(description.model, description.size)
-        of_network = {name: one for name, one in tensors.items() if not name.startswith("probe.")}
-        network.load_state_dict(of_network, assign=True)
-    except (ValueError, KeyError, TypeError, RuntimeError) as error:
-        problem = " ".join(str(error).split())[:200]
-        raise BadInputError.at(description.weights, "file", problem, _REMEDY) from error
+    tensors = tensors_from_bytes(weights)
+    check_size(description.size)
+    with torch.device("meta"):  # takes no memory, whatever size the file states
+        network = build(description.model, description.size)
+    of_network = {name: one for name, one in tensors.items() if not name.startswith("probe.")}
+    network.load_state_dict(of_network, assign=True)
     network = network.to(device).eval()
+    probe = tensors_under("probe", tensors)
 
     def score(windows: Floats) -> dict[str, Floats]:
         inputs = (
             _features(windows) if description.takes_features else windows.transpose(0, 2, 1).copy()
         )
         batch = torch.from_numpy(inputs).to(device)
-        with torch.no_grad(), torch.autocast(
-            device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"
-        ):  # fmt: skip
+        with torch.no_grad(), autocast(device):
             if description.model == "transformer_ssl":
                 return _of_autoencoder(description, network, batch, probe)
             found = torch.softmax(network(batch).float(), dim=1).double().cpu().numpy()

@@ -26,10 +26,7 @@ class Mlp(nn.Module):
 
 
 class _Layers(nn.Module):
-    """The sum of a linear model and of layers (linear, GELU, dropout).
-
-    Both begin at zero, so that the linear part is learnt first.
-    """
+    """A linear model and layers beside it; both begin at zero, so the linear is learnt first."""
 
     def __init__(self, inputs: int, classes: int, hidden: list[int], dropout: float) -> None:
         super().__init__()

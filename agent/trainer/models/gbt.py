@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -16,19 +15,11 @@ from agent.trainer.common.progress import Progress
 _REPORT_EVERY: Final = 10  # rounds
 
 
-@dataclass(frozen=True)
-class Part:
-    """Windows to learn from or to stop by: features (n, inputs), label (n,), weight (n,)."""
-
-    features: Floats
-    label: Ints
-    weight: Floats
-
-    def matrix(self, threads: int, like: xgb.DMatrix | None = None) -> xgb.DMatrix:
-        """Return the part in bins, a byte a value; in those of another part, if one is given."""
-        return xgb.QuantileDMatrix(
-            self.features, label=self.label, weight=self.weight, nthread=threads, ref=like
-        )
+def bins(
+    features: Floats, label: Ints, weight: Floats, threads: int, like: xgb.DMatrix | None = None
+) -> xgb.DMatrix:
+    """Return windows (n, inputs) in bins, a byte a value; in those of others, if they are given."""
+    return xgb.QuantileDMatrix(features, label=label, weight=weight, nthread=threads, ref=like)
 
 
 class _Reporter(xgb.callback.TrainingCallback):
@@ -49,8 +40,8 @@ class _Reporter(xgb.callback.TrainingCallback):
 
 
 def train_gbt(
-    train: Part,
-    validation: Part,
+    train: xgb.DMatrix,
+    validation: xgb.DMatrix,
     classes: int,
     hyper: GbtHyper,
     *,
@@ -58,10 +49,7 @@ def train_gbt(
     seed: int,
     progress: Progress,
 ) -> tuple[xgb.Booster, list[tuple[float, float]]]:
-    """Boost until the validation loss stops getting better. Raises DivergedError.
-
-    Returns the trees, cut back to the best round, and both losses of each round.
-    """
+    """Return the trees of the best round, and each round's losses. Raises DivergedError."""
     parameters = {
         "objective": "binary:logistic" if classes == 2 else "multi:softprob",
         "eval_metric": "logloss" if classes == 2 else "mlogloss",
@@ -79,12 +67,11 @@ def train_gbt(
     if classes > 2:
         parameters["num_class"] = classes
     log: dict[str, dict[str, list[float]]] = {}
-    learnt = train.matrix(threads)
     booster = xgb.train(
         parameters,
-        learnt,
+        train,
         num_boost_round=hyper.epochs,
-        evals=[(learnt, "train"), (validation.matrix(threads, learnt), "val")],
+        evals=[(train, "train"), (validation, "val")],
         evals_result=log,
         early_stopping_rounds=hyper.patience,
         verbose_eval=False,

@@ -54,17 +54,16 @@ class Standardise(nn.Module):
         self.register_buffer("mean", torch.zeros(inputs))
         self.register_buffer("scale", torch.ones(inputs))
 
-    def fit(self, mean: Floats, deviation: Floats, of_a_unit: int | None = None) -> None:
+    def fit(self, mean: Floats, deviation: Floats, of_a_unit: int = 1) -> None:
         """Set the statistics (inputs,); an input that never changes is only centred.
 
-        `of_a_unit` neighbouring inputs have the same unit (None: no input has one). The largest of
-        them decides how small a deviation counts as rounding.
+        `of_a_unit` neighbouring inputs have the same unit: the largest of them decides how small a
+        deviation counts as rounding.
         """
         scale = torch.as_tensor(deviation, dtype=torch.float32)
-        least = torch.full_like(scale, _LEAST_SCALE)
-        if of_a_unit is not None:
-            size = np.hypot(mean, deviation).reshape(-1, of_a_unit).max(axis=1)
-            least *= torch.as_tensor(np.repeat(np.minimum(size, 1.0), of_a_unit)).to(least)
+        size = np.hypot(mean, deviation).reshape(-1, of_a_unit).max(axis=1)
+        units = torch.as_tensor(np.repeat(np.minimum(size, 1.0), of_a_unit)).to(scale)
+        least = _LEAST_SCALE * units
         self.mean.copy_(torch.as_tensor(mean, dtype=torch.float32))
         self.scale.copy_(torch.where(scale > least, scale, torch.ones_like(scale)))
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from agent.trainer.common.arrays import Floats, Ints
 from agent.trainer.data.dataset import Series, WindowIndex
-from agent.trainer.models.layers import Standardise
 
 _CHUNK_ROWS: Final = 8_192
 _CHUNK_WINDOWS: Final = 1_024
@@ -30,7 +29,7 @@ class Batches(Protocol):
 
 
 class FeatureBatches:
-    """Inputs (batch, features) out of the summary features; it may change these."""
+    """Inputs (batch, features) out of the summary features."""
 
     def __init__(self, features: Floats, device: torch.device) -> None:
         self._features = features
@@ -48,12 +47,6 @@ class FeatureBatches:
                 yield self._features[windows[at : at + _CHUNK_WINDOWS]]
 
         return mean_and_deviation(chunks)
-
-    def standardise(self, standardise: Standardise) -> None:
-        """Standardise all features in place."""
-        for at in range(0, len(self._tensor), _CHUNK_WINDOWS):
-            chunk = self._tensor[at : at + _CHUNK_WINDOWS]
-            chunk.copy_(standardise(chunk))
 
 
 class WindowBatches:

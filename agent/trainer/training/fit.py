@@ -7,7 +7,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
 import torch
@@ -20,7 +20,7 @@ from agent.trainer.common.checkpoint import (
     tensors_from_bytes,
     tensors_under,
     weights_to_bytes,
-)
+)  # fmt: skip
 from agent.trainer.common.config import TorchHyper
 from agent.trainer.common.errors import DivergedError, InterruptedBySignalError
 from agent.trainer.common.progress import Interruption, Progress
@@ -28,10 +28,6 @@ from agent.trainer.common.progress import Interruption, Progress
 # (network, windows (batch,), generator) -> loss (batch,); the generator is for masks and the like.
 LossOf = Callable[[nn.Module, Tensor, torch.Generator], Tensor]
 
-# What `_restore` raises for facts and tensors that are not those of a training.
-_MISFITS: Final = (
-    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
 _M_TRIM_THRESHOLD: Final = -1  # of mallopt(3) in glibc
 _M_MMAP_MAX: Final = -4
 _FLOOR: Final = 0.01  # of the peak learning rate, where the cosine ends
@@ -39,10 +35,7 @@ _FLOOR: Final = 0.01  # of the peak learning rate, where the cosine ends
 
 @dataclass
 class Fitted:
-    """How the training went: `curve` has the (training, validation) loss of each epoch.
-
-    `elsewhere` has the environments of the processes before the last one.
-    """
+    """How the training went; `elsewhere` has the environments of earlier processes."""
 
     best_epoch: int = 0
     best_loss: float = math.inf
@@ -77,10 +70,7 @@ def start_torch(threads: int, seed: int) -> torch.device:
 
 
 def _keep_memory() -> None:
-    """Have glibc keep freed memory: each step frees and takes the same tensors.
-
-    Otherwise glibc gives large ones back to the system: an LSTM takes twice the time.
-    """
+    """Have glibc keep freed memory: otherwise an LSTM takes twice the time."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
@@ -102,14 +92,14 @@ def fit(
 ) -> Fitted:
     """Train `network` in place and leave it with the weights of the best validation loss.
 
-    AdamW, a warm-up and a cosine over all epochs, gradients clipped; on CUDA in bfloat16. Stops
-    after `patience` epochs without a better validation loss. A resumed training ends with the same
-    bytes as an undisturbed one on such a machine. Raises DivergedError, InterruptedBySignalError.
+    AdamW, a warm-up and a cosine over all epochs, gradients clipped; on CUDA in bfloat16. Resumed,
+    it ends with the same bytes. Raises DivergedError, InterruptedBySignalError.
     """
     training = _Training(network, hyper, train, seed)
     if hyper.compile:
         training.compile(loss_of, progress)
-    training.go_on_from(keeper)
+    if (checkpoint := keeper.load()) is not None:
+        training.restore(checkpoint)
     progress.begins(training.epochs_done())
     held_out = torch.from_numpy(validation)
     with keeper.interruption.deferred():
@@ -156,10 +146,7 @@ class _Training:
         self._total = self._zero()
 
     def compile(self, loss_of: LossOf, progress: Progress) -> None:
-        """Compile the network for whole batches, or log why that fails.
-
-        Validation, scores and the saved file use the network itself.
-        """
+        """Compile the network for whole batches of the training, or log why that fails."""
         batch = self._windows[: self._hyper.batch_size]
         if len(batch) < self._hyper.batch_size:
             progress.log("not compiled: there are fewer windows than a batch has")
@@ -227,7 +214,7 @@ class _Training:
         if self._compiled is not None and len(batch) == self._hyper.batch_size:
             network = self._compiled
         self._optimiser.zero_grad(set_to_none=True)
-        with _autocast(self._device):
+        with autocast(self._device):
             loss = loss_of(network, batch, self._generator).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
@@ -250,51 +237,31 @@ class _Training:
 
     def capture(self) -> Checkpoint:
         """Return the whole state."""
-        state = self._optimiser.state_dict()["state"]
-        tensors = {f"network.{name}": one for name, one in self._network.state_dict().items()}
-        tensors |= {f"best.{name}": one for name, one in self.best.items()}
-        tensors |= {
-            f"optimiser.{number}.{name}": one
-            for number, moments in state.items()
-            for name, one in moments.items()
-        }
-        tensors |= {
+        tensors = {
             "random.shuffle": self._generator.get_state(),
             "random.torch": torch.get_rng_state(),
             "order": self._order,
             "total": self._total,
         }
+        groups = {"network": self._network.state_dict(), "best": self.best}
+        for number, moments in self._optimiser.state_dict()["state"].items():
+            groups[f"optimiser.{number}"] = moments
+        for group, members in groups.items():
+            tensors |= {f"{group}.{name}": one for name, one in members.items()}
         if self._device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self._device)
-        fitted = self.fitted
         facts = {
-            "epoch": self._epoch, "at": self._at, "step": self._step,
-            "best_epoch": fitted.best_epoch, "best_loss": fitted.best_loss,
-            "curve": fitted.curve, "environment": self._environment(),
-            "elsewhere": fitted.elsewhere,
-        }  # fmt: skip
+            "epoch": self._epoch,
+            "at": self._at,
+            "step": self._step,
+            "fitted": asdict(self.fitted),
+            "environment": self._environment(),
+        }
         return Checkpoint(facts, weights_to_bytes(tensors))
 
-    def go_on_from(self, keeper: Keeper) -> None:
-        """Restore the state of a checkpoint, if there is one that fits."""
-        checkpoint = keeper.load()
-        if checkpoint is None:
-            return
-        fresh = self.capture()
-        try:
-            self._restore(checkpoint)
-        except _MISFITS as error:
-            keeper.misfit(f"{type(error).__name__}: {error}")
-            self._restore(fresh)
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint of the same job and data."""
         facts, tensors = checkpoint.facts, tensors_from_bytes(checkpoint.payload)
-        best = tensors_under("best", tensors)
-        if best.keys() != self.best.keys():
-            raise ValueError("its weights have other names")
-        order, at = tensors["order"], int(facts["at"])
-        if not 0 <= at <= len(order) == len(self._windows) * bool(facts["epoch"]):
-            raise ValueError("it is of another number of windows")
         self._network.load_state_dict(tensors_under("network", tensors))
         moments: dict[int, dict[str, Tensor]] = {}
         for name, one in tensors_under("optimiser", tensors).items():
@@ -306,19 +273,15 @@ class _Training:
         torch.set_rng_state(tensors["random.torch"])
         if self._device.type == "cuda" and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self._device)
+        best = tensors_under("best", tensors)
         self.best = {name: one.to(self._device) for name, one in best.items()}
-        self._order, self._at = order, at
-        self._total = tensors["total"].to(self._device)
-        self._epoch, self._step = int(facts["epoch"]), int(facts["step"])
-        here, there = self._environment(), facts["environment"]
-        if there.keys() != here.keys():
-            raise ValueError("it was made by another version")
-        parts = [*facts["elsewhere"], *([there] if there != here else [])]
-        elsewhere = [one for number, one in enumerate(parts) if one not in parts[:number]]
-        curve = [(float(train), float(held_out)) for train, held_out in facts["curve"]]
-        best_epoch, best_loss = int(facts["best_epoch"]), float(facts["best_loss"])
-        compiled = self._compiled is not None
-        self.fitted = Fitted(best_epoch, best_loss, curve, elsewhere, compiled)
+        self._order, self._total = tensors["order"], tensors["total"].to(self._device)
+        self._epoch, self._at, self._step = facts["epoch"], facts["at"], facts["step"]
+        compiled, self.fitted = self.fitted.compiled, Fitted(**facts["fitted"])
+        self.fitted.compiled = compiled
+        there = facts["environment"]
+        if there != self._environment() and there not in self.fitted.elsewhere:
+            self.fitted.elsewhere.append(there)
 
     def _environment(self) -> dict[str, Any]:
         """Return what decides the bytes of a result, beside the job."""
@@ -327,7 +290,7 @@ class _Training:
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
-            "compiled": self._compiled is not None,
+            "compiled": self.fitted.compiled,
         }
 
     def _zero(self) -> Tensor:
@@ -342,10 +305,7 @@ def mean_loss(
     seed: int,
     interruption: Interruption | None = None,
 ) -> float:
-    """Return the mean loss over `windows` (n,), with the same random masks at each call.
-
-    Raises InterruptedBySignalError.
-    """
+    """Return the mean loss over `windows` (n,), with the same random masks at each call."""
     generator = torch.Generator().manual_seed(seed)
 
     def compute(batch: Tensor) -> Tensor:
@@ -362,12 +322,13 @@ def over_batches(
     """Return what `compute` gives for `windows` (n,), float64, with the network in eval mode."""
     network.eval()
     device = next(network.parameters()).device
-    with torch.no_grad(), _autocast(device):
+    with torch.no_grad(), autocast(device):
         found = [compute(batch).double().cpu() for batch in torch.split(windows, batch_size)]
     return torch.cat(found)
 
 
-def _autocast(device: torch.device) -> AbstractContextManager[object]:
+def autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which CUDA computes in bfloat16."""
     if device.type != "cuda":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Loads what every run begins with: the schema, the index of windows, and their split."""
+"""What every run begins with (schema, index of windows, split), and what a training gives."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from agent.trainer.common.arguments import Job
 from agent.trainer.common.arrays import Floats, Ints
+from agent.trainer.common.config import TransformerSslHyper
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.data.dataset import (
@@ -22,13 +23,11 @@ from agent.trainer.data.dataset import (
     load_schema,
     open_series,
 )
-from agent.trainer.data.schema import (
-    FeatureSchema,
-    sha256_of,
-)
+from agent.trainer.data.schema import FeatureSchema, sha256_of
 from agent.trainer.data.splits import TEST, TRAIN, VALIDATION, Splits, split
 from agent.trainer.evaluation.evaluate import Protocol
 from agent.trainer.evaluation.metrics import Scored
+from agent.trainer.models.description import WeightsFile
 
 if TYPE_CHECKING:
     from agent.trainer.common.checkpoint import Keeper
@@ -76,72 +75,69 @@ class Loaded:
     def scored(
         self, score: Callable[[Ints], Floats], *, probable: bool = True
     ) -> tuple[Scored, Scored]:
-        """Return what a model says of the validation and of the test windows.
+        """Return what a model says of validation and test; of two classes, of the positive one."""
 
-        Of the probabilities of two classes the positive one's are kept.
-        """
-        validation, test = (
-            self._scored(windows, score(windows), probable=probable)
-            for windows in (self.validation, self.test)
-        )
-        return validation, test
+        def of_part(windows: Ints) -> Scored:
+            scores = score(windows)
+            if scores.ndim == 2 and self.schema.task == "binary":
+                scores = scores[:, 1]
+            return Scored(windows, self.index.label[windows], scores, probable)
 
-    def _scored(self, windows: Ints, score: Floats, *, probable: bool) -> Scored:
-        if score.ndim == 2 and self.schema.task == "binary":
-            score = score[:, 1]
-        return Scored(windows, self.index.label[windows], score, probable)
+        return of_part(self.validation), of_part(self.test)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model: how it scores windows, and what is saved and reported of it.
+
+    Of a pretrained network `probe` gives the classes' probabilities by the linear probe, if there
+    is one, and `pretrained_on` is how many windows it was shown.
+    """
+
+    score: Callable[[Ints], Floats]
+    inputs: tuple[str, ...]
+    size: dict[str, Any]
+    weights_file: WeightsFile
+    weights: bytes
+    class_weights: tuple[float, ...] | None
+    training: dict[str, Any]
+    probe: Callable[[Ints], Floats] | None = None
+    pretrained_on: int | None = None
 
 
 def load(job: Job) -> Loaded:
-    """Read and split what `job` names. Raises BadInputError."""
+    """Read and split what `job` names. Raises BadInputError, also where there are too few labels.
+
+    To pretrain none is needed: where no window has one, every window is normal.
+    """
     schema = load_schema(job.schema)
     if not schema.channels_of(job.mode):
-        raise BadInputError.at(
-            job.schema, "channels", f"none may be seen in mode {job.mode}", "choose another mode"
-        )
+        problem = f"none may be seen in mode {job.mode}"
+        raise BadInputError.at(job.schema, "channels", problem, "choose another mode")
     index = load_index(job.validation, schema)
+    pretrains = isinstance(job.hyper, TransformerSslHyper)
+    has_labels = bool(index.labelled.any())
+    if not has_labels:
+        if not pretrains:
+            remedy = "use transformer_ssl, or label every row of some windows"
+            raise BadInputError.at(job.schema, "task", "no window has a label", remedy)
+        index = replace(index, label=np.zeros(len(index), dtype=np.int64))
+        told = {"task": "unlabelled", "classes": ("normal", "anomaly")}
+        schema = schema.model_copy(update=told)
     splits = split(index, job.split_recipe, job.train_hosts, job.seed)
-    return Loaded(job, schema, sha256_of(job.schema), index, splits)
-
-
-def load_supervised(job: Job) -> Loaded:
-    """Load a job that learns from labels. Raises BadInputError where there are too few."""
-    loaded = load(job)
-    if not loaded.index.labelled.any():
-        remedy = "use transformer_ssl, or label every row of some windows"
-        raise BadInputError.at(job.schema, "task", "no window has a label", remedy)
-    _check_classes(loaded)
+    loaded = Loaded(job, schema, sha256_of(job.schema), index, splits)
+    # With several classes there is no normal one: only the probe is measured.
+    if has_labels and (not pretrains or schema.task == "multiclass"):
+        _check_classes(loaded)
     return loaded
 
 
 def _check_classes(loaded: Loaded) -> None:
     present = np.unique(loaded.index.label[loaded.train])
     if len(present) < 2:
-        only = loaded.schema.classes[int(present[0])]
-        raise BadInputError.at(
-            loaded.job.validation,
-            "label",
-            f"all windows to train on are of class {only}",
-            "choose other train_hosts, seed or split_recipe",
-        )
-
-
-def load_self_supervised(job: Job) -> Loaded:
-    """Load a job that needs no labels; where no window has one, every window is normal.
-
-    Raises BadInputError for a multiclass task with one class to train on: there is neither a
-    normal class nor a probe, so nothing could be measured.
-    """
-    loaded = load(job)
-    if loaded.index.labelled.any():
-        if loaded.schema.task == "multiclass":
-            _check_classes(loaded)
-        return loaded
-    index = replace(loaded.index, label=np.zeros(len(loaded.index), dtype=np.int64))
-    told = {"task": "unlabelled", "classes": ("normal", "anomaly")}
-    schema = loaded.schema.model_copy(update=told)
-    splits = split(index, job.split_recipe, job.train_hosts, job.seed)
-    return replace(loaded, index=index, schema=schema, splits=splits)
+        problem = f"all windows to train on are of class {loaded.schema.classes[int(present[0])]}"
+        remedy = "choose other train_hosts, seed or split_recipe"
+        raise BadInputError.at(loaded.job.validation, "label", problem, remedy)
 
 
 def keeper_of(loaded: Loaded, progress: Progress, interruption: Interruption) -> Keeper:
@@ -149,7 +145,10 @@ def keeper_of(loaded: Loaded, progress: Progress, interruption: Interruption) ->
     from agent.trainer.common.checkpoint import Keeper  # imports torch
 
     job = loaded.job
-    identity = json.dumps({**job.identity(), "data": loaded.fingerprint}, sort_keys=True)
+    names = ("model", "mode", "split_recipe", "train_hosts", "seed")
+    decides = {name: getattr(job, name) for name in names}
+    decides |= {"hyper": job.hyper.model_dump(), "data": loaded.fingerprint}
+    identity = json.dumps(decides, sort_keys=True)
     return Keeper(
         interruption,
         progress,

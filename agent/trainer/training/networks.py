@@ -1,24 +1,15 @@
-"""The networks: built by name and size, with their loss and their probabilities."""
+"""The networks, built by name and size."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any, Final
 
-import torch
-from torch import Tensor, nn
-
 from agent.trainer.common import config
-from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.data.features import STATISTICS
 from agent.trainer.models.classifiers import Cnn, Mlp, Recurrent
-from agent.trainer.models.layers import WideAndDeep, summary
+from agent.trainer.models.layers import WideAndDeep
 from agent.trainer.models.transformer import EncoderSize, MaskedAutoencoder, Transformer
-from agent.trainer.training.batches import Batches, FeatureBatches, mean_and_deviation
-from agent.trainer.training.fit import LossOf, over_batches
 
-_CHUNK_WINDOWS: Final = 128
 _ENCODER: Final = tuple(field.name for field in dataclasses.fields(EncoderSize))
 _SIZES: Final = {
     "mlp": ("inputs", "classes", "hidden", "layers", "dropout"),
@@ -49,10 +40,7 @@ def check_size(size: dict[str, Any]) -> None:
 
 
 def build(model: str, size: dict[str, Any]) -> Any:
-    """Return the untrained network called `model`.
-
-    Raises KeyError for an unknown name, TypeError for a size that is not the model's.
-    """
+    """Return the untrained network. Raises KeyError (its name), TypeError (its size)."""
     deep: Any
     match model:
         case "mlp":
@@ -69,55 +57,3 @@ def build(model: str, size: dict[str, Any]) -> Any:
         case _:
             raise KeyError(model)
     return WideAndDeep(deep, deep.head[-1], size["inputs"])
-
-
-def fit_statistics(network: Any, batches: Batches, windows: Ints) -> None:
-    """Have the network standardise by the statistics of `windows` (n,)."""
-    of_a_unit = len(STATISTICS) if isinstance(network, Mlp) else 1
-    network.standardise.fit(*batches.statistics(windows), of_a_unit)
-    if not isinstance(network, WideAndDeep):
-        return
-
-    def summaries() -> Iterator[Floats]:
-        for at in range(0, len(windows), _CHUNK_WINDOWS):
-            chunk = batches.gather(torch.from_numpy(windows[at : at + _CHUNK_WINDOWS]))
-            yield summary(network.standardise.deviations(chunk)).cpu().numpy()
-
-    network.level.fit(*mean_and_deviation(summaries))
-
-
-def learner(network: nn.Module, batches: Batches) -> nn.Module:
-    """Return the part of a network to train: all of it, or of an mlp its layers.
-
-    An mlp's features are standardised once, in memory, instead of in each batch.
-    """
-    if isinstance(batches, FeatureBatches) and isinstance(network, Mlp):
-        batches.standardise(network.standardise)
-        return network.layers
-    return network
-
-
-def cross_entropy(batches: Batches, label: Ints, weights: Floats) -> LossOf:
-    """Return the loss of a window: cross-entropy times the weight (classes,) of its class."""
-    targets = torch.from_numpy(label)
-    weight = torch.from_numpy(weights).float()
-
-    def loss_of(network: nn.Module, windows: Tensor, _: torch.Generator) -> Tensor:
-        logits = network(batches.gather(windows)).float()
-        return nn.functional.cross_entropy(
-            logits,
-            targets[windows].to(logits.device),
-            weight=weight.to(logits.device),
-            reduction="none",
-        )
-
-    return loss_of
-
-
-def probabilities(network: nn.Module, batches: Batches, windows: Ints, batch_size: int) -> Floats:
-    """Return the classes' probabilities (n, classes) of `windows`."""
-
-    def compute(batch: Tensor) -> Tensor:
-        return torch.softmax(network(batches.gather(batch)).float(), dim=1)
-
-    return over_batches(network, compute, torch.from_numpy(windows), batch_size).numpy()

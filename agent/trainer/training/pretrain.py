@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, Final
 
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
-from torch import Tensor, nn
+from torch import Tensor
 
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.checkpoint import weights_to_bytes
 from agent.trainer.common.config import TransformerSslHyper
 from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.data.splits import TRAIN, VALIDATION
-from agent.trainer.models.transformer import MaskedAutoencoder
-from agent.trainer.training.batches import WindowBatches
-from agent.trainer.training.fit import LossOf, fit, over_batches, start_torch
-from agent.trainer.training.loading import Loaded, keeper_of
-from agent.trainer.training.networks import build, fit_statistics, size_of
-from agent.trainer.training.supervised import Trained
+from agent.trainer.evaluation.evaluate import Evaluation, choose_thresholds, evaluate
+from agent.trainer.training.batches import Batches
+from agent.trainer.training.fit import LossOf
+from agent.trainer.training.loading import Loaded, Trained
+from agent.trainer.training.supervised import train_network
 
-_PROBE_ITERATIONS = 2_000
+_PROBE_ITERATIONS: Final = 2_000
+_PROBE_METRICS: Final = ("auroc", "average_precision", "f1")
 
 
 @dataclass(frozen=True)
@@ -38,81 +37,41 @@ class Probe:
     def score(self, embeddings: Floats) -> Floats:
         """Return the classes' probabilities (n, classes)."""
         logits = ((embeddings - self.mean) / self.scale) @ self.weight.T + self.bias
-        logits -= logits.max(axis=1, keepdims=True)
-        odds = np.exp(logits)
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return what is saved beside the network's weights."""
-        return {f"probe.{name}": torch.from_numpy(value) for name, value in vars(self).items()}
 
-
-@dataclass(frozen=True)
-class Pretrained:
-    """The network, how it embeds windows (n, width), and how many windows it was shown."""
-
-    network: nn.Module
-    trained: Trained
-    embed: Callable[[Ints], Floats]
-    windows: int
-
-    def with_probe(self, probe: Probe) -> Pretrained:
-        """Return the same with the probe among what is saved."""
-        weights = weights_to_bytes(self.network.state_dict() | probe.tensors())
-        return replace(self, trained=replace(self.trained, weights=weights))
-
-
-def pretrain(loaded: Loaded, progress: Progress, interruption: Interruption) -> Pretrained:
+def pretrain(
+    loaded: Loaded, hyper: TransformerSslHyper, progress: Progress, interruption: Interruption
+) -> Trained:
     """Train the masked autoencoder; its score (n,) grows with how odd a window is."""
-    job, hyper = loaded.job, loaded.job.hyper
-    assert isinstance(hyper, TransformerSslHyper)  # noqa: S101 - run_ssl offers no other
-    device = start_torch(job.threads, job.seed)
-    series = loaded.series()
-    batches = WindowBatches(series, loaded.index, device)
-    steps, classes = loaded.schema.window, len(loaded.schema.classes)
-    size = size_of(job.model, hyper, len(series.channels), classes, steps)
-    network: MaskedAutoencoder = build(job.model, size).to(device)
-    train, validation = (_shown(loaded, part) for part in (TRAIN, VALIDATION))
-    fit_statistics(network, batches, train)
-
-    progress.phase("train")
-    fitted = fit(
-        network,
-        masked_loss(batches, hyper.mask_fraction),
-        train,
-        validation,
-        hyper=hyper,
-        seed=job.seed,
-        progress=progress,
-        keeper=keeper_of(loaded, progress, interruption),
+    parts = _shown(loaded, TRAIN), _shown(loaded, VALIDATION)
+    of = train_network(
+        loaded,
+        lambda batches: masked_loss(batches, hyper.mask_fraction),
+        parts,
+        progress,
+        interruption,
     )
 
-    def over(compute: Callable[[Tensor], Tensor]) -> Callable[[Ints], Floats]:
-        def of_windows(windows: Ints) -> Floats:
-            chosen = torch.from_numpy(windows)
-            return over_batches(network, compute, chosen, hyper.batch_size).numpy()
+    def embed(windows: Ints) -> Floats:
+        return of.over(windows, of.network.embed)
 
-        return of_windows
-
-    trained = Trained(
-        score=over(lambda batch: network.score(batches.gather(batch))),
-        inputs=series.channels,
-        size=size,
-        weights_file="model.safetensors",
-        weights=weights_to_bytes(network.state_dict()),
-        class_weights=None,
-        training=fitted.facts(device.type),
-    )
-    embed = over(lambda batch: network.embed(batches.gather(batch)))
-    return Pretrained(network, trained, embed, len(train))
+    probe = _fit_probe(loaded, embed)
+    found = vars(probe).items() if probe is not None else ()
+    tensors = {f"probe.{name}": torch.from_numpy(one) for name, one in found}
+    trained = of.trained(lambda windows: of.over(windows, of.network.score), None, tensors)
+    if probe is not None:
+        trained = replace(trained, probe=lambda windows: probe.score(embed(windows)))
+    return replace(trained, pretrained_on=len(parts[0]))
 
 
-def fit_probe(loaded: Loaded, pretrained: Pretrained) -> Probe | None:
+def _fit_probe(loaded: Loaded, embed: Callable[[Ints], Floats]) -> Probe | None:
     """Fit the probe on labelled training windows, or return None where they show one class."""
     label = loaded.index.label[loaded.train]
     if len(np.unique(label)) < 2:
         return None
-    embeddings = pretrained.embed(loaded.train)
+    embeddings = embed(loaded.train)
     mean, scale = embeddings.mean(axis=0), np.maximum(embeddings.std(axis=0), 1e-6)
     model = LogisticRegression(max_iter=_PROBE_ITERATIONS, class_weight="balanced")
     model.fit((embeddings - mean) / scale, label)
@@ -132,7 +91,7 @@ def _shown(loaded: Loaded, part: int) -> Ints:
 
 
 def masked_error(
-    network: MaskedAutoencoder, series: Tensor, fraction: float, generator: torch.Generator
+    network: Any, series: Tensor, fraction: float, generator: torch.Generator
 ) -> Tensor:
     """Return how badly a random `fraction` of each window's tokens is filled in: (batch,)."""
     tokens = network.encoder.size.tokens
@@ -142,12 +101,32 @@ def masked_error(
     return error
 
 
-def masked_loss(batches: WindowBatches, fraction: float) -> LossOf:
-    """Return the loss of a window: how badly a random `fraction` of it is filled in."""
+def masked_loss(batches: Batches, fraction: float) -> LossOf:
+    """Return the loss of a window, whose masks are drawn anew each time."""
+    return lambda network, windows, generator: masked_error(
+        network, batches.gather(windows), fraction, generator
+    )
 
-    def loss_of(network: nn.Module, windows: Tensor, generator: torch.Generator) -> Tensor:
-        # It may be wrapped in a class of torch.compile.
-        autoencoder = cast("MaskedAutoencoder", network)
-        return masked_error(autoencoder, batches.gather(windows), fraction, generator)
 
-    return loss_of
+def evaluate_pretrained(loaded: Loaded, trained: Trained) -> Evaluation:
+    """Evaluate the anomaly score, and the probe beside it; with several classes the probe alone."""
+    anomaly = loaded.scored(trained.score, probable=False)
+    of_probe = None
+    if trained.probe is not None:
+        of_probe = evaluate(loaded.index, *loaded.scored(trained.probe), loaded.protocol)
+        if loaded.schema.task == "multiclass":
+            # No class of several is the normal one: every validation window sets the alarm.
+            normal = replace(anomaly[0], label=np.zeros_like(anomaly[0].label))
+            alarm = choose_thresholds(normal, loaded.job.target_fpr)
+            return replace(of_probe, thresholds=alarm, probe=of_probe.metrics)
+    evaluation = evaluate(loaded.index, *anomaly, loaded.protocol)
+    if of_probe is None:
+        return evaluation
+    for name in _PROBE_METRICS:
+        for ours, its in (
+            (evaluation.metrics, of_probe.metrics),
+            (evaluation.undefined, of_probe.undefined),
+        ):
+            if name in its:
+                ours[f"probe_{name}"] = its[name]
+    return replace(evaluation, probe=of_probe.metrics)

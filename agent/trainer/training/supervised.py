@@ -1,131 +1,155 @@
-"""Trains any of the supervised models and returns it in one shape."""
+"""Trains a network on a job's windows; and with the labels as targets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from agent.trainer.common import config
+import torch
+from torch import Tensor, nn
+
 from agent.trainer.common.arrays import Floats, Ints
+from agent.trainer.common.checkpoint import weights_to_bytes
+from agent.trainer.common.config import SupervisedHyper, TorchHyper
 from agent.trainer.common.progress import Interruption, Progress
-from agent.trainer.data.features import class_weights, unweighted
-from agent.trainer.training.loading import Loaded, keeper_of
+from agent.trainer.data.features import STATISTICS, class_weights, unweighted
+from agent.trainer.models.classifiers import Mlp
+from agent.trainer.models.description import TENSORS_FILE
+from agent.trainer.models.layers import WideAndDeep, summary
+from agent.trainer.training.batches import (
+    Batches,
+    FeatureBatches,
+    WindowBatches,
+    mean_and_deviation,
+)
+from agent.trainer.training.fit import Fitted, LossOf, fit, over_batches, start_torch
+from agent.trainer.training.loading import Loaded, Trained, keeper_of
+from agent.trainer.training.networks import build, size_of
+
+_CHUNK_WINDOWS: Final = 128
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained model: how it scores windows, and what is saved and reported of it."""
+class TrainedNetwork:
+    """A network, where its inputs come from, and how its training went."""
 
-    score: Callable[[Ints], Floats]
+    network: Any
+    batches: Batches
     inputs: tuple[str, ...]
     size: dict[str, Any]
-    weights_file: str
-    weights: bytes
-    class_weights: tuple[float, ...] | None
-    training: dict[str, Any]
+    batch_size: int
+    fitted: Fitted
+
+    def over(self, windows: Ints, compute: Callable[[Tensor], Tensor]) -> Floats:
+        """Return what `compute` makes of the inputs of `windows` (n,)."""
+
+        def of_batch(batch: Tensor) -> Tensor:
+            return compute(self.batches.gather(batch))
+
+        chosen = torch.from_numpy(windows)
+        return over_batches(self.network, of_batch, chosen, self.batch_size).numpy()
+
+    def trained(
+        self,
+        score: Callable[[Ints], Floats],
+        class_weights: tuple[float, ...] | None,
+        more: Mapping[str, Tensor] | None = None,
+    ) -> Trained:
+        """Return the same in the shape of every model; `more` is saved beside the weights."""
+        return Trained(
+            score=score,
+            inputs=self.inputs,
+            size=self.size,
+            weights_file=TENSORS_FILE,
+            weights=weights_to_bytes(self.network.state_dict() | (more or {})),
+            class_weights=class_weights,
+            training=self.fitted.facts(next(self.network.parameters()).device.type),
+        )
 
 
-def train(loaded: Loaded, progress: Progress, interruption: Interruption) -> Trained:
-    """Train the job's model; its score is the classes' probabilities (n, classes)."""
-    if isinstance(loaded.job.hyper, config.GbtHyper):
-        # Without checkpoints: xgboost's random state can be neither saved nor set.
-        return _train_gbt(loaded, loaded.job.hyper, progress)
-    assert isinstance(loaded.job.hyper, config.SupervisedHyper)  # noqa: S101 - run offers no others
-    return _train_network(loaded, loaded.job.hyper, progress, interruption)
-
-
-def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Trained:
-    from agent.trainer.models.gbt import Part, class_probabilities, train_gbt
-
-    features, label, job = loaded.features(), loaded.index.label, loaded.job
-    classes = len(loaded.schema.classes)
-    weights = class_weights(label[loaded.train], classes, hyper.class_weight)
-    progress.phase("train")
-    learnt, held_out = (
-        Part(features[windows], label[windows], weights[label[windows]])
-        for windows in (loaded.train, loaded.validation)
-    )
-    trees, curve = train_gbt(
-        learnt, held_out, classes, hyper, threads=job.threads, seed=job.seed, progress=progress
-    )
-    rounds = trees.num_boosted_rounds()
-
-    def score(windows: Ints) -> Floats:
-        return unweighted(class_probabilities(trees, features[windows], job.threads), weights)
-
-    return Trained(
-        score=score,
-        inputs=loaded.schema.features_of(job.mode),
-        size={"inputs": features.shape[1], "classes": classes, "rounds": rounds},
-        weights_file="model.ubj",
-        weights=bytes(trees.save_raw("ubj")),
-        class_weights=tuple(weights.tolist()),
-        training={
-            "device": "cpu",
-            "compiled": False,
-            "elsewhere": [],
-            "best_epoch": rounds,
-            "epochs_run": len(curve),
-            "curve": curve,
-        },
+def train_supervised(
+    loaded: Loaded, hyper: SupervisedHyper, progress: Progress, interruption: Interruption
+) -> Trained:
+    """Train a classifier; its score is the classes' probabilities (n, classes)."""
+    label = loaded.index.label
+    weights = class_weights(label[loaded.train], len(loaded.schema.classes), hyper.class_weight)
+    of = train_network(
+        loaded,
+        lambda batches: cross_entropy(batches, label, weights),
+        (loaded.train, loaded.validation),
+        progress,
+        interruption,
     )
 
+    def chances(inputs: Tensor) -> Tensor:
+        return torch.softmax(of.network(inputs).float(), dim=1)
 
-def _train_network(
+    return of.trained(
+        lambda windows: unweighted(of.over(windows, chances), weights), tuple(weights.tolist())
+    )
+
+
+def train_network(
     loaded: Loaded,
-    hyper: config.SupervisedHyper,
+    loss: Callable[[Batches], LossOf],
+    parts: tuple[Ints, Ints],
     progress: Progress,
     interruption: Interruption,
-) -> Trained:
-    # torch takes seconds to import; gbt and a wrong command line need not wait for it.
-    from agent.trainer.common.checkpoint import weights_to_bytes
-    from agent.trainer.training.batches import Batches, FeatureBatches, WindowBatches
-    from agent.trainer.training.fit import fit, start_torch
-    from agent.trainer.training.networks import (
-        build,
-        cross_entropy,
-        fit_statistics,
-        learner,
-        probabilities,
-        size_of,
-    )
-
-    job, schema, label = loaded.job, loaded.schema, loaded.index.label
+) -> TrainedNetwork:
+    """Train the job's network on the windows of the first of `parts`, validated on the second."""
+    job, schema, hyper = loaded.job, loaded.schema, loaded.job.hyper
+    assert isinstance(hyper, TorchHyper)  # noqa: S101 - the trees have another way
     device = start_torch(job.threads, job.seed)
     batches: Batches
-    if isinstance(hyper, config.MlpHyper):
-        inputs = schema.features_of(job.mode)
-        batches = FeatureBatches(loaded.features(), device)
+    if job.model == "mlp":
+        inputs, batches = schema.features_of(job.mode), FeatureBatches(loaded.features(), device)
     else:
         series = loaded.series()
         inputs, batches = series.channels, WindowBatches(series, loaded.index, device)
     size = size_of(job.model, hyper, len(inputs), len(schema.classes), schema.window)
     network = build(job.model, size).to(device)
-    fit_statistics(network, batches, loaded.train)
-    learnt = learner(network, batches)
-    weights = class_weights(label[loaded.train], len(schema.classes), hyper.class_weight)
+    fit_statistics(network, batches, parts[0])
     progress.phase("train")
     fitted = fit(
-        learnt,
-        cross_entropy(batches, label, weights),
-        loaded.train,
-        loaded.validation,
+        network,
+        loss(batches),
+        *parts,
         hyper=hyper,
         seed=job.seed,
         progress=progress,
         keeper=keeper_of(loaded, progress, interruption),
     )
+    return TrainedNetwork(network, batches, inputs, size, hyper.batch_size, fitted)
 
-    def score(windows: Ints) -> Floats:
-        return unweighted(probabilities(learnt, batches, windows, hyper.batch_size), weights)
 
-    return Trained(
-        score=score,
-        inputs=inputs,
-        size=size,
-        weights_file="model.safetensors",
-        weights=weights_to_bytes(network.state_dict()),
-        class_weights=tuple(weights.tolist()),
-        training=fitted.facts(device.type),
-    )
+def fit_statistics(network: Any, batches: Batches, windows: Ints) -> None:
+    """Have the network standardise by the statistics of `windows` (n,)."""
+    of_a_unit = len(STATISTICS) if isinstance(network, Mlp) else 1
+    network.standardise.fit(*batches.statistics(windows), of_a_unit)
+    if not isinstance(network, WideAndDeep):
+        return
+
+    def summaries() -> Iterator[Floats]:
+        for at in range(0, len(windows), _CHUNK_WINDOWS):
+            chunk = batches.gather(torch.from_numpy(windows[at : at + _CHUNK_WINDOWS]))
+            yield summary(network.standardise.deviations(chunk)).cpu().numpy()
+
+    network.level.fit(*mean_and_deviation(summaries))
+
+
+def cross_entropy(batches: Batches, label: Ints, weights: Floats) -> LossOf:
+    """Return the loss of a window: cross-entropy times the weight (classes,) of its class."""
+    targets = torch.from_numpy(label)
+    weight = torch.from_numpy(weights).float()
+
+    def loss_of(network: nn.Module, windows: Tensor, _: torch.Generator) -> Tensor:
+        logits = network(batches.gather(windows)).float()
+        return nn.functional.cross_entropy(
+            logits,
+            targets[windows].to(logits.device),
+            weight=weight.to(logits.device),
+            reduction="none",
+        )
+
+    return loss_of

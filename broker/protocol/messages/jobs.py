@@ -7,13 +7,14 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from broker.protocol.messages.values import (
+    CHUNK_BYTES,
     DEFERRED,
-    MAX_CHUNK_BYTES,
     MAX_LISTED,
     MAX_SMALL_BYTES,
     ArtifactId,
     Attempt,
     Bytes,
+    ChunkBytes,
     Hyper,
     Id,
     JobId,
@@ -46,7 +47,7 @@ class Checkpoint(Piece):
 
     artifact_id: ArtifactId
     size_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
-    chunk_bytes: Annotated[int, Field(ge=1024, le=MAX_CHUNK_BYTES)]
+    chunk_bytes: ChunkBytes
     attempt: Attempt = Field(description="The attempt that has left it.")
 
 
@@ -141,11 +142,11 @@ class Release(Wire):
 
 
 class Noted(Wire):
-    """The answer to started, finished, failed, released: it is in the ledger, or void."""
+    """The acknowledgement of finished, failed or released: it is in the ledger, or void."""
 
     type: Literal["noted"] = "noted"
-    verdict: Literal["recorded", "wanted", "stored", "superseded"] = Field(
-        description="wanted: offer the bundle; stored: it is here already; superseded: drop it."
+    verdict: Literal["recorded", "stored", "superseded"] = Field(
+        description="stored: its artifact is in the store; superseded: drop it."
     )
     state: JobStateName | None = Field(default=None, description="The job's present state.")
     job_id: JobId
@@ -227,11 +228,15 @@ class Started(_Report):
 
 
 class Finished(_Report):
-    """Training is done and its bundle is on the agent's disk. Repeated until noted."""
+    """Training is done and its bundle is on the agent's disk. Repeated until noted.
+
+    It also announces the artifact: a coordinator that lacks it answers with a grant.
+    """
 
     type: Literal["finished"] = "finished"
     artifact_id: ArtifactId
     size_bytes: Bytes
+    chunk_bytes: ChunkBytes = CHUNK_BYTES
     metrics: Metrics = {}
     ran_s: RanS = None
     bundle: Annotated[str, Field(max_length=4 * (MAX_SMALL_BYTES // 3 + 1))] = Field(
@@ -254,13 +259,14 @@ class Failed(_Report):
 class Released(_Report):
     """The agent gives the job back unfinished, through no fault of the job. Until noted.
 
-    With an artifact, that is a checkpoint, handed over as a result is.
+    With an artifact, that is a checkpoint, announced and handed over as a result is.
     """
 
     type: Literal["released"] = "released"
     reason: Line
     artifact_id: ArtifactId | None = None
     size_bytes: Bytes = 0
+    chunk_bytes: ChunkBytes = CHUNK_BYTES
     ran_s: RanS = None
     interrupted: bool = Field(
         default=False,
@@ -285,24 +291,12 @@ AgentResponse = Annotated[
 # The chunk stream; the chunks themselves are raw.
 
 
-class Offer(Wire):
-    """An artifact that the sender has; the receiver answers with a grant.
-
-    A chunk is the unit in which ranges are counted; a message may carry several.
-    """
-
-    job_id: JobId
-    attempt: Attempt
-    instance: Id
-    size_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
-    chunk_bytes: Annotated[int, Field(ge=1024, le=MAX_CHUNK_BYTES)]
-
-
 class Grant(Wire):
     """What the receiver still misses, as half-open ranges of chunk indexes, and its window.
 
-    The list of ranges is cut short at a limit; nothing is said about indexes at or past `horizon`.
-    A message may carry up to `span_chunks` chunks that follow each other.
+    A chunk is the unit in which ranges are counted. A message may carry up to `span_chunks` chunks
+    that follow each other. The list of ranges is cut short at a limit; nothing is said about
+    indexes at or past `horizon`.
     """
 
     state: Literal["receiving"] = "receiving"
@@ -313,17 +307,16 @@ class Grant(Wire):
 
 
 class Stored(Wire):
-    """The artifact is in the store, hashed and fsynced; the sender may forget it."""
+    """A download is complete: the receiver wants nothing more."""
 
     state: Literal["stored"] = "stored"
 
 
 class Rejected(Wire):
-    """The artifact is not taken. `final`: drop it; otherwise report the job finished anew."""
+    """The artifact could not be taken: check the bundle, and report the job anew."""
 
     state: Literal["rejected"] = "rejected"
     reason: Line
-    final: bool
 
 
 GrantMessage = Annotated[Grant | Stored | Rejected, Field(discriminator="state")]
@@ -331,5 +324,4 @@ GrantMessage = Annotated[Grant | Stored | Rejected, Field(discriminator="state")
 
 AGENT_REQUEST: Final[TypeAdapter[AgentRequest]] = TypeAdapter(AgentRequest, config=DEFERRED)
 AGENT_RESPONSE: Final[TypeAdapter[AgentResponse]] = TypeAdapter(AgentResponse, config=DEFERRED)
-OFFER: Final = TypeAdapter(Offer)
 GRANT: Final[TypeAdapter[GrantMessage]] = TypeAdapter(GrantMessage, config=DEFERRED)

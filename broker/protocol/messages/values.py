@@ -25,6 +25,7 @@ VERSION: Final = 1
 _FINITE: Final = json.JSONEncoder(allow_nan=False)
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_CHUNK_BYTES: Final = 1024 * 1024
+CHUNK_BYTES: Final = 16 * 1024  # of all artifacts but the largest
 MAX_LISTED: Final = 256  # jobs in a heartbeat
 MAX_SMALL_BYTES: Final = 8 * 1024  # of an artifact that travels with its report
 
@@ -37,6 +38,7 @@ Line = Annotated[str, Field(max_length=2000)]
 Text = Annotated[str, Field(max_length=16_000)]
 Pem = Annotated[str, Field(max_length=8192)]
 Bytes = Annotated[int, Field(ge=0, le=1 << 62)]
+ChunkBytes = Annotated[int, Field(ge=1024, le=MAX_CHUNK_BYTES)]
 Attempt = Annotated[int, Field(ge=1, le=1 << 31)]
 Seq = Annotated[int, Field(ge=0, le=1 << 62)]
 Receipt = Annotated[

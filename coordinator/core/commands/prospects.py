@@ -6,8 +6,8 @@ and the coordinator has heartbeats to listen to.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
 from typing import Any, Final
@@ -26,8 +26,8 @@ from coordinator.jobs.jobs import Job, claim_order
 from coordinator.jobs.plan_entries import JobSpec, spec_to_dict
 from coordinator.jobs.states import JobState
 from coordinator.scheduler import explanation, unknown_hosts
-from coordinator.scheduler.feasibility import What, soonest, waits_for
-from coordinator.scheduler.rules import HostView, Reason, kind_of, reasons
+from coordinator.scheduler.feasibility import Places, waits_for
+from coordinator.scheduler.rules import Reason
 
 MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
 _OPTIONAL: Final = (
@@ -53,49 +53,27 @@ class Chances:
 def chances(world: World, now: Now) -> Chances:
     """Return what becomes of the pending jobs. Of jobs that are alike one is judged."""
     bring_up_to_date(world, now)
-    views = _views(world, now)
-    if not views:
-        return Chances()
+    views = host_views(world, now)
+    places = Places(views)
     runnable = 0
     wait: list[Job] = []
     hopeless: list[Job] = []
-    for ids in world.queue.kinds():
+    for ids in world.queue.alike() if views else ():
         jobs = [world.book.known(job_id) for job_id in ids]
-        for alike, (what, hosts) in _judged(world, jobs, views):
-            if what is None:
-                hopeless += alike
-            elif waits_for(what, hosts) is None:
-                runnable += len(alike)
-            else:
-                wait += alike
+        what, hosts = places.soonest(jobs[0].spec)
+        if what is None:
+            hopeless += jobs
+        elif waits_for(what, hosts) is None:
+            runnable += len(jobs)
+        else:
+            wait += jobs
     return Chances(runnable, tuple(wait), tuple(hopeless))
-
-
-def _views(world: World, now: Now) -> list[HostView]:
-    """Return the known hosts as if the fleet were not paused."""
-    return [replace(view, paused="") for view in host_views(world, now)]
-
-
-def _judged(
-    world: World, jobs: Sequence[Job], views: Sequence[HostView]
-) -> Iterator[tuple[list[Job], tuple[What | None, list[str]]]]:
-    """Yield jobs, all of one kind, those together that are alike, with what they wait for."""
-    judges, grace_s = world.queue.judges, world.grace_s()
-    differing = judges.differing(views, jobs[0].spec.model)
-    groups: dict[tuple[bool, ...], list[Job]] = {}
-    for job in jobs:
-        verdicts = tuple(judges.takes(job.spec, view) for view in differing)
-        groups.setdefault(verdicts, []).append(job)
-    for alike in groups.values():
-        spec = alike[0].spec
-        against = ((view.host, reasons(spec, view, grace_s, grace_s)) for view in views)
-        yield alike, soonest(against)
 
 
 def told(world: World, found: Chances, now: Now) -> Data:
     """Return as JSON values how many are `unplaceable`, or `waiting`, and the first of them."""
     first = nsmallest(MOST_NAMES, found.wait, key=claim_order)
-    known = _marks(world, first, now)
+    known = marks(world, first, now)
     waiting = [
         {**_name(job), "waits_for": waits.model_dump(mode="json")}
         for job in first
@@ -111,23 +89,14 @@ def told(world: World, found: Chances, now: Now) -> Data:
 def marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | None]:
     """Return by id what jobs wait for that no host could run now; none: no host ever could."""
     waiting = [job for job in jobs if job.state is JobState.PENDING and job.in_plan]
-    return _marks(world, waiting, now) if waiting else {}
-
-
-def _marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | None]:
-    bring_up_to_date(world, now)
-    views = _views(world, now)
-    if not views:
-        return {}
-    kinds: dict[Hashable, list[Job]] = {}
-    for job in jobs:
-        kinds.setdefault(kind_of(job.spec, waits=False), []).append(job)
+    views = host_views(world, now) if waiting else []
+    places = Places(views)
     found: dict[str, WaitsFor | None] = {}
-    for ones in kinds.values():
-        for alike, (what, hosts) in _judged(world, ones, views):
-            mark = waits_for(what, hosts)
-            if mark is not None or what is None:
-                found |= {job.job_id: mark for job in alike}
+    for job in waiting if views else ():
+        what, hosts = places.soonest(job.spec)
+        mark = waits_for(what, hosts)
+        if mark is not None or what is None:
+            found[job.job_id] = mark
     return found
 
 
@@ -181,7 +150,7 @@ def why(world: World, job: Job, now: Now) -> Data:
         changes = [*_misnamed(world, job), *changes]
     if waits and not fits:
         changes = [*changes, *_revoked(world, job)]
-    mark = waits_for(*soonest((view.host, rs) for view, rs in explanation.unpaused(found)))
+    mark = waits_for(*Places(view for view, _ in found).soonest(job.spec))
     return {
         "hosts": _nearest(found),
         "fits": fits,

@@ -7,11 +7,11 @@ from typing import Any
 from nicegui import ui
 
 from broker.sentences import counted
+from coordinator.client.rows import HELD
 from coordinator.client.seen import Snapshot
 from coordinator.jobs.curve import Curve, of
 from coordinator.web.frame import Site, frame
 from coordinator.web.parts import Tag, call, choice, search
-from coordinator.web.rows import HELD
 
 LABEL = "Losses of the running jobs by epoch"
 

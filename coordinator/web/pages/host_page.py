@@ -9,6 +9,7 @@ from nicegui import ui
 from broker.protocol.messages import AskDrain, AskResume, AskSnooze, Capability
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
+from coordinator.client.rows import Row
 from coordinator.client.seen import HostSeen
 from coordinator.jobs.set_aside import begins_again
 from coordinator.web.frame import Site, Visit, frame, not_found
@@ -28,7 +29,6 @@ from coordinator.web.parts import (
     table_card,
     tick,
 )  # fmt: skip
-from coordinator.web.rows import Row
 from coordinator.web.tables import Part, as_rows, feed, grid, job_columns
 
 HOUR_S: Final = 3600

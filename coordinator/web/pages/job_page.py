@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse
 from broker.errors import FleetError
 from broker.protocol.messages import AskCancel, AskCurves, AskRequeue, AskShow, AskWhy
 from broker.system.machine import new_id
+from coordinator.client.rows import HELD, NO_HOST, Row, meant
 from coordinator.jobs.curve import Curve, curves_of, of
 from coordinator.jobs.set_aside import kept_words, set_aside
 from coordinator.web.frame import Site, Visit, frame, not_found
@@ -28,7 +29,6 @@ from coordinator.web.pages.job_parts import (
     show_why,
 )
 from coordinator.web.parts import Code, Facts, Moment, Tag, call, card, css_word
-from coordinator.web.rows import HELD, NO_HOST, Row, meant
 
 JOB_ID: Final = re.compile(r"[0-9a-f]{64}")
 MAX_TEXT: Final = 100

@@ -12,6 +12,7 @@ from broker.protocol.messages import AskLogs
 from broker.protocol.topics import is_host
 from broker.sentences import printable
 from broker.system.machine import new_id
+from coordinator.client.rows import epoch_ms
 from coordinator.scheduler.explanation_layout import CAN, wished
 from coordinator.web.artifacts import Report, TooLarge, metric_rows
 from coordinator.web.frame import Site, Visit
@@ -28,7 +29,6 @@ from coordinator.web.parts import (
     plain_table,
     size,
 )  # fmt: skip
-from coordinator.web.rows import epoch_ms
 
 POLL_S: Final = 2.0
 LINES: Final = 300

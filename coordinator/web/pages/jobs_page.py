@@ -6,9 +6,9 @@ from typing import Final
 
 from nicegui import ui
 
+from coordinator.client.rows import NO_HOST, STATES, UNPLACEABLE, Row
 from coordinator.web.frame import Site, frame
 from coordinator.web.parts import Tag, choice, search
-from coordinator.web.rows import NO_HOST, STATES, UNPLACEABLE, Row
 from coordinator.web.tables import feed, grid, job_columns
 
 MAX_TEXT: Final = 100

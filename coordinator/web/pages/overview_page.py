@@ -8,11 +8,11 @@ from typing import Final
 from nicegui import ui
 
 from broker.sentences import counted
+from coordinator.client.rows import HELD, STATES, UNPLACEABLE, Row, counts
 from coordinator.web.bands import ask_pause
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import Hub, News
 from coordinator.web.parts import Tag, heading, table_card
-from coordinator.web.rows import HELD, STATES, UNPLACEABLE, Row, counts
 from coordinator.web.tables import Part, as_rows, feed, grid, host_columns, running_columns
 
 RUNNING_ROWS: Final = 10

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from coordinator.client.rows import Delta, Row
 from coordinator.web.attempt_rows import MOST, Attempt, Attempts, Told
 from coordinator.web.frame import Site, Visit, frame
 from coordinator.web.hub import News
 from coordinator.web.parts import Tag, call, choice, table_card
-from coordinator.web.rows import Delta, Row
 from coordinator.web.tables import as_rows, attempt_columns, grid
 
 HINT: Final = (

@@ -54,13 +54,11 @@ def test_an_agent_that_leaves_hands_the_checkpoint_over_first() -> None:
     agent.passes(9)
     released = agent.leaves_off(artifact_id=HEX)
     assert (released.artifact_id, released.size_bytes) == (HEX, 2000)
-    agent.noted(released, "wanted", "running")
     agent.granted(m.Grant(missing=((0, 1),), horizon=1, window_chunks=16))
     assert [sent.artifact_id for sent in agent.took(SendChunk)] == [HEX]
     agent.passes(30)
     assert not agent.took(Leave)
-    agent.granted(m.Stored())
-    agent.noted(agent.said(m.Released)[-1], "stored", "pending")
+    agent.noted(released, "stored", "pending")
     assert agent.took(Leave)
     assert agent.took(ClearJob) == [ClearJob(JOB, 1, HEX)]
     assert not agent.took(DropCheckpoint), "the job may come back to this host"
@@ -160,8 +158,8 @@ def test_a_checkpoint_that_rots_before_it_is_handed_over_is_left_out() -> None:
     agent = Agent()
     agent.runs()
     agent.handle(Shutdown())
-    agent.noted(agent.leaves_off(artifact_id=HEX), "wanted", "running")
-    agent.granted(m.Rejected(reason="another hash", final=False))
+    agent.leaves_off(artifact_id=HEX)
+    agent.granted(m.Rejected(reason="another hash"))
     agent.handle(BundleChecked(JOB, 1, whole=False))
     assert agent.said(m.Released)[-1].artifact_id is None
 
@@ -169,8 +167,8 @@ def test_a_checkpoint_that_rots_before_it_is_handed_over_is_left_out() -> None:
 def released(fleet: Fleet, pi: Host) -> None:
     """A job is given back with a checkpoint, which comes home."""
     job = pi.runs()
-    pi.reports(m.Released, job, reason="shut down", artifact_id=HEX, size_bytes=2000)
-    pi.uploads(job)
+    pi.gives_back(job)
+    pi.uploads()
     assert fleet.took(FinishPart) == [FinishPart(HEX, "gbt", "checkpoints")]
     fleet.stored[HEX] = 2000
     fleet.handle(PartStored(HEX, 2000))

@@ -97,8 +97,7 @@ def test_a_report_says_how_long_the_trainer_ran_and_no_more() -> None:
     agent.handle(Connected("s2"))
     again = agent.said(m.Finished)[-1]
     assert (again.session, again.ran_s) == ("s2", pytest.approx(40.0))
-    agent.noted(again, "wanted")
-    agent.granted(m.Rejected(reason="corrupt", final=False))
+    agent.granted(m.Rejected(reason="corrupt"))
     agent.handle(BundleChecked(JOB, 1, whole=False))
     assert agent.said(m.Failed)[0].ran_s == pytest.approx(40.0)
 

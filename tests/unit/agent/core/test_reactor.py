@@ -26,7 +26,7 @@ def test_everything_is_said_anew_to_a_new_coordinator() -> None:
     agent = Agent()
     agent.runs()
     finished = agent.finishes()
-    agent.noted(finished, "wanted")
+    agent.granted(m.Grant(missing=((0, 1),), horizon=1, window_chunks=4))
     agent.sent.clear()
     online = m.Status(state="online", session="c2", instance="c", boot_id="b")
     for _ in range(3):
@@ -49,7 +49,7 @@ def test_a_coordinator_that_has_another_connection_knows_what_its_hosts_are() ->
     agent.passes(0.6)
     assert len(agent.said(m.Capability)) == 1, "it may know nothing of us"
     finished = agent.finishes()
-    agent.noted(finished, "wanted")
+    agent.granted(m.Grant(missing=((0, 1),), horizon=1, window_chunks=4))
     agent.sent.clear()
     agent.handle(Incoming(topic, m.encode(online.model_copy(update={"session": "c2"}))))
     agent.passes(0.6)

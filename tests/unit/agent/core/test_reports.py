@@ -13,12 +13,12 @@ from agent.core.effects import (
     TrainerStarted,
 )
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Disconnected
+from broker.protocol.events import Connected, Disconnected, Incoming
 from tests.harness.agent import HEX, JOB, Agent
 
 
 def test_a_job_from_assignment_to_stored() -> None:
-    """accepted, started, finished; offered when it is wanted; forgotten when it is stored."""
+    """accepted, started, finished; sent when it is granted; forgotten when it is stored."""
     agent = Agent()
     assign = agent.assigned()
     assert agent.said(m.Accepted)[0].request_id == assign.id
@@ -31,17 +31,16 @@ def test_a_job_from_assignment_to_stored() -> None:
     finished = agent.finishes()
     assert finished.metrics == {"auroc": 0.9}
     assert agent.took(SpoolReport)[0].report.artifact_id == HEX
-    assert not agent.said(m.Offer), "offered before it was asked for"
-    agent.noted(finished, "wanted")
-    (offer,) = agent.said(m.Offer)
-    assert (offer.size_bytes, offer.attempt) == (2000, 1)
-    assert agent.phase() == "uploading"
+    assert (finished.size_bytes, finished.chunk_bytes) == (2000, 16384)
+    assert not agent.took(SendChunk), "sent before it was asked for"
     agent.granted(m.Grant(missing=((0, 1),), horizon=1, window_chunks=4))
     assert [(chunk.offset, chunk.length) for chunk in agent.took(SendChunk)] == [(0, 2000)]
+    assert agent.core.state.held()[0].phase == "uploading"
+    agent.passes(3)
+    assert not agent.said(m.Finished), "it is repeated while the upload goes on"
     agent.granted(m.Stored())
     assert not agent.took(ClearJob), "a grant says nothing of the attempt"
-    (again,) = agent.said(m.Finished)
-    agent.noted(again, "stored")
+    agent.noted(finished, "stored")
     assert agent.took(ClearJob)[0].artifact_id == HEX
     assert agent.phase() is None
 
@@ -84,37 +83,27 @@ def test_the_spool_is_handed_over_after_a_restart() -> None:
 
 
 def test_a_rejection_is_looked_into() -> None:
-    """S6: not final: the bundle is checked; whole, it is reported again; broken, the job failed."""
+    """S6: the bundle is checked; whole, it is reported again; broken, the job failed."""
     for whole in (True, False):
         agent = Agent()
         agent.runs()
-        finished = agent.finishes()
-        agent.noted(finished, "wanted")
-        agent.granted(m.Rejected(reason="other hash", final=False))
+        agent.finishes()
+        agent.granted(m.Rejected(reason="other hash"))
         (check,) = agent.took(CheckBundle)
         agent.said(m.Finished)
         agent.handle(BundleChecked(check.job_id, check.attempt, whole))
         agent.passes(5)
         assert bool(agent.said(m.Finished)) == whole
         assert bool(agent.said(m.Failed)) == (not whole)
-    agent = Agent()
-    agent.runs()
-    agent.noted(agent.finishes(), "wanted")
-    agent.granted(m.Rejected(reason="superseded", final=True))
-    assert not agent.took(ClearJob), "it may be meant for another attempt"
-    agent.noted(agent.said(m.Finished)[0], "superseded")
-    assert agent.took(ClearJob)
 
 
 def test_a_broker_that_ends_the_connection_at_larger_messages_is_sent_smaller_ones() -> None:
     """Once may be chance; what it takes is found out without a setting, and the upload goes on."""
     agent = Agent()
     agent.assigned()
-    finished = agent.finishes(size_bytes=4 << 20)
+    agent.finishes(size_bytes=4 << 20)
     limit_bytes, largest = 100_000, 1 << 20
     for number in range(4):
-        agent.noted(finished, "wanted")
-        assert agent.said(m.Offer)
         written, cut = 0, False
         while written < 256 and not cut:
             grant = m.Grant(
@@ -130,8 +119,7 @@ def test_a_broker_that_ends_the_connection_at_larger_messages_is_sent_smaller_on
             break
         agent.handle(Disconnected("the broker has closed the connection"))
         agent.handle(Connected(f"again{number}"))
-        agent.passes(1.0)
-        (finished, *_) = agent.said(m.Finished)
+        assert agent.said(m.Finished)
     assert not cut
     assert number == 2, "it gave in too soon, or too late"
     assert largest == 64 * 1024
@@ -141,19 +129,51 @@ def test_refusals_of_an_upload_are_followed_up_ever_more_seldom() -> None:
     """The coordinator's disk may be full for long."""
     agent = Agent()
     agent.runs()
-    report = agent.finishes()
+    agent.finishes()
     waits = []
     for _ in range(6):
-        agent.noted(report, "wanted")
-        agent.granted(m.Rejected(reason="disk full", final=False))
+        agent.granted(m.Rejected(reason="disk full"))
         agent.took(CheckBundle)
         agent.said(m.Finished)
-        from agent.core.effects import BundleChecked
-
         agent.handle(BundleChecked(JOB, 1, whole=True))
         waits.append(_seconds_until_finished(agent))
     assert waits[0] <= 2
     assert waits[-1] > 20
+
+
+def test_an_upload_that_falls_silent_is_announced_again() -> None:
+    """The coordinator may be another one, and know nothing of it; its first grant begins anew."""
+    agent = Agent()
+    agent.runs()
+    finished = agent.finishes(size_bytes=1 << 20)
+    grant = m.Grant(missing=((0, 64),), horizon=64, window_chunks=4)
+    agent.granted(grant)
+    assert agent.took(SendChunk)
+    agent.passes(5.5)
+    assert [one.id for one in agent.said(m.Finished)] == [finished.id]
+    agent.took(SendChunk)
+    agent.granted(grant)
+    assert agent.took(SendChunk)[0].index == 0
+
+
+def test_the_next_artifact_is_announced_when_one_is_stored() -> None:
+    """The coordinator takes few at once of a host, and does not answer the others."""
+    about = {"session": "old", "instance": "old", "attempt": 1, "size_bytes": 9}
+    reports = [
+        m.Finished(id=f"r{n}", job_id=f"{n}" * 64, artifact_id=f"{n}" * 64, **about)
+        for n in range(3)
+    ]
+    agent = Agent(*reports)
+    agent.said(m.Finished)
+    for report in reports[:2]:
+        topic = agent.topics.grant("pi", report.artifact_id)
+        grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
+        agent.handle(Incoming(topic, m.encode(grant)))
+    first = reports[0]
+    agent.hears(m.Noted(
+        id="n", report_id="r0", job_id=first.job_id, attempt=1, verdict="stored"
+    ))  # fmt: skip
+    assert [one.id for one in agent.said(m.Finished)] == ["r2"]
 
 
 def _seconds_until_finished(agent: Agent) -> int:

@@ -25,7 +25,7 @@ def test_the_command_is_ours_and_the_values_are_checked(tmp_path: Path) -> None:
     place = Place(tmp_path, tmp_path, tmp_path)
     command = trainer_command(assign(hyper={"lr": 0.1, "epochs": 3}), {}, place, 2, resume=True)
     assert command[1:3] == ["-m", "agent.trainer.run"]
-    assert command[-4:] == ["--epochs", "3", "--lr", "0.1"]
+    assert command[-2:] == ["--epochs=3", "--lr=0.1"]
     for bad in (
         {"model": "os.system"}, {"hyper": {"--out-dir": "/etc"}}, {"hyper": {"lr": "1; rm"}},
         {"hyper": {"epochs": 10**9}}, {"train_hosts": ("a,b",)}, {"train_hosts": ("--data",)},

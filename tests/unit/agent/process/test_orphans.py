@@ -115,27 +115,6 @@ def test_a_trainer_ends_with_a_killed_keeper(family: Family) -> None:
     assert until(lambda: family.alive() == {"daemon"}), "only the keeper knew of it"
 
 
-@posix
-@pytest.mark.parametrize("keeper", ["killed", "stopped"])
-def test_children_without_agent_and_keeper_are_found(
-    family: Family, tmp_path: Path, keeper: str
-) -> None:
-    """The next agent ends who is left."""
-    if keeper == "stopped":
-        for process in family.members.values():
-            process.suspend()
-    family.members["keeper"].suspend()
-    family.kill_agent()
-    if keeper == "killed":
-        family.members["keeper"].kill()
-        assert until(lambda: family.alive() <= {"child", "escaped", "daemon"})
-    assert end_orphans([tmp_path])
-    assert family.alive() <= {"daemon", "keeper"}, "only the keeper knew of the daemon"
-    if keeper == "stopped":
-        family.members["keeper"].resume()
-        assert until(lambda: not family.alive() & {"keeper", "daemon"})
-
-
 def test_nothing_is_found_where_nothing_was(tmp_path: Path) -> None:
     """Another work folder's processes, and our own, are left alone."""
     assert not end_orphans([])

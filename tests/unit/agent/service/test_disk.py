@@ -157,8 +157,6 @@ def test_a_result_that_its_disk_does_not_give_back_is_no_upload_for_ever(
     happens(TrainerExited(JOB, 1, 0))
     report = agent.core.state.owed[JOB].report
     assert isinstance(report, m.Finished)
-    wanted = m.Noted(id="n", report_id=report.id, job_id=JOB, attempt=1, verdict="wanted")
-    happens(Incoming(agent.topics.request("pi"), m.encode(wanted)))
     path = spool.bundle_path(report.artifact_id)
     path.unlink() if left is None else path.write_bytes(left)
     grant = m.Grant(missing=((0, 4),), horizon=4, window_chunks=16)

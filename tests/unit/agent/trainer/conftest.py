@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agent.trainer import run, run_ssl
+from agent.trainer import run
 from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
 from agent.trainer.common.progress import Interruption, Progress
@@ -106,9 +106,7 @@ def run_job() -> RunJob:
         argv = ["--model", model, "--mode", mode, "--data", str(data), "--out-dir", str(out)]
         job = parse_job([*argv, "--threads", "1", *flags], module)
         stream = io.StringIO()
-        (run.run if module == config.RUN_MODULE else run_ssl.run)(
-            job, Progress(stream), Interruption()
-        )
+        run.run(job, Progress(stream), Interruption())
         return events_of(stream.getvalue())
 
     return work

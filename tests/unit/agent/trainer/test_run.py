@@ -15,14 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from agent.trainer import run
 from agent.trainer.common import config
 from agent.trainer.common.errors import BadInputError, DivergedError
 from agent.trainer.common.progress import Interruption, Progress, run_reported
-from agent.trainer.evaluation.metrics import MULTICLASS_METRICS
 
 QUICK = ("--epochs", "2", "--n-resamples", "100")
-SEVEN = tuple(config.TRAINERS)
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -58,7 +55,7 @@ def test_the_same_job_gives_the_same_bytes(
 
 @pytest.mark.system
 @pytest.mark.slow
-@pytest.mark.parametrize("model", SEVEN)
+@pytest.mark.parametrize("model", config.TRAINERS)
 def test_other_processes_in_other_places_give_the_same_bytes(
     model: str, simulated: Path, tmp_path: Path
 ) -> None:
@@ -163,8 +160,7 @@ def test_several_classes_are_trained_on_as_well(raw: Any, tmp_path: Path, run_jo
     for model in ("gbt", "cnn", "transformer_ssl"):
         epochs = ("--epochs", "12", "--n-resamples", "50")
         metrics = run_job(model, data, tmp_path / model, *epochs)[-1]["metrics"]
-        names = {f"{name}{ci}" for name in MULTICLASS_METRICS for ci in ("", "_ci")}
-        assert set(metrics) == names
+        assert {"accuracy", "macro_f1_ci", "auroc_ci", "brier"} <= set(metrics)
         assert metrics["balanced_accuracy"] > 0.6
 
 
@@ -285,11 +281,3 @@ def test_divergence_and_lack_of_memory_are_told_apart(capsys: pytest.CaptureFixt
     bug = failing(ZeroDivisionError("one\ntwo"))
     assert (bug["kind"], bug["message"]) == ("internal", "ZeroDivisionError: one two")
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_libraries_are_bound_to_the_threads_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job in a slot of one core uses one core, whatever the library."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        monkeypatch.setenv(name, "64")
-    run.bind_threads(1)
-    assert os.environ["OMP_NUM_THREADS"] == os.environ["OPENBLAS_NUM_THREADS"] == "1"

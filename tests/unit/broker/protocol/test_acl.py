@@ -26,9 +26,8 @@ RIGHTS: dict[Role, tuple[set[str], set[str]]] = {
         {
             "fleet/{name}/status", "fleet/{name}/capability", "fleet/{name}/heartbeat",
             "fleet/{name}/echo", "fleet/{name}/job/response", "fleet/{name}/job/+/log",
-            "fleet/{name}/job/+/progress", "fleet/{name}/artifact/+/offer",
-            "fleet/{name}/artifact/+/chunk/+", "fleet/{name}/checkpoint/+/grant",
-            "fleet/{name}/identity/request",
+            "fleet/{name}/job/+/progress", "fleet/{name}/artifact/+/chunk/+",
+            "fleet/{name}/checkpoint/+/grant", "fleet/{name}/identity/request",
         },
         {
             "fleet/{name}/status", "fleet/{name}/echo", "fleet/{name}/job/request",
@@ -48,8 +47,8 @@ RIGHTS: dict[Role, tuple[set[str], set[str]]] = {
         {
             "fleet/coordinator/status", "fleet/coordinator/holder", "fleet/coordinator/echo",
             "fleet/+/status", "fleet/+/capability", "fleet/+/heartbeat", "fleet/+/job/response",
-            "fleet/+/job/+/log", "fleet/+/job/+/progress", "fleet/+/artifact/+/offer",
-            "fleet/+/artifact/+/chunk/+", "fleet/+/checkpoint/+/grant",
+            "fleet/+/job/+/log", "fleet/+/job/+/progress", "fleet/+/artifact/+/chunk/+",
+            "fleet/+/checkpoint/+/grant",
             "fleet/+/identity/request", "fleet/operator/+/+/request", "fleet/operator/+/+/grant",
             "fleet/broker/load", "fleet/broker/refused", "fleet/homeassistant/+/set",
             "homeassistant/status",

@@ -21,8 +21,6 @@ from broker.stream.stream import (
     Receiver,
     SendChunk,
     Sender,
-    SendGrant,
-    SendOffer,
     WriteChunk,
 )
 
@@ -66,7 +64,7 @@ class Transfer:
         self.receiver = Receiver(size_bytes, CHUNK_BYTES, RangeSet(), window_bytes)
 
     def run(self) -> Seen:
-        self._sends(self.sender.start(0.0))
+        self._receives(self.receiver.ask(0.0))
         while not self._over:
             due = [self.sender.next_deadline(), self.receiver.next_deadline()]
             due += [one[0] for one in self._events[:1]]
@@ -88,21 +86,15 @@ class Transfer:
     def _happens(self, kind: str, value: Any) -> None:
         if kind == "grant":
             self._sends(self.sender.on_grant(value, self.now_s))
-        elif kind == "offer":
-            self._receives(self.receiver.on_offer(self.now_s))
         elif kind == "written":
             self._unwritten -= value
             self._receives(self.receiver.on_written(value, self.now_s))
         else:
             self._receives(self.receiver.on_chunk(value.index, value.length, self.now_s))
 
-    def _sends(self, effects: list[Any]) -> None:
+    def _sends(self, chunks: list[SendChunk]) -> None:
         path, seen = self.path, self.seen
-        for effect in effects:
-            if isinstance(effect, SendOffer):
-                self._later(self.now_s + path.delay_s, "offer", None)
-            if not isinstance(effect, SendChunk):
-                continue
+        for effect in chunks:
             wait_s = max(0.0, self._free_s - self.now_s)
             seen.sent_bytes += effect.length
             if wait_s * path.rate > path.queue_bytes:
@@ -115,8 +107,8 @@ class Transfer:
 
     def _receives(self, effects: list[Any]) -> None:
         for effect in effects:
-            if isinstance(effect, SendGrant):
-                self._later(self.now_s + self.path.delay_s, "grant", effect.grant)
+            if isinstance(effect, Grant):
+                self._later(self.now_s + self.path.delay_s, "grant", effect)
             elif isinstance(effect, Complete):
                 self._over = True
             elif isinstance(effect, WriteChunk):

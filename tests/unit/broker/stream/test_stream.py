@@ -9,23 +9,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from broker.errors import BadStream
-from broker.protocol.messages import GRANT, Grant, Rejected, Stored, decode, encode
+from broker.protocol.messages import Grant, decode, encode
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import (
     Complete,
-    Done,
     Receiver,
-    Refused,
     SendChunk,
     Sender,
-    SendGrant,
-    SendOffer,
     WriteChunk,
     chunk_count,
 )
 
+_GRANT = TypeAdapter(Grant)
 CHUNK = 1024
 LIMIT_S = 4000.0
 
@@ -46,20 +44,24 @@ class Wire:
         self.over: Any = None
         self._queue: list[tuple[float, int, str, Any]] = []
         self._count = 0
-        self.receiver: Receiver | None = None
         self.sender = Sender(size, CHUNK)
-        self._sends(self.sender.start(0.0))
+        self.replace_receiver()
+
+    def replace_receiver(self) -> None:
+        """Begin, or go on from what is on the disk; the sender has announced the artifact."""
+        room_bytes = self.window * CHUNK
+        self.receiver = Receiver(len(self.content), CHUNK, RangeSet(self.have), room_bytes)
+        self._receives(self.receiver.ask(self.now_s), b"")
 
     def run(self, steps: int = 10**9) -> None:
-        """Let things happen until the sender is told that all is stored, or for some steps."""
+        """Let things happen until all is there, or for some steps."""
         for _ in range(steps):
             if self.over is not None:
                 return
             self._step()
 
     def _step(self) -> None:
-        due = [self.sender.next_deadline()]
-        due += [self.receiver.next_deadline()] if self.receiver else []
+        due = [self.sender.next_deadline(), self.receiver.next_deadline()]
         due += [self._queue[0][0]] if self._queue else []
         self.now_s = max(self.now_s, min(at_s for at_s in due if at_s is not None))
         assert self.now_s < LIMIT_S, "the stream does not come to an end"
@@ -67,8 +69,7 @@ class Wire:
             _, _, target, message = heapq.heappop(self._queue)
             (self._to_sender if target == "sender" else self._to_receiver)(message)
         self._sends(self.sender.on_timer(self.now_s))
-        if self.receiver:
-            self._receives(self.receiver.on_timer(self.now_s), b"")
+        self._receives(self.receiver.on_timer(self.now_s), b"")
 
     def _post(self, target: str, message: Any) -> None:
         if self.rng.random() < self.loss:
@@ -79,30 +80,19 @@ class Wire:
             heapq.heappush(self._queue, (at_s, self._count, target, message))
 
     def _to_sender(self, payload: bytes) -> None:
-        self._sends(self.sender.on_grant(decode(GRANT, payload), self.now_s))
+        self._sends(self.sender.on_grant(decode(_GRANT, payload), self.now_s))
 
     def _to_receiver(self, message: Any) -> None:
-        if message is None:
-            if self.receiver is None:
-                room_bytes = self.window * CHUNK
-                self.receiver = Receiver(len(self.content), CHUNK, self.have, room_bytes)
-            self._receives(self.receiver.on_offer(self.now_s), b"")
-        elif self.receiver is not None:
-            index, data = message
-            self._receives(self.receiver.on_chunk(index, len(data), self.now_s), data)
-            self._receives(self.receiver.on_written(len(data), self.now_s), b"")
+        index, data = message
+        self._receives(self.receiver.on_chunk(index, len(data), self.now_s), data)
+        self._receives(self.receiver.on_written(len(data), self.now_s), b"")
 
-    def _sends(self, effects: list[Any]) -> None:
-        for effect in effects:
-            if isinstance(effect, SendOffer):
-                self._post("receiver", None)
-            elif isinstance(effect, SendChunk):
-                chunks = chunk_count(effect.length, CHUNK)
-                self.sent += range(effect.index, effect.index + chunks)
-                data = self.content[effect.offset : effect.offset + effect.length]
-                self._post("receiver", (effect.index, data))
-            else:
-                self.over = effect
+    def _sends(self, chunks: list[SendChunk]) -> None:
+        for chunk in chunks:
+            count = chunk_count(chunk.length, CHUNK)
+            self.sent += range(chunk.index, chunk.index + count)
+            data = self.content[chunk.offset : chunk.offset + chunk.length]
+            self._post("receiver", (chunk.index, data))
         self.most_in_flight = max(self.most_in_flight, self.sender.in_flight_bytes)
 
     def _receives(self, effects: list[Any], data: bytes) -> None:
@@ -110,8 +100,9 @@ class Wire:
             if isinstance(effect, WriteChunk):
                 piece = data[effect.begin : effect.end]
                 self.disk[effect.offset : effect.offset + len(piece)] = piece
-            elif isinstance(effect, SendGrant):
-                self._post("sender", encode(effect.grant))
+                self.have.add(effect.index, effect.index + chunk_count(len(piece), CHUNK))
+            elif isinstance(effect, Grant):
+                self._post("sender", encode(effect))
             elif isinstance(effect, Complete):
                 self.over = effect
 
@@ -150,10 +141,8 @@ def test_either_side_may_be_replaced_at_any_time(
             break
         if replace_sender:
             wire.sender = Sender(size, CHUNK)
-            wire._sends(wire.sender.start(wire.now_s))
-        elif wire.receiver is not None:
-            wire.receiver = None
-            wire.have = RangeSet(wire.have)
+        else:
+            wire.replace_receiver()
     wire.run()
     assert bytes(wire.disk) == wire.content
 
@@ -168,12 +157,14 @@ def test_on_a_good_wire_nothing_is_sent_twice(size: int) -> None:
 
 def test_many_holes_are_named_a_part_at_a_time() -> None:
     """A grant lists few ranges and says nothing beyond its horizon; all the same all is filled."""
-    wire = Wire(1000 * CHUNK, 1)
+    wire = Wire(1000 * CHUNK, 1, loss=1.0)
+    wire.loss = 0.0  # what was said before is lost
     wire.have = RangeSet((index, index + 1) for index in range(0, 1000, 2))
     for index in range(0, 1000, 2):
         wire.disk[index * CHUNK : (index + 1) * CHUNK] = wire.content[
             index * CHUNK : (index + 1) * CHUNK
         ]
+    wire.replace_receiver()
     wire.run()
     assert bytes(wire.disk) == wire.content
     assert set(wire.sent) == set(range(1, 1000, 2)), "a chunk that was there is sent"
@@ -182,7 +173,6 @@ def test_many_holes_are_named_a_part_at_a_time() -> None:
 def test_a_lost_chunk_is_sent_again_before_any_time_is_over() -> None:
     """Three later ones acknowledged: that is enough (S3)."""
     sender = Sender(100 * CHUNK, CHUNK)
-    sender.start(0.0)
     first = sender.on_grant(Grant(missing=((0, 100),), horizon=100, window_chunks=8), 0.1)
     assert [chunk.index for chunk in first if isinstance(chunk, SendChunk)] == list(range(8))
     again = sender.on_grant(Grant(missing=((0, 1), (4, 100)), horizon=100, window_chunks=8), 0.2)
@@ -217,23 +207,9 @@ def test_a_chunk_that_comes_twice_is_written_once() -> None:
     assert receiver.on_chunk(1, CHUNK, 0.3) == []
 
 
-def test_the_end_is_the_end() -> None:
-    """After stored or rejected the sender says nothing more and wants no timer."""
-    for message, end in (
-        (Stored(), Done()),
-        (Rejected(reason="no", final=True), Refused("no", final=True)),
-    ):
-        sender = Sender(5 * CHUNK, CHUNK)
-        sender.start(0.0)
-        assert sender.on_grant(message, 1.0) == [end]
-        assert sender.on_grant(message, 2.0) == []
-        assert sender.next_deadline() is None
-
-
 def test_a_sender_knows_how_much_has_arrived() -> None:
     """By what the receiver says it misses; nothing before it has said anything."""
     sender = Sender(1000, 100)
-    sender.start(0.0)
     assert sender.share is None
     sender.on_grant(Grant(missing=((0, 10),), horizon=10, window_chunks=4), 1.0)
     assert sender.share == 0.0

@@ -128,32 +128,3 @@ def test_what_a_reload_did_to_many_jobs_is_one_line() -> None:
         "15 jobs: job-0, job-1, job-2 and 12 more", "alone", "a", "b"
     ]  # fmt: skip
     assert shown[0]["why"] == "not in the manifest"
-
-
-@pytest.mark.parametrize(("event", "said"), [("enroll", "of pi"), ("drain", "on pi")])
-def test_a_host_is_enrolled_elsewhere(
-    capsys: pytest.CaptureFixture[str], event: str, said: str
-) -> None:
-    """On the CA's machine: the host is whom it was for."""
-    terminal.print_event(
-        {"at": "2026-01-02T12:00:00Z", "who": "ca:al", "event": event, "outcome": "done",
-         "name": None, "host": "pi", "why": ""}
-    )  # fmt: skip
-    assert said in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "why", ["the disk of the old box is full, again", "古い箱のディスクが再び一杯"]
-)
-def test_why_goes_below_what_happened_where_it_does_not_fit_beside_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
-    """By the columns that it takes on the screen; nothing of it is cut."""
-    monkeypatch.setenv("COLUMNS", "70")
-    terminal.print_event(
-        {"at": "2026-01-02T12:00:00Z", "who": "operator:al", "event": "drain", "outcome": "done",
-         "name": None, "host": "pi", "why": why}
-    )  # fmt: skip
-    first, below = capsys.readouterr().out.splitlines()
-    assert first.rstrip().endswith("on pi")
-    assert below.strip() == why

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,6 @@ from tests.harness.peer import DEADLINE_S
 from tests.unit.broker.system.test_archive import archive, entry
 
 CHUNK_BYTES = 64 * 1024
-
-
-def _fetch(where: BrokerSettings, out: Path, *more: str) -> int:
-    arguments = ["get", "gbt", "-o", str(out), "--broker", where.url, "--root", where.topic_root]
-    return main([*arguments, *more])
 
 
 class Shop:
@@ -60,58 +56,77 @@ class Shop:
         ]
 
 
+@pytest.fixture
+def sells(peer: Any, says: Any, topics: Topics) -> Callable[..., Shop]:
+    """`sells(content, **offer)`: a coordinator that has this artifact."""
+
+    def sell(content: bytes, *, kind: type[Shop] = Shop, **offer: Any) -> Shop:
+        shop = kind(topics, says, content, **offer)
+        peer(shop)
+        return shop
+
+    return sell
+
+
+@pytest.fixture
+def fetch(where: BrokerSettings) -> Callable[..., int]:
+    """`fetch(folder, *options)`: the exit code of `fleet get`."""
+
+    def run(out: Path, *more: str) -> int:
+        at = ["--broker", where.url, "--root", where.topic_root]
+        return main(["get", "gbt", "-o", str(out), *at, *more])
+
+    return run
+
+
 def test_a_download_is_checked_and_confirmed(
-    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path
 ) -> None:
     """The bundle lies there whole, nothing else does, and the coordinator is told."""
     content = random.Random(7).randbytes(10 * CHUNK_BYTES + 17)
-    shop = Shop(topics, says, content)
-    peer(shop)
-    assert _fetch(where, tmp_path / "out", "--raw") == 0
+    shop = sells(content)
+    assert fetch(tmp_path / "out", "--raw") == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["gbt.tar.zst"]
     assert (tmp_path / "out" / "gbt.tar.zst").read_bytes() == content
     assert shop.stored.wait(DEADLINE_S)
 
 
 def test_a_bundle_that_is_there_already_is_not_overwritten(
-    where: BrokerSettings,
-    peer: Any,
-    says: Any,
-    topics: Topics,
-    tmp_path: Path,
+    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     """It may be the result of an earlier training; an unpacked one is not overwritten either."""
-    peer(Shop(topics, says, b"x" * 1000))
+    sells(b"x" * 1000)
     kept = tmp_path / "gbt.tar.zst"
     kept.write_bytes(b"of an earlier training")
-    assert _fetch(where, tmp_path, "--raw") == 1
+    assert fetch(tmp_path, "--raw") == 1
     assert f"{kept} exists already" in capsys.readouterr().err
     assert kept.read_bytes() == b"of an earlier training"
 
 
-def test_what_does_not_hash_to_its_id_is_not_kept(
-    where: BrokerSettings,
-    peer: Any,
-    says: Any,
-    topics: Topics,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Nor anything else that cannot be unpacked; the folder is left as it was."""
-    peer(Shop(topics, says, b"x" * 1000, artifact_id="c" * 64))
-    assert _fetch(where, tmp_path / "out", "--raw") == 1
-    assert "does not hash" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("offer", "more", "words"),
+    [({"artifact_id": "c" * 64}, ["--raw"], "does not hash"), ({}, [], "")],
+    ids=["another hash", "no archive"],
+)
+def test_what_is_not_what_it_should_be_is_not_kept(
+    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], offer: dict[str, Any], more: list[str], words: str,
+) -> None:  # fmt: skip
+    """The folder is left as it was."""
+    sells(b"no archive" * 100, **offer)
+    assert fetch(tmp_path / "out", *more) == 1
+    assert words in capsys.readouterr().err
     assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
 def test_a_full_disk_is_told_with_the_file(
-    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+    where: BrokerSettings, sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path
 ) -> None:
     """The system says of a write only that it may not be; nothing is left of what was written."""
-    peer(Shop(topics, says, b"x" * 3 * CHUNK_BYTES))
+    sells(b"x" * 3 * CHUNK_BYTES)
     at = ["--broker", where.url, "--root", where.topic_root]
     command = [sys.executable, "-m", "coordinator.cli", "get", "gbt", "--raw", "-o", tmp_path, *at]
     ran = subprocess.run(
@@ -124,31 +139,14 @@ def test_a_full_disk_is_told_with_the_file(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(os.name != "posix", reason="to make a link takes a privilege")
-def test_what_somebody_else_has_put_there_is_not_written_through(
-    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
-) -> None:
-    """A link by the name that a part of this artifact might have."""
-    content = b"x" * 1000
-    peer(Shop(topics, says, content))
-    precious = tmp_path / "precious"
-    precious.write_text("precious")
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / f".{hashlib.sha256(content).hexdigest()}.part").symlink_to(precious)
-    assert _fetch(where, out, "--raw") == 0
-    assert precious.read_text() == "precious"
-    assert (out / "gbt.tar.zst").read_bytes() == content
-
-
 @pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_what_a_killed_one_has_left_is_cleared_away(
-    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+    where: BrokerSettings, sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path
 ) -> None:
     """Bundle and half of what it unpacks to, by the next that fetches something there."""
     bundle = archive(tmp_path / "bundle", entry("report.json"), entry("model.json"))
-    peer(Shop(topics, says, bundle.read_bytes()))
+    sells(bundle.read_bytes())
     out = tmp_path / "out"
     killed = (
         "import os, sys, tarfile; from coordinator.cli import main\n"
@@ -164,13 +162,13 @@ def test_what_a_killed_one_has_left_is_cleared_away(
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == -9
     assert [path.name for path in out.rglob("report.json")] == ["report.json"]
     assert not (out / "gbt").exists()
-    assert _fetch(where, out) == 0
+    assert fetch(out) == 0
     assert [path.name for path in out.iterdir()] == ["gbt"]
     assert {path.name for path in (out / "gbt").iterdir()} == {"report.json", "model.json"}
 
 
 def test_two_that_fetch_the_same_do_not_spoil_each_other_s(
-    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
+    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path
 ) -> None:
     """One begins while another is at it in the same folder, and is done first."""
     begun = threading.Event()
@@ -189,12 +187,12 @@ def test_two_that_fetch_the_same_do_not_spoil_each_other_s(
             return sent
 
     content = random.Random(7).randbytes(10 * CHUNK_BYTES)
-    peer(Slow(topics, says, content))
+    sells(content, kind=Slow)
     codes: list[int] = []
-    slow = threading.Thread(target=lambda: codes.append(_fetch(where, tmp_path, "--raw")))
+    slow = threading.Thread(target=lambda: codes.append(fetch(tmp_path, "--raw")))
     slow.start()
     assert begun.wait(DEADLINE_S)
-    assert _fetch(where, tmp_path, "--raw") == 0
+    assert fetch(tmp_path, "--raw") == 0
     slow.join(DEADLINE_S)
     assert codes == [0]
     assert [path.name for path in tmp_path.iterdir()] == ["gbt.tar.zst"]
@@ -239,28 +237,15 @@ def test_of_what_is_run_and_fetched_a_script_reads_one_object(
 
 
 def test_a_file_for_an_output_folder_is_called_so(
-    where: BrokerSettings,
-    peer: Any,
-    says: Any,
-    topics: Topics,
-    tmp_path: Path,
+    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     """That it exists is not the trouble."""
-    peer(Shop(topics, says, b"x"))
+    sells(b"x")
     file = tmp_path / "plan.toml"
     file.write_text("precious")
-    assert _fetch(where, file, "--raw") == 2
+    assert fetch(file, "--raw") == 2
     assert f"{file}: is a file, and a folder is wanted" in capsys.readouterr().err
-
-
-def test_what_is_no_bundle_is_not_kept(
-    where: BrokerSettings, peer: Any, says: Any, topics: Topics, tmp_path: Path
-) -> None:
-    """The right hash of the wrong thing."""
-    peer(Shop(topics, says, b"no archive" * 100))
-    assert _fetch(where, tmp_path / "out") == 1
-    assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -278,16 +263,12 @@ def test_what_is_no_bundle_is_not_kept(
     ids=json.dumps,
 )
 def test_an_offer_never_leads_out_of_the_folder(
-    where: BrokerSettings,
-    peer: Any,
-    says: Any,
-    topics: Topics,
-    tmp_path: Path,
+    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     offer: dict[str, Any],
-) -> None:
+) -> None:  # fmt: skip
     """Names and sizes from the wire are checked before they are used."""
-    peer(Shop(topics, says, b"x" * 1000, **offer))
-    assert _fetch(where, tmp_path / "out" / "deep", "--raw") == 1
+    sells(b"x" * 1000, **offer)
+    assert fetch(tmp_path / "out" / "deep", "--raw") == 1
     assert "makes no sense" in capsys.readouterr().err
     assert list(tmp_path.rglob("*")) == []

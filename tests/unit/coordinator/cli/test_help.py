@@ -40,10 +40,6 @@ def test_every_help_has_an_example(verb: str, command: click.Command) -> None:
         if isinstance(option, click.Option):
             assert option.help, f"fleet {verb} {option.opts[0]}: has no help"
 
-
-@pytest.mark.parametrize(("verb", "command"), list(_commands()), ids=str)
-def test_an_example_is_whole_in_a_usual_window(verb: str, command: click.Command) -> None:
-    """Of 80 columns: what is to be copied stands in one line."""
     parent = click.Context(fleet, info_name="fleet", terminal_width=78)  # click leaves two
     shown = [line.strip() for line in command.get_help(
         click.Context(command, info_name=verb, parent=parent)

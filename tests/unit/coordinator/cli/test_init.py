@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
 import json
 import os
 import shlex
@@ -12,7 +10,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -259,35 +256,6 @@ def test_a_manifest_is_checked_on_a_hosts_machine(home: Path, done: Say) -> None
     plan = home / "plan.toml"
     plan.write_text("schema_version = 1\n")
     assert "0 jobs, no errors" in done("check", str(plan))
-
-
-def test_trainers_of_ones_own_are_known_by_their_section(home: Path, done: Say) -> None:
-    """One without a schema is told as such, and not as a model that is not known."""
-    plan = home / "plan.toml"
-    plan.write_text(
-        "schema_version = 1\n"
-        '[[jobs]]\nmodel = "own"\nmode = "oracle"\nhyper.depth = 3\nmin_cores = 0\n'
-    )
-    section = '[trainers.own]\ncommand = ["/nowhere"]\n'
-    schema = 'schema = {type = "object", properties = {depth = {type = "string"}}}\n'
-    (home / "fleet.toml").write_text(section)
-    told = found_by_check(plan)
-    assert [(Path(one["file"]).name, one["key"]) for one in told] == [
-        ("fleet.toml", "[trainers.own] schema"), ("plan.toml", "min_cores"),
-    ]  # fmt: skip
-    assert told[0]["message"] == "missing; a trainer needs command and schema"
-    (home / "fleet.toml").write_text(section + schema)
-    assert [one["key"] for one in found_by_check(plan)] == ["hyper.depth", "min_cores"]
-    plan.write_text(plan.read_text().replace("3", '"3"').replace("cores = 0", "cores = 1"))
-    assert "1 job, no errors" in done("check", "--offline", str(plan))
-
-
-def found_by_check(plan: Path) -> list[dict[str, Any]]:
-    """The errors that `fleet check` tells of."""
-    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(said):
-        assert main(["check", "--offline", "--json", str(plan)]) == 1
-    errors: list[dict[str, Any]] = json.loads(said.getvalue())["errors"]
-    return errors
 
 
 def test_people_and_hosts_are_each_sent_to_their_port(home: Path, done: Say) -> None:

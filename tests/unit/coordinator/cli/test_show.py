@@ -62,15 +62,6 @@ def test_what_was_measured_of_an_attempt_counts_and_no_wait_for_its_report() -> 
     assert _took({"events": kept, "ran_s": 180.0, **at}) == "3 min"
 
 
-def test_an_earlier_attempt_was_measured_as_well() -> None:
-    """It failed after 4 minutes, and its host was away for 3 more."""
-    failed = [*BEGUN, event(8, "running", "pending", ran_s=240.0)]
-    events = [*failed, *AGAIN, event(12, "running", "completed", 2, ran_s=60.0)]
-    at = {"started_at": "2026-05-28T20:10:00Z", "finished_at": "2026-05-28T20:12:00Z"}
-    words = "60 s the newest attempt, 5 min all 2 together"
-    assert _took({"events": events, "ran_s": 60.0, **at}) == words
-
-
 def _aside(attempt: int, **more: Any) -> dict[str, Any]:
     return {
         "attempt": attempt, "at": "2026-05-01T10:00:00Z", "metric": "AUROC 0.945",

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -140,36 +139,6 @@ def test_lists_come_in_pages(where: BrokerSettings, peer: Any, says: Any) -> Non
         seven = [{"job_id": str(n)} for n in range(7)]
         assert client.list_jobs() == seven
         assert client.list_workers() == seven
-
-
-def test_the_next_page_is_asked_for_once_and_before_this_one_is_looked_at(
-    where: BrokerSettings, peer: Any, says: Any
-) -> None:
-    """So that the coordinator makes it meanwhile; one that gets lost is asked for again."""
-    asked: list[tuple[int, str]] = []
-    came = threading.Condition()
-
-    def answer(ask: Any, client: str) -> list[Outgoing]:
-        with came:
-            is_lost = ask.offset == 2 and len(asked) == 2
-            asked.append((ask.offset, ask.id))
-            came.notify_all()
-        following = ask.offset + 1 if ask.offset < 3 else None
-        page = {"workers": [{"host": str(ask.offset)}], "next": following}
-        return [] if is_lost else [says(client, ask.id, page)]
-
-    peer(answer)
-    with OperatorClient(where) as client:
-        seen = []
-        for page in client.host_pages():
-            seen += [row["host"] for row in page["workers"]]
-            with came:
-                while page["next"] not in {None, *(offset for offset, _ in asked)}:
-                    assert came.wait(DEADLINE_S)
-    assert seen == ["0", "1", "2", "3"]
-    assert sum(offset == 2 for offset, _ in asked) > 1
-    for offset in range(4):
-        assert len({id_ for asked_for, id_ in asked if asked_for == offset}) == 1
 
 
 def test_nothing_watched_is_lost_around_an_answer(

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from broker.protocol.events import Disconnected
+from broker.protocol.messages import Status
 from coordinator.client.contact import SILENT_S, Contact, Outage
+
+
+def _told(state: Any) -> Status:
+    return Status(state=state, session="s", instance="i", boot_id="b")
 
 
 def _live(at_s: float) -> Contact:
@@ -29,8 +37,8 @@ def test_it_is_current_from_the_first_answer_on() -> None:
 def test_a_broker_is_gone_since_it_was_lost_and_not_since_the_last_try() -> None:
     """Each try in vain changes the reason alone."""
     contact = _live(10.0)
-    contact.on_disconnected("the connection was closed", 20.0)
-    contact.on_disconnected("connection refused", 30.0)
+    contact.on_disconnected(Disconnected("the connection was closed"), 20.0)
+    contact.on_disconnected(Disconnected("connection refused"), 30.0)
     assert contact.outage(31.0) == Outage("broker", 20.0, "connection refused")
     contact.on_connected()
     assert contact.outage(32.0) == Outage("first", None)
@@ -45,23 +53,19 @@ def test_a_coordinator_that_says_nothing_is_silent_since_its_last_answer() -> No
     assert contact.outage(20.1 + SILENT_S) == Outage("answer", 10.0)
     contact.on_answered(60.0)
     assert contact.outage(90.0) is None
-
-
-def test_a_coordinator_that_has_never_answered_is_silent_since_it_was_asked() -> None:
-    """Nobody knows for how long it was so before."""
-    contact = Contact()
-    contact.on_start(1.0)
-    contact.on_connected()
-    contact.on_asked(2.0)
-    contact.on_asked(5.0)
-    assert contact.outage(2.1 + SILENT_S) == Outage("answer", 2.0)
+    never = Contact()  # since it was asked: nobody knows for how long it was so before
+    never.on_start(1.0)
+    never.on_connected()
+    never.on_asked(2.0)
+    never.on_asked(5.0)
+    assert never.outage(2.1 + SILENT_S) == Outage("answer", 2.0)
 
 
 def test_a_broker_that_was_gone_is_no_silence_of_the_coordinator() -> None:
     """What was asked of it meanwhile could not reach it."""
     contact = _live(10.0)
     contact.on_asked(20.0)
-    contact.on_disconnected("lost", 21.0)
+    contact.on_disconnected(Disconnected("lost"), 21.0)
     contact.on_connected()
     contact.on_asked(60.0)
     assert contact.outage(61.0) == Outage("first", None)
@@ -70,21 +74,21 @@ def test_a_broker_that_was_gone_is_no_silence_of_the_coordinator() -> None:
 def test_a_coordinator_that_went_is_gone_since_then() -> None:
     """One that was gone before anybody looked, since an unknown time; its birth ends it."""
     contact = _live(10.0)
-    contact.on_coordinator(online=False, now_s=20.0)
-    contact.on_coordinator(online=False, now_s=30.0)
+    contact.on_coordinator(_told("offline"), 20.0)
+    contact.on_coordinator(_told("offline"), 30.0)
     assert contact.outage(31.0) == Outage("coordinator", 20.0)
-    contact.on_coordinator(online=True, now_s=40.0)
+    contact.on_coordinator(_told("online"), 40.0)
     assert contact.outage(41.0) is None
     late = Contact()
     late.on_start(1.0)
     late.on_connected()
-    late.on_coordinator(online=False, now_s=2.0)
+    late.on_coordinator(_told("offline"), 2.0)
     assert late.outage(3.0) == Outage("coordinator", None)
 
 
 def test_a_late_will_does_not_outlast_an_answer() -> None:
     """Who answers is there."""
     contact = _live(10.0)
-    contact.on_coordinator(online=False, now_s=11.0)
+    contact.on_coordinator(_told("offline"), 11.0)
     contact.on_answered(12.0)
     assert contact.outage(13.0) is None

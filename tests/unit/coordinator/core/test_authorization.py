@@ -335,7 +335,7 @@ def test_a_report_about_another_hosts_job_changes_nothing(kind: str, ahead: int)
     message, fields = _forged(kind)
     before = str(fleet.ledger)
     evil.reports(message, job, job.attempt + ahead, **fields)
-    evil.uploads(job, job.attempt + ahead)
+    evil.uploads()
     assert str(fleet.ledger) == before
     assert not fleet.core.world.uploads
     assert refused(fleet, "report") == 1
@@ -381,7 +381,7 @@ def test_to_claim_somebodys_artifact_takes_nothing_from_them() -> None:
     b.runs(theirs.spec.name)
     assert b.finishes(theirs) == "wanted"
     assert a.finishes(mine) == "wanted", "the same bytes, it says"
-    b.uploads(theirs)
+    b.uploads()
     fleet.handle(PartStored(HEX, 2000))
     b.finishes(theirs)
     fleet.passes(5)

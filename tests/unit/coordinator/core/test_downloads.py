@@ -14,8 +14,8 @@ CHECKPOINT = m.Checkpoint(artifact_id=HEX, size_bytes=2000, chunk_bytes=1024, at
 def released(fleet: Fleet, pi: Host) -> None:
     """A job is given back with a checkpoint, which comes home."""
     job = pi.runs()
-    pi.reports(m.Released, job, reason="shut down", artifact_id=HEX, size_bytes=2000)
-    pi.uploads(job)
+    pi.gives_back(job)
+    pi.uploads()
     assert fleet.took(FinishPart) == [FinishPart(HEX, "gbt", "checkpoints")]
     fleet.stored[HEX] = 2000
     fleet.handle(PartStored(HEX, 2000))
@@ -24,14 +24,13 @@ def released(fleet: Fleet, pi: Host) -> None:
 def test_a_released_job_waits_for_its_checkpoint_and_goes_on_elsewhere() -> None:
     """Nobody else is given the job before; whoever is, is told where to go on from."""
     fleet, pi, job = running()
-    pi.reports(m.Released, job, reason="shut down", artifact_id=HEX, size_bytes=2000)
-    assert pi.heard(m.Noted)[-1].verdict == "wanted"
+    pi.gives_back(job)
+    assert not pi.heard(m.Noted)
     other = fleet.host("other").joins()
     assert fleet.job().state == "running"
     pi.beats(refuses="it is shutting down")
-    pi.uploads(job)
+    pi.uploads()
     fleet.handle(PartStored(HEX, 2000))
-    pi.reports(m.Released, job, reason="shut down", artifact_id=HEX, size_bytes=2000)
     assert pi.heard(m.Noted)[-1].verdict == "stored"
     (assign,) = other.heard(m.Assign)
     assert assign.checkpoint.model_dump() == CHECKPOINT.model_dump() | {"chunk_bytes": 16 * 1024}
@@ -47,13 +46,13 @@ def test_an_attempt_that_gets_no_further_than_its_checkpoint_is_given_back_all_t
     for attempt in (2, 3, 4):
         job = pi.runs()
         assert (job.attempt, job.state) == (attempt, "running")
-        pi.reports(m.Released, job, reason="snoozed", artifact_id=HEX, size_bytes=2000)
+        pi.gives_back(job)
         assert pi.heard(m.Noted)[-1].verdict == "stored"
         now = fleet.job()
         assert (now.attempt, now.state, now.losses) == (attempt + 1, "claimed", 0)
         assert now.checkpoint is not None
         assert now.checkpoint.attempt == attempt
-        pi.reports(m.Released, job, reason="snoozed", artifact_id=HEX, size_bytes=2000)
+        pi.gives_back(job)
         assert pi.heard(m.Noted)[-1].verdict == "stored"
         assert fleet.job() == now
 
@@ -105,6 +104,6 @@ def test_a_completed_job_has_no_checkpoint_any_more() -> None:
 def test_a_goodbye_in_the_middle_of_it_gives_the_job_back_without() -> None:
     """The job does not wait for an agent that has gone."""
     fleet, pi, job = running()
-    pi.reports(m.Released, job, reason="shut down", artifact_id=HEX, size_bytes=2000)
+    pi.gives_back(job)
     pi.status("offline", "goodbye")
     assert (fleet.job().state, fleet.job().checkpoint) == ("pending", None)

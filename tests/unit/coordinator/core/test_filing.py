@@ -145,7 +145,7 @@ def test_a_disk_that_hangs_does_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jobs are completed all the same; what the ledger keeps becomes files when it is back."""
-    monkeypatch.setattr("coordinator.store.writer.MAX_WAITING", 4)
+    monkeypatch.setattr("coordinator.core.filing.AT_ONCE", 4)
     coordinator = Coordinator(tmp_path)
     pi = coordinator.host().joins()
     count = 10

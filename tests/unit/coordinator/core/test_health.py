@@ -190,7 +190,7 @@ def test_a_late_result_is_uploaded_like_any_other() -> None:
     (cancel,) = pi.heard(m.Cancel)
     assert cancel.keep_finished
     assert pi.finishes(job) == "wanted"
-    pi.uploads(job)
+    pi.uploads()
     assert fleet.core.world.uploads[HEX].finishing
 
 

@@ -282,7 +282,7 @@ def test_an_interrupted_attempt_that_got_further_costs_nothing() -> None:
             interrupted=True,
         )  # fmt: skip
         if attempt == 1:
-            host.uploads(fleet.job(), attempt)
+            host.uploads()
             fleet.handle(PartStored(HEX, 2000))
         assert fleet.job().losses == losses
         host = pi if fleet.job().host == "pi" else pc

@@ -40,7 +40,7 @@ def _text(shown: Any) -> str:
 
 
 class Scene:
-    """A job is trained; its host offers the result, as long as it is not taken."""
+    """A job is trained; its host announces the result, as long as it is not taken."""
 
     def __init__(self) -> None:
         self.fleet = Fleet(spec())
@@ -52,13 +52,8 @@ class Scene:
         )
 
     def offers(self) -> OpenPart:
-        """It reports, and offers; what the disk is asked."""
-        job, topics = self.fleet.job(), self.fleet.topics
-        assert self.pi.finishes(job) == "wanted"
-        self.pi.says(topics.offer("pi", HEX), m.Offer(
-            job_id=job.job_id, attempt=1, instance=self.pi.instance, size_bytes=2000,
-            chunk_bytes=1024,
-        ))  # fmt: skip
+        """It announces the result; what the disk is asked."""
+        assert self.pi.finishes(self.fleet.job()) == "wanted"
         opened: OpenPart = self.fleet.took(OpenPart)[-1]
         return opened
 
@@ -105,7 +100,7 @@ def test_people_are_told_in_words(scene: Scene) -> None:
     data = {**scene.asks(m.AskWhy(id="w", job="job")), "forecast": None, "advice": []}
     assert f"Its result {WORDS}." in _text(why._draw(data))
     status = scene.asks(m.AskStatus(id="s"))
-    assert f"1 finished job {WORDS}" in _text(verb._disk(status))
+    assert f"1 finished job {WORDS}" in _text(verb._draw({**status, "forecast": None}))
     seen = Snapshot(1, {}, {}, {}, {}, scene.summary(), _birth(), {}, {})
     assert headline.trouble(seen, None, 1.0) == f"LOW DISK: 1 finished job {WORDS}"
     world = scene.fleet.core.world

@@ -77,7 +77,7 @@ def test_no_other_word_is_taken(who: str, attempt: int, said: str | None) -> Non
     evil = fleet.host(who)
     shown = assign.receipt if said is None else said
     assert evil.finishes(fleet.job(), attempt, shown) == "superseded"
-    evil.uploads(fleet.job(), attempt)
+    evil.uploads()
     assert str(fleet.ledger) == before
     assert not fleet.core.world.uploads
     assert fleet.status()["refused"] == {"report": 1}

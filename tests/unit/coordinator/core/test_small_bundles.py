@@ -1,4 +1,4 @@
-"""A small artifact travels with its report: no offer, no grant, no chunk, and one answer."""
+"""A small artifact travels with its report: no grant, no chunk, and one answer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import hashlib
 
 import pytest
 
-from agent.core.effects import BundleMade, ClearJob, MakeBundle, SpoolReport
+from agent.core.effects import BundleMade, ClearJob, MakeBundle, SendChunk, SpoolReport
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
-from coordinator.core.effects import AppendIndex, StoreBundle
+from coordinator.core.effects import AppendIndex, FileBundles, OpenPart
 from coordinator.jobs.records import BundleKept
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import Fleet, spec
@@ -38,17 +38,17 @@ def test_the_report_bears_the_bundle_until_it_is_noted() -> None:
     assert {one.bundle for one in agent.said(m.Finished)} == {finished.bundle}
     agent.noted(finished, "stored")
     assert agent.took(ClearJob)[0].artifact_id == ID
-    assert not agent.said(m.Offer)
 
 
-def test_a_coordinator_that_does_not_take_it_so_is_offered_it() -> None:
-    """An older one, or one whose disk has refused."""
+def test_a_coordinator_that_does_not_take_it_so_grants_it() -> None:
+    """Then it takes the stream, and the report does not bear it any more."""
     agent = Agent()
     agent.runs()
-    finished = finishes(agent)
-    agent.noted(finished, "wanted")
-    assert agent.said(m.Offer)[0].size_bytes == len(DATA)
-    agent.handle(Incoming(agent.topics.grant("pi", ID), m.encode(m.Stored())))
+    finishes(agent)
+    grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
+    agent.handle(Incoming(agent.topics.grant("pi", ID), m.encode(grant)))
+    assert agent.took(SendChunk)[0].length == len(DATA)
+    agent.passes(6)
     assert not agent.said(m.Finished)[0].bundle
 
 
@@ -91,5 +91,6 @@ def test_one_commit_completes_the_job_and_keeps_its_artifact() -> None:
 def test_a_bundle_that_does_not_fit_is_asked_for(more: dict[str, object]) -> None:
     fleet = Fleet(spec())
     reported(fleet, **more)
-    assert not fleet.took(StoreBundle)
-    assert [one.verdict for one in fleet.host().heard(m.Noted)] == ["wanted"]
+    assert not fleet.took(FileBundles)
+    assert not fleet.host().heard(m.Noted)
+    assert fleet.took(OpenPart)

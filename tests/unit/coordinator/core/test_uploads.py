@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
 from broker.stream.ranges import RangeSet
 from coordinator.core.effects import (
     AppendIndex,
@@ -17,36 +16,32 @@ from coordinator.core.effects import (
     WriteChunk,
 )
 from coordinator.core.uploads import MAX_UPLOADS
-from tests.harness.coordinator import HEX, Fleet, Host, running, spec
+from tests.harness.coordinator import HEX, Fleet, Host, joined, running, spec
 
 
 def _offers(fleet: Fleet, host: Host, artifact_id: str) -> bool:
-    """A host has its job's result to bring, and offers it; whether it may send."""
+    """A host announces its job's result; whether it may send."""
     (job,) = fleet.core.world.held_at(host.name)
     host.reports(m.Finished, job, artifact_id=artifact_id, size_bytes=2000)
-    offer = m.Offer(
-        job_id=job.job_id, attempt=1, instance=host.instance, size_bytes=2000, chunk_bytes=1024
-    )
-    host.says(fleet.topics.offer(host.name, artifact_id), offer)
     for opened in fleet.took(OpenPart):
         fleet.handle(PartOpened(opened.artifact_id, RangeSet(), opened.part))
     return bool(host.heard(m.Grant))
 
 
 def test_an_artifact_comes_home() -> None:
-    """finished, wanted, offer, grant, chunks, stored, completed: in this order."""
+    """finished, grant, chunks, stored, completed, noted: in this order."""
     fleet, pi, job = running()
     assert pi.finishes(job) == "wanted"
-    pi.uploads(job)
+    pi.uploads()
     assert [chunk.index for chunk in fleet.took(WriteChunk)] == [0, 1]
     (finish,) = fleet.took(FinishPart)
     assert (finish.model, finish.mode) == ("gbt", "oracle")
     assert fleet.job().state == "running", "completed before it is in the store"
-    assert not pi.heard(m.Stored)
+    assert not pi.heard(m.Noted)
     fleet.handle(PartStored(HEX, 2000))
     done = fleet.job()
     assert (done.state, done.artifact_id, done.host) == ("completed", HEX, "pi")
-    assert pi.heard(m.Stored)
+    assert [noted.verdict for noted in pi.heard(m.Noted)] == ["stored"]
     assert fleet.took(AppendIndex)[0].row["metrics"] == {"auroc": 0.9}
     assert pi.finishes(job) == "stored", "the agent did not hear it and reports again"
 
@@ -61,22 +56,14 @@ def test_what_is_stored_already_completes_at_once() -> None:
     assert fleet.job().state == "completed"
 
 
-def test_an_offer_that_nobody_awaits_is_sent_back_to_its_report() -> None:
-    _, pi, job = running()
-    pi.uploads(job)
-    (rejected,) = pi.heard(m.Rejected)
-    assert not rejected.final
-
-
 def test_a_disk_that_refuses_keeps_the_work() -> None:
-    """The agent is told, not finally, and may try again until it fits."""
+    """The agent is told, and tries again until it fits."""
     fleet, pi, job = running()
     pi.finishes(job)
-    pi.uploads(job)
+    pi.uploads()
     (upload,) = fleet.core.world.uploads.values()
     fleet.handle(PartFailed(HEX, upload.part, "no space left"))
-    (rejected,) = pi.heard(m.Rejected)
-    assert not rejected.final
+    assert pi.heard(m.Rejected)
     assert fleet.job().state == "running"
     pi.brings_home(job)
     assert fleet.job().state == "completed"
@@ -103,19 +90,18 @@ def test_the_result_of_the_newest_attempt_is_taken_late() -> None:
 
 
 def test_an_ordinary_handover_of_a_checkpoint_is_no_false_report() -> None:
-    """The agent repeats its report when the checkpoint is stored, and the job has left it then."""
+    """The answer to its report was lost: it repeats that, and the job has left it by then."""
     fleet, pi, job = running()
     fleet.asks(m.AskDrain(id="d", host="pi", now=True))
-    given_back = {"reason": "drained", "artifact_id": HEX, "size_bytes": 2000}
-    pi.reports(m.Released, job, **given_back)
-    pi.uploads(job)
+    pi.gives_back(job)
+    pi.uploads()
     fleet.handle(PartStored(HEX, 2000))
     assert (fleet.job().state, fleet.job().host) == ("pending", None)
     pi.heard(m.Noted)
-    pi.reports(m.Released, job, **given_back)
+    pi.gives_back(job)
     assert [noted.verdict for noted in pi.heard(m.Noted)] == ["stored"]
     assert not fleet.core.world.refused["report"]
-    pi.reports(m.Released, job, **{**given_back, "artifact_id": "e" * 64})
+    pi.gives_back(job, artifact_id="e" * 64)
     assert fleet.core.world.refused["report"] == 1, "of another checkpoint nobody knows"
 
 
@@ -130,8 +116,8 @@ def test_what_is_given_back_late_is_not_lost_a_second_time(*, with_checkpoint: b
     pi.session = "s-again"
     pi.status("online", "birth")
     if with_checkpoint:
-        pi.reports(m.Released, job, reason="drained", artifact_id=HEX, size_bytes=2000)
-        pi.uploads(job)
+        pi.gives_back(job)
+        pi.uploads()
         fleet.handle(PartStored(HEX, 2000))
     else:
         pi.reports(m.Released, job, reason="drained", ran_s=12.0)
@@ -144,56 +130,58 @@ def test_what_is_given_back_late_is_not_lost_a_second_time(*, with_checkpoint: b
     assert fleet.history.count(("job", "lost")) == 1
 
 
+def _announces(host: Host, chunk_bytes: int) -> None:
+    """Report the result again, cut into such chunks."""
+    job = host.fleet.job()
+    about = {"artifact_id": HEX, "size_bytes": 2000, "chunk_bytes": chunk_bytes}
+    host.reports(m.Finished, job, **about)
+
+
 def test_a_failure_of_an_earlier_opening_does_not_end_the_upload() -> None:
     """The agent has cut its artifact otherwise meanwhile; what it sends now is written."""
-    fleet, pi, job = running()
-    pi.finishes(job)
-    topic = fleet.topics.offer("pi", HEX)
-    offer = m.Offer(job_id=job.job_id, attempt=1, instance="i", size_bytes=2000, chunk_bytes=2048)
-    pi.says(topic, offer)
+    fleet, pi = joined(spec())
+    pi.runs()
+    _announces(pi, 2048)
     (first,) = fleet.took(OpenPart)
     fleet.handle(PartOpened(HEX, RangeSet(), first.part))
-    pi.says(topic, offer.model_copy(update={"chunk_bytes": 1024}))
+    _announces(pi, 1024)
     (second,) = fleet.took(OpenPart)
     fleet.handle(PartFailed(HEX, first.part, "no space left"))
     fleet.handle(PartOpened(HEX, RangeSet(), second.part))
     assert not pi.heard(m.Rejected)
-    for index, data in enumerate((b"x" * 1024, b"y" * 976)):
-        fleet.handle(Incoming(fleet.topics.chunk("pi", HEX, index), data))
+    pi.uploads()
     assert fleet.took(FinishPart)
 
 
-def test_however_often_an_offer_changes_one_part_is_opened_at_a_time() -> None:
-    fleet, pi, job = running()
-    pi.finishes(job)
+def test_however_often_an_artifact_changes_one_part_is_opened_at_a_time() -> None:
+    """While the disk hangs nothing piles up before it."""
+    fleet, pi = joined(spec())
+    pi.runs()
     for number in range(50):
-        pi.says(fleet.topics.offer("pi", HEX), m.Offer(
-            job_id=job.job_id, attempt=1, instance="i", size_bytes=2000,
-            chunk_bytes=1024 * (1 + number % 2),
-        ))  # fmt: skip
+        _announces(pi, 1024 * (1 + number % 2))
     assert len(fleet.took(OpenPart)) == 1
 
 
-def test_an_offer_is_answered_stored_as_often_as_it_comes() -> None:
-    """S7: the agent did not hear it the first time."""
-    fleet, pi, job = running()
-    pi.finishes(job)
-    pi.uploads(job)
-    fleet.handle(PartStored(HEX, 2000))
-    pi.heard(m.Stored)
-    pi.uploads(job)
-    assert pi.heard(m.Stored)
-    assert not pi.heard(m.Rejected)
+def test_few_artifacts_of_one_host_come_at_once() -> None:
+    """It must not take every place; its next one is taken when it is announced again."""
+    fleet = Fleet(*(spec(name, seed=at) for at, name in enumerate("abc")))
+    pi = fleet.host().joins(slots=3)
+    jobs = [pi.fleet.job(name) for name in "abc"]
+    for number, job in enumerate(jobs):
+        pi.reports(m.Finished, job, artifact_id=f"{number}" * 64, size_bytes=2000)
+    assert len(fleet.took(OpenPart)) == 2
+    fleet.handle(PartStored("0" * 64, 2000))
+    pi.reports(m.Finished, jobs[2], artifact_id="2" * 64, size_bytes=2000)
+    assert [opened.artifact_id for opened in fleet.took(OpenPart)] == ["2" * 64]
 
 
 def test_a_part_that_is_being_checked_is_left_alone() -> None:
-    """Another offer of the same artifact must not open the file under the hasher."""
+    """The same artifact, cut otherwise, must not open the file under the hasher."""
     fleet, pi, job = running()
     pi.finishes(job)
-    pi.uploads(job)
+    pi.uploads()
     assert fleet.took(FinishPart)
-    offer = m.Offer(job_id=job.job_id, attempt=1, instance="i", size_bytes=2000, chunk_bytes=2048)
-    pi.says(fleet.topics.offer("pi", HEX), offer)
+    _announces(pi, 2048)
     assert not fleet.took(OpenPart)
     fleet.handle(PartStored(HEX, 2000))
     assert fleet.job().state == "completed"

@@ -11,6 +11,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.system.files import RealDisk
 from coordinator.client.mirror import Mirror
+from coordinator.client.rows import Tables
 from coordinator.core.effects import AnswerWithCurves, KeepPoint
 from coordinator.jobs import curve
 from coordinator.jobs.curve import MOST, Curve
@@ -119,11 +120,12 @@ def test_losses_of_an_earlier_attempt_are_shown_of_no_later_one() -> None:
         for one in told:
             mirror.apply(topic, m.encode(one), fleet.now)
         seen = mirror.snapshot()
-        (line,) = job_table.lines(seen)
-        count = len(line.curve.points) if line.curve else 0
+        (found_row,) = Tables().update(seen, fleet.now)[0].add
+        count = len(job_table.with_losses(found_row, seen).get("losses", ()))
         found, _ = _Told().news(seen)
         assert [len(one["points"]) for one in found] == ([count] if count else [])
-        assert ("Loss" in detail_pages.job_facts(line.row, seen, 80).plain) is bool(count)
+        facts = detail_pages.job_facts(seen.jobs[job.job_id], found_row, seen, 80)
+        assert ("Loss" in facts.plain) is bool(count)
         return count
 
     assert shown(1, _told(1), _told(2), _told(3)) == 3

@@ -11,12 +11,12 @@ from rich.console import Console
 from broker.protocol import messages as m
 from coordinator.cli import list_, show
 from coordinator.client.mirror import Mirror
+from coordinator.client.rows import Tables
 from coordinator.core.effects import AnswerWithEvents
 from coordinator.jobs.set_aside import set_aside, share_of
 from coordinator.top import detail_pages, job_table
 from coordinator.ui import follow, up_live
 from coordinator.ui.terminal import put
-from coordinator.web.rows import Tables
 from tests.harness.coordinator import HEX, Fleet, spec
 
 
@@ -136,9 +136,9 @@ def test_a_result_below_chance_is_marked_on_every_face(
     told += capsys.readouterr().out
     assert told.count("below chance: the 95 % interval of its AUROC, 0.360 to") == 3 * is_below
     seen = mirror.snapshot()
-    (line,) = job_table.lines(seen)
-    assert ("below chance" in str(line.remark)) is is_below
-    assert ("below chance" in detail_pages.job_facts(line.row, seen, 80).plain) is is_below
     assert ("below chance" in follow.outcome(row)) is is_below
     (found,) = Tables().update(seen, fleet.now)[0].add
+    assert ("below chance" in str(job_table.remark(found))) is is_below
+    facts = detail_pages.job_facts(seen.jobs[job.job_id], found, seen, 80)
+    assert ("below chance" in facts.plain) is is_below
     assert found["chance"].startswith("below chance") is is_below

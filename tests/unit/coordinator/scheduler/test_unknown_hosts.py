@@ -104,9 +104,6 @@ def test_a_plan_warns_of_the_names_that_a_reload_warns_of() -> None:
                 return {"attempts": [], "next": None}
             return fleet.asks(request).data
 
-        def ask_ahead(self, request: Any) -> None:
-            """It is asked when the answer is wanted."""
-
         host_pages = OperatorClient.host_pages
 
     seen = look(Client(), ())  # type: ignore[arg-type]

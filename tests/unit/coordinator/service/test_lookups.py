@@ -274,8 +274,7 @@ def test_a_small_result_that_cannot_be_read_becomes_a_file_later(tmp_path: Path)
     coordinator.slow.clear()
     with unreadable(tmp_path, "bundles"):
         again = coordinator
-        again.core.world.filing_s.clear()
-        again.core.world.unfiled_left[ID] = None
+        again.core.world.unfiled[ID] = None
         again.core.world.timers.set(("unfiled",), again.mono_s)
         again.handle()
         again.files()

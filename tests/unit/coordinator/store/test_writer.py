@@ -1,4 +1,4 @@
-"""Part files on a thread of their own: in order, told in sums, each opening by itself."""
+"""Part files on a thread of their own, in order."""
 
 from __future__ import annotations
 
@@ -63,12 +63,11 @@ def test_an_artifact_goes_through_in_order(tmp_path: Path) -> None:
     threads.intake.do(OpenPart(IDENTITY, len(CONTENT), CHUNK, 1))
     for index in range(4):
         threads.intake.do(piece(index))
-    assert len(threads.waiting) == 1, "the thread is asked once, not for each chunk"
     assert not threads.told
     threads.write()
-    opened, written = threads.take()
+    opened, *written = threads.take()
     assert isinstance(opened, PartOpened)
-    assert written == PartWritten(IDENTITY, 1, len(CONTENT)), "several chunks are told at once"
+    assert written == [PartWritten(IDENTITY, 1, CHUNK)] * 4
     threads.intake.do(FinishPart(IDENTITY, "gbt", "oracle"))
     threads.write()
     assert not threads.told, "fsync and the last check would hold up the other parts"
@@ -79,22 +78,6 @@ def test_an_artifact_goes_through_in_order(tmp_path: Path) -> None:
     assert path.read_bytes() == CONTENT
 
 
-def test_what_an_earlier_opening_wrote_does_not_count_for_the_next(tmp_path: Path) -> None:
-    """Its sum would make room that is not there."""
-    threads = Threads(tmp_path)
-    threads.intake.do(OpenPart(IDENTITY, len(CONTENT), CHUNK, 1))
-    threads.intake.do(piece(0))
-    threads.intake.do(OpenPart(IDENTITY, len(CONTENT), CHUNK, 2))
-    threads.intake.do(piece(1))
-    threads.write()
-    told = threads.take()
-    assert [one.part for one in told if isinstance(one, PartOpened)] == [1, 2]
-    assert [one for one in told if isinstance(one, PartWritten)] == [
-        PartWritten(IDENTITY, 2, CHUNK)
-    ]
-    threads.intake.close()
-
-
 def test_what_nobody_wants_any_more_leaves_nothing(tmp_path: Path) -> None:
     """Chunks that come after it are dropped."""
     threads = Threads(tmp_path)
@@ -103,7 +86,7 @@ def test_what_nobody_wants_any_more_leaves_nothing(tmp_path: Path) -> None:
     threads.intake.do(DropPart(IDENTITY))
     threads.intake.do(piece(1))
     threads.write()
-    assert [type(one) for one in threads.take()] == [PartOpened]
+    assert [type(one) for one in threads.take()] == [PartOpened, PartWritten]
     assert not list((tmp_path / "incoming").iterdir())
 
 
@@ -152,12 +135,8 @@ def test_what_nobody_sends_any_more_is_closed_and_kept_for_a_later_go(tmp_path: 
     before = {*_open_files(tmp_path)}
     pi = coordinator.host().joins()
     job = pi.runs()
-    pi.reports(m.Finished, job, artifact_id=IDENTITY, size_bytes=len(CONTENT))
-    offer = m.Offer(
-        job_id=job.job_id, attempt=1, instance=pi.instance, size_bytes=len(CONTENT),
-        chunk_bytes=CHUNK,
-    )  # fmt: skip
-    pi.says(coordinator.topics.offer("pi", IDENTITY), offer)
+    about = {"artifact_id": IDENTITY, "size_bytes": len(CONTENT), "chunk_bytes": CHUNK}
+    pi.reports(m.Finished, job, **about)
     coordinator.files()
     topic = coordinator.topics.chunk("pi", IDENTITY, 0)
     coordinator.handle(Incoming(topic, CONTENT[:CHUNK]))
@@ -169,7 +148,7 @@ def test_what_nobody_sends_any_more_is_closed_and_kept_for_a_later_go(tmp_path: 
         coordinator.passes(ABANDONED_S / 36)
         coordinator.files()
     assert {*_open_files(tmp_path)} == before
-    pi.says(coordinator.topics.offer("pi", IDENTITY), offer)
+    pi.reports(m.Finished, job, **about)
     coordinator.files()
     grants = [said for _, said in coordinator.sent if isinstance(said, m.Grant)]
     assert grants[-1].missing == ((1, 4),), "it goes on where it stood"

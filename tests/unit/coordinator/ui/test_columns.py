@@ -14,10 +14,10 @@ from rich.text import Text
 from coordinator.cli.list_ import _draw as draw_jobs
 from coordinator.cli.workers import _draw as draw_hosts
 from coordinator.client.contact import Unreachable
-from coordinator.ui import live, words
+from coordinator.ui import live
 from coordinator.ui.columns import Column, Table, fit
 from coordinator.ui.live import View, Window
-from coordinator.ui.terminal import PIPE_WIDTH, Line, drawn, put
+from coordinator.ui.terminal import PIPE_WIDTH, Line, put
 from coordinator.ui.words import by_row
 
 JOB = {
@@ -201,22 +201,6 @@ def test_a_line_uses_all_of_the_window_and_breaks_no_command() -> None:
     assert _text([styled], 22).splitlines() == ["one `two three` four"]
 
 
-def test_what_a_function_prints_can_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines and tables alike; nothing is lost on the way."""
-    monkeypatch.setenv("COLUMNS", "40")
-    parts = drawn(lambda out: put(out, ["one", "", Line("two " * 20)]))
-    assert _text(parts, 40).split("\n")[:2] == ["one", ""]
-    assert _text(parts, 40).split().count("two") == 20
-
-
-def test_how_far_a_job_is() -> None:
-    """A share while it trains, else what it is at; nothing for a job that nobody holds."""
-    assert (words.done(JOB), words.left(JOB)) == ("40%", "3 min")
-    assert words.done({**JOB, "held": {"phase": "uploading"}, "share": 0.5}) == "uploading 50%"
-    assert words.done({**JOB, "held": {"phase": "bundling"}, "share": None}) == "bundling"
-    assert (words.done({"progress": None}), words.left({})) == ("", "")
-
-
 def test_a_window_says_what_it_does_not_show() -> None:
     """As many lines as there is room for, and the number of the others."""
     out = io.StringIO()
@@ -254,7 +238,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def watch(looks: list[Any], *, as_json: bool) -> None:
         client: Any = _Client(looks)
         view = View(client.read, lambda data: [f"now {data}"])
-        code = live.watching(view, lambda: live._hear(client), as_json=as_json)
+        code = live.watching(view, lambda: live.hear(client), as_json=as_json)
         assert code == 0, "Ctrl-C is the usual end of it"
 
     return watch
@@ -277,18 +261,7 @@ def test_watching_goes_on_while_nobody_answers(
     watched([1, lost, lost, 2], as_json=False)
     done = capsys.readouterr()
     assert done.out.split("\n") == ["now 1", "", "now 2", ""]
-    assert done.err == "no coordinator did; still trying\n"
-
-
-def test_a_head_that_is_longer_than_the_window_goes_on_below() -> None:
-    """What it says last, such as the remedy, is not cut; there are no more lines for it."""
-    file = io.StringIO()
-    console = Console(file=file, width=40, height=10)
-    words = "the broker answers, but no coordinator did in 5 s; this is as of 12:00:00"
-    console.print(Window("fleet status", words, "", [str(number) for number in range(50)]))
-    lines = file.getvalue().splitlines()
-    assert "this is as of 12:00:00" in " ".join(file.getvalue().split())
-    assert len(lines) == 10
+    assert done.err == "no coordinator did; still trying\nit is back\n"
 
 
 def test_no_figure_is_parted_from_its_unit() -> None:

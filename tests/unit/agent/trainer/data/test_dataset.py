@@ -15,7 +15,6 @@ import torch
 
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.dataset import (
-    UNLABELLED,
     Series,
     WindowIndex,
     load_features,
@@ -24,7 +23,7 @@ from agent.trainer.data.dataset import (
     open_series,
 )
 from agent.trainer.data.schema import FeatureSchema, sha256_of
-from agent.trainer.training.batches import FeatureBatches, WindowBatches
+from agent.trainer.training.batches import WindowBatches
 
 CPU = torch.device("cpu")
 
@@ -94,13 +93,6 @@ def test_statistics_count_each_row_of_the_chosen_windows_once(simulated: Path) -
     assert deviation == pytest.approx(both.std(axis=0))
 
 
-def test_feature_batches_are_rows_of_the_features() -> None:
-    """A batch is the chosen windows' features, in the order in which they were chosen."""
-    features = np.arange(12, dtype=np.float32).reshape(4, 3)
-    gathered = FeatureBatches(features, CPU).gather(torch.tensor([2, 0]))
-    assert gathered.tolist() == features[[2, 0]].tolist()
-
-
 def _truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
 
@@ -119,10 +111,8 @@ def _louder_series(path: Path) -> None:
     ("model", "file", "spoil", "message"),
     [
         ("mlp", "validation_v1.parquet", _truncate, "validation_v1.parquet: file: "),
-        ("mlp", "validation_v1.parquet", Path.unlink, "file: No such file or directory; "),
         ("gbt", "features_window_v1.parquet", _louder, "copy or prepare"),
         ("mlp", "features_window_v1.parquet", Path.unlink, "file: No such file or directory; "),
-        ("gru", "tensor_window_v1/series_oracle.npy", Path.unlink, "No such file or directory; "),
         ("gru", "tensor_window_v1/series_oracle.npy", _louder_series, "copy or prepare"),
         ("transformer_ssl", "tensor_window_v1/index.json", _truncate, "copy or prepare"),
         ("gbt", "feature_schema_v1.json", _truncate, "feature_schema_v1.json: "),
@@ -139,11 +129,3 @@ def test_a_run_reads_no_file_but_those_of_its_schema(
     assert str(told.value).startswith(Path(file).name)
     assert message in str(told.value)
     assert "\n" not in str(told.value)
-
-
-def test_unlabelled_windows_are_told_apart(simulated: Path) -> None:
-    """The first episode of each simulated host is unlabelled."""
-    schema = load_schema(simulated / "feature_schema_v1.json")
-    index = load_index(simulated / "validation_v1.parquet", schema)
-    assert (index.label == UNLABELLED).sum() == schema.unlabelled_windows > 0
-    assert {index.episodes[e][-2:] for e in index.episode[~index.labelled]} == {"/0"}

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn import metrics as skm
 
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.data.features import unweighted
-from agent.trainer.evaluation.bootstrap import (
-    Resamples,
-    binary_intervals,
-    multiclass_intervals,
-    resampling_groups,
-)
+from agent.trainer.evaluation.bootstrap import Draws, resampling_groups
 from agent.trainer.evaluation.evaluate import Protocol, choose_thresholds, evaluate
-from agent.trainer.evaluation.metrics import (
-    MULTICLASS_METRICS,
-    Scored,
-    Thresholds,
-    binary_metrics,
-    multiclass_metrics,
-)
+from agent.trainer.evaluation.metrics import OF_PROBABILITIES, Scored, measure
+from agent.trainer.evaluation.report_schema import Thresholds
 
+NONE = Thresholds(decision=None, alarm=None)
+ANYWHERE = ("accuracy", *OF_PROBABILITIES)  # defined whatever classes there are
 PROTOCOL = Protocol(("0", "1"), target_fpr=0.05, n_resamples=200, seed=0)
 
 
@@ -54,92 +45,88 @@ def a_part(n: int, seed: int, shift: float = 1.0) -> Scored:
     return Scored(np.arange(n), label, np.round(rng.normal(size=n) + shift * label, 1))
 
 
-def naive(index: WindowIndex, part: Scored, thresholds: Thresholds, draws: int) -> dict[str, Any]:
-    """Return the intervals by computing each metric anew from each resample's windows."""
+def by_sklearn(part: Scored, thresholds: Thresholds) -> dict[str, float]:
+    """Return the metrics that are defined, each by its own plain definition."""
+    label, score, found = part.label, part.score, {}
+    if score.ndim == 2:
+        called, k = score.argmax(axis=1), np.unique(label)
+        found["accuracy"] = skm.accuracy_score(label, called)
+        found["balanced_accuracy"] = np.mean([(called == label)[label == one].mean() for one in k])
+        found["macro_f1"] = skm.f1_score(label, called, labels=k, average="macro")
+        rest = [(label == one, score[:, one]) for one in k]
+        found["auroc"] = np.mean([skm.roc_auc_score(*one) for one in rest])
+        found["average_precision"] = np.mean([skm.average_precision_score(*one) for one in rest])
+        return found
+    some, all_of_it = label.any(), label.all()
+    if some:
+        called = score >= thresholds.decision
+        found["average_precision"] = skm.average_precision_score(label, score)
+        found["f1"] = skm.f1_score(label, called)
+        found["tpr_at_fpr"] = (score > thresholds.alarm)[label == 1].mean()
+    if not all_of_it:
+        found["fpr_realised"] = (score > thresholds.alarm)[label == 0].mean()
+    if some and not all_of_it:
+        found["auroc"] = skm.roc_auc_score(label, score)
+        found["balanced_accuracy"] = skm.balanced_accuracy_score(label, called)
+    return found
+
+
+def each_draw(index: WindowIndex, part: Scored, thresholds: Thresholds) -> list[dict[str, float]]:
+    """Compute each metric anew from the part's windows, and from each of 30 resamples'."""
     groups, what = resampling_groups(index, part.windows)
     assert what == "episode"
     count = groups.max() + 1
-    drawn = np.random.default_rng(7).multinomial(count, np.full(count, 1 / count), draws)
-    found: dict[str, list[float]] = {}
-    for times in drawn:
+    drawn = np.random.default_rng(7).multinomial(count, np.full(count, 1 / count), 30)
+    found = []
+    for times in [np.ones(count, dtype=np.int64), *drawn]:
         windows = np.repeat(np.arange(len(groups)), times[groups])
-        if not len(windows):
-            continue
-        sample = Scored(windows, part.label[windows], part.score[windows], part.probable)
-        classes = 1 if part.score.ndim == 1 else part.score.shape[1]
+        sample = Scored(windows, part.label[windows], part.score[windows])
         whole = part.score.ndim == 1 or set(sample.label) == set(part.label)
-        metrics = (
-            binary_metrics(sample, thresholds)
-            if part.score.ndim == 1
-            else multiclass_metrics(sample, classes)
-        )
-        for name, value in metrics.items():
-            steady = whole or name in {"accuracy", "brier", "calibration_error"}
-            if value is not None and steady:
-                found.setdefault(f"{name}_ci", []).append(value)
-    return {
-        name: list(np.quantile(values, (0.025, 0.975))) if len(values) >= draws / 2 else None
-        for name, values in found.items()
-    }
+        found.append(by_sklearn(sample, thresholds) if len(windows) and whole else {})
+    return found
 
 
-@given(
-    n=st.integers(24, 150),
-    episodes=st.integers(10, 14),
-    seed=st.integers(0, 10_000),
-    probable=st.booleans(),
-)
+def check(index: WindowIndex, part: Scored, thresholds: Thresholds) -> None:
+    """Check every draw of every metric, and where it is not defined."""
+    draws = Draws(resampling_groups(index, part.windows)[0], 30, seed=7)
+    found = measure(part, thresholds, draws)
+    for at, expected in enumerate(each_draw(index, part, thresholds)):
+        for name in found.keys() - set(ANYWHERE):
+            assert found[name][at] == pytest.approx(expected.get(name, np.nan), nan_ok=True), name
+
+
+@given(n=st.integers(24, 150), episodes=st.integers(10, 14), seed=st.integers(0, 10_000))
 @settings(max_examples=20)
-def test_the_intervals_are_those_of_resampled_episodes(
-    n: int, episodes: int, seed: int, *, probable: bool
-) -> None:
+def test_every_draw_has_the_metrics_of_its_windows(n: int, episodes: int, seed: int) -> None:
     """Counted once and multiplied, they equal a loop over the resamples, ties and all."""
-    index, part = an_index(n, episodes), a_part(n, seed)
-    part = replace(part, score=1 / (1 + np.exp(-part.score)), probable=probable)
-    thresholds = choose_thresholds(part, 0.2)
-    draws = Resamples(resampling_groups(index, part.windows)[0], 30, seed=7)
-    found = binary_intervals(part, thresholds, draws)
-    expected = naive(index, part, thresholds, 30)
-    assert {name for name, one in found.items() if one} <= set(expected)
-    for name, interval in expected.items():
-        # A loop that finds no positive calls F1 nought; here that resample has none.
-        if name != "f1_ci" or part.label.sum() > n / 3:
-            assert found[name] == pytest.approx(interval), name
+    part = a_part(n, seed)
+    part = replace(part, score=1 / (1 + np.exp(-part.score)))
+    if part.label.any() and not part.label.all():
+        check(an_index(n, episodes), part, choose_thresholds(part, 0.2))
 
 
 @given(n=st.integers(40, 150), seed=st.integers(0, 10_000))
 @example(n=47, seed=113)  # a resample without a class that is called all the same
 @settings(max_examples=12)
-def test_the_intervals_of_several_classes_are_as_well(n: int, seed: int) -> None:
-    """One against the rest, averaged, in every resample that shows all classes."""
+def test_several_classes_are_averaged_in_every_draw(n: int, seed: int) -> None:
+    """One against the rest, in every resample that shows all classes."""
     rng = np.random.default_rng(seed)
-    index, label = an_index(n, 10), rng.integers(0, 3, n)
+    label = rng.integers(0, 3, n)
     score = rng.dirichlet(np.ones(3), n).round(2)
     part = Scored(np.arange(n), label, (score + 0.3 * np.eye(3)[label]) / 1.3)
-    draws = Resamples(resampling_groups(index, part.windows)[0], 30, seed=7)
-    found = multiclass_intervals(part, draws)
-    for name, interval in naive(index, part, Thresholds(None, None), 30).items():
-        assert found[name] == pytest.approx(interval), name
+    check(an_index(n, 10), part, NONE)
 
 
 def test_brier_and_calibration_are_as_defined() -> None:
     """By hand, for two classes and for three."""
     two = Scored(np.arange(4), np.array([0, 1, 1, 0]), np.array([0.1, 0.9, 0.62, 0.64]))
-    found = binary_metrics(two, Thresholds(None, None))
+    found = measure(two, NONE, Draws(np.zeros(4, dtype=np.int64)))
     assert found["brier"] == pytest.approx((0.01 + 0.01 + 0.38**2 + 0.64**2) / 4)
     assert found["calibration_error"] == pytest.approx((0.1 + 0.1 + abs(1.26 - 1)) / 4)
     three = Scored(np.arange(2), np.array([0, 2]), np.array([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2]]))
-    found = multiclass_metrics(three, 3)
+    found = measure(three, NONE, Draws(np.zeros(2, dtype=np.int64)))
     assert found["brier"] == pytest.approx((0.09 + 0.04 + 0.01 + 0.25 + 0.09 + 0.64) / 2)
     assert found["calibration_error"] == pytest.approx((0.3 + 0.5) / 2)
-
-
-def test_a_score_that_is_no_probability_has_no_calibration() -> None:
-    """The report says so."""
-    part = replace(a_part(200, 1), probable=False)
-    found = evaluate(an_index(200, 10), part, part, PROTOCOL)
-    assert found.metrics["brier"] is None
-    assert found.undefined["calibration_error"] == "the score is no probability"
 
 
 def test_class_weights_are_taken_back() -> None:
@@ -206,7 +193,7 @@ def test_each_host_is_measured_by_itself() -> None:
     index, test = an_index(400, 20), a_part(400, 9)
     found = evaluate(index, a_part(400, 10), test, PROTOCOL)
     of_h1 = index.host == 1
-    expected = roc_auc_score(test.label[of_h1], test.score[of_h1])
+    expected = skm.roc_auc_score(test.label[of_h1], test.score[of_h1])
     assert found.per_host["h1"]["auroc"] == pytest.approx(expected)
     assert sum(map(sum, found.confusion)) == 400
 
@@ -217,19 +204,18 @@ def test_several_classes_are_measured_one_against_the_rest() -> None:
     protocol = Protocol(("a", "b", "c"), 0.05, 200, 0)
     sure = Scored(np.arange(300), label, np.eye(3)[label])
     perfect = evaluate(index, sure, sure, protocol).metrics
-    for name in MULTICLASS_METRICS:
-        best = 0.0 if name in {"brier", "calibration_error"} else 1.0
+    for name in (
+        "accuracy",
+        "balanced_accuracy",
+        "macro_f1",
+        "auroc",
+        "average_precision",
+        *OF_PROBABILITIES,
+    ):
+        best = 0.0 if name in OF_PROBABILITIES else 1.0
         assert perfect[name] == best
         assert perfect[f"{name}_ci"] == [best, best]
     dull = replace(sure, score=np.tile([0.5, 0.3, 0.2], (300, 1)))
     chance = evaluate(index, dull, dull, protocol).metrics
     assert chance["accuracy"] == chance["balanced_accuracy"] == pytest.approx(1 / 3)
     assert chance["auroc"] == 0.5
-
-
-def test_a_class_without_test_windows_does_not_count() -> None:
-    """What cannot be measured neither helps nor harms the averages."""
-    index, label = an_index(200, 10), np.arange(200) % 2
-    part = Scored(np.arange(200), label, np.eye(3)[label])
-    metrics = evaluate(index, part, part, Protocol(("a", "b", "c"), 0.05, 100, 0)).metrics
-    assert metrics["balanced_accuracy"] == metrics["macro_f1"] == metrics["auroc"] == 1

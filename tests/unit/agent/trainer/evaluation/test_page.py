@@ -107,19 +107,6 @@ def test_names_from_the_data_are_text_and_nothing_else(
     assert all(page.texts.count(name) >= 1 for name in tested)
 
 
-def test_what_cannot_be_drawn_is_told(raw: Any, tmp_path: Path, run_job: Any) -> None:
-    """Without labels there is no curve of them, and the page says so."""
-    rows = [row for host in "abc" for row in raw.episode(host, host, [-1] * 200)]
-    data = raw.prepare(raw.write(rows))
-    run_job("transformer_ssl", data, tmp_path / "ssl", "--epochs", "2", "--n-resamples", "20")
-    page = Page(tmp_path / "ssl" / "transformer_ssl_oracle_train.html")
-    assert titles(page) == {"Learning curve"}
-    assert any(
-        text.startswith("No drawing of ROC: ") and "no window of class anomaly" in text
-        for text in page.texts
-    )
-
-
 def an_evaluation(*hosts: str) -> Evaluation:
     """Return an evaluation of ten windows on each of the hosts."""
     n = 10 * len(hosts)

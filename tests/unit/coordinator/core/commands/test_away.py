@@ -46,7 +46,7 @@ def test_a_cut_is_told_with_what_comes_of_the_job() -> None:
     assert "49 s" not in shown
     status = fleet.status()
     assert status["away"] == [{"host": "pi", "job": "job", "text": expected}]
-    assert f"job: {expected}" in _text(verb._away(status))
+    assert f"job: {expected}" in _text(verb._warnings(status))
     fleet.passes(111)
     assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
 

@@ -76,13 +76,13 @@ def test_nothing_that_a_revoked_host_says_counts() -> None:
     fleet.asks(entry(fleet), ALICE)
     before = str(fleet.ledger)
     assert pi.finishes(job) is None
-    pi.uploads(job)
+    pi.uploads()
     pi.beats((job.job_id, 1, "running"))
     pi.reports(m.Failed, job, error="forged")
     fleet.handle(PartStored(HEX, 2000))
     assert str(fleet.ledger) == before
     assert not fleet.core.world.uploads
-    assert counted(fleet, "revoked") == 6
+    assert counted(fleet, "revoked") == 5
     pi.status("offline", "lost")
     assert fleet.worker()["status"] == "offline"
     assert fleet.worker()["presence"] == "revoked"

@@ -99,7 +99,7 @@ def test_a_result_that_is_on_its_way_is_not_given_back() -> None:
     pi.finishes(fleet.job())
     _ask(fleet, m.AskDrain, host="pi", now=True)
     assert not pi.heard(m.Release)
-    pi.uploads(fleet.job())
+    pi.uploads()
 
 
 def test_a_snooze_ends_by_itself_and_is_in_the_story() -> None:

@@ -39,9 +39,6 @@ def _client(fleet: Fleet, *attempts: Any) -> Any:
                 return {"attempts": [*attempts], "next": None}
             return fleet.asks(request).data
 
-        def ask_ahead(self, request: Any) -> None:
-            """It is asked when the answer is wanted."""
-
         host_pages, list_workers = OperatorClient.host_pages, OperatorClient.list_workers
 
     return Client()

@@ -14,6 +14,7 @@ from broker.protocol import messages as m
 from broker.protocol.topics import Topics
 from coordinator.cli import list_, status
 from coordinator.client.mirror import Mirror
+from coordinator.client.rows import job_row
 from coordinator.client.seen import Going
 from coordinator.core.commands import prospects
 from coordinator.core.effects import AnswerWithEvents, ManifestRead
@@ -21,7 +22,6 @@ from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 from coordinator.top import job_table, layout
 from coordinator.ui import terminal, up_live
 from coordinator.ui.words import by_row
-from coordinator.web.rows import job_row
 from tests.harness.coordinator import Fleet, joined, spec
 
 AT = Now(1.0, 1.0)
@@ -182,15 +182,13 @@ def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatc
     mirror.load_status({"waiting": {"count": 1, "jobs": [{"job_id": a, "waits_for": waits_for}]}})
     said = m.encode(m.JobRow.model_validate(_row("a", priority=3) | {"unplaceable": False}))
     mirror.apply(Topics().parse(Topics().job(a)), said, AT)
-    waits, other = job_table.lines(mirror.snapshot())
+    waits, other = (job_row(one, Going()) for one in mirror.snapshot().jobs.values())
     (column,) = [column for column in job_table.COLUMNS if column.title == "HOST"]
     assert column.cell(waits, 11)[0] == "awaits data"
-    assert waits.remark == ("waits for data on pi", layout.PLAIN)
-    assert (column.cell(other, 11)[0], other.remark) == ("", ("", layout.DIM))
-    told_by_web = [job_row(one.row, Going())["waits"] for one in (waits, other)]
-    assert told_by_web == ["waits for data on pi", ""]
+    assert job_table.remark(waits) == ("waits for data on pi", layout.PLAIN)
+    assert (column.cell(other, 11)[0], job_table.remark(other)) == ("", ("", layout.DIM))
     mirror.load_status({"waiting": {"count": 0, "jobs": []}})
-    assert all(one.row.waits_for is None for one in job_table.lines(mirror.snapshot()))
+    assert all(one.waits_for is None for one in mirror.snapshot().jobs.values())
 
 
 def test_a_job_that_only_revoked_hosts_could_run_is_for_none() -> None:

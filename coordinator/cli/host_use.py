@@ -6,7 +6,7 @@ import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,6 +22,7 @@ from coordinator.ui.candidates import complete_first_host, complete_host
 from coordinator.ui.options import (
     client_options,
     connect,
+    flag,
     host_argument,
     is_confirmed,
     json_option,
@@ -65,12 +66,18 @@ def drain_command(client: OperatorClient, host: str, now: bool, yes: bool, as_js
     return 0
 
 
+_HOW_TO_SNOOZE: Final = (
+    "say which host and for how long: `fleet snooze gaming-pc 3h`, or `--here 3h` on this machine; "
+    "--off in place of a time ends it, and takes no --now"
+)
+
+
 @click.command("snooze")
 @click.argument("words", metavar="HOST TIME | --here [TIME]", nargs=-1,
                 shell_complete=complete_first_host)  # fmt: skip
 @now_option
 @yes_option
-@click.option("--off", is_flag=True, help="End it, and nothing else that keeps jobs off.")
+@flag("--off", "End it, and nothing else that keeps jobs off.")
 @here_option
 @state_option
 @timeout_option
@@ -95,44 +102,45 @@ def snooze_command(
       fleet snooze gaming-pc --off
       fleet snooze --here 22:30 --now
     """  # noqa: D301 - \b is click's
-    if off and (now or len(words) != (0 if here else 1)):
-        text = "--off ends the snooze; say neither a time nor --now with it"
-        raise click.UsageError(text if here or words else "say which host: fleet snooze HOST --off")
-    if off and here:
-        return become_module("agent.service.snooze", {"end": True, "state": state} | _of_agent(at))
+    where_, times = (None, words) if here else (words[:1], words[1:])
+    if where_ == () or len(times) > 1 or (off and (now or times)) or not (times or off or here):
+        raise click.UsageError(_HOW_TO_SNOOZE)
     if here:
-        if len(words) > 1:
-            raise click.UsageError("with --here say at most how long: fleet snooze --here 3h")
-        options = {"time": words[0] if words else None, "state": state}
-        flags = {"now": now or None, "yes": yes or None}
-        return become_module("agent.service.snooze", options | flags | _of_agent(at))
-    if len(words) != 2 and not off:
-        raise click.UsageError("say which host and for how long: fleet snooze gaming-pc 3h")
+        flags = {"end": off or None, "now": now or None, "yes": yes or None}
+        return _of_owner(at, {"time": next(iter(times), None), "state": state} | flags)
     if state is not None:
         raise click.UsageError("--state: only with --here")
+    for_s = 0.0 if off else _seconds(times[0])
+    host = words[0]
+    with connect(where(**at), timeout) as client:
+        if now and not yes and not _is_meant(client, host, as_json=as_json):
+            return EXIT_REFUSED
+        try:
+            data = client.ask(AskSnooze(id=new_id(), host=host, for_s=for_s, now=now))
+        except NotDone:
+            if host == "here" and times:
+                hint = f"for this machine: `fleet snooze --here {shlex.quote(times[0])}`"
+                say(f"{hint}, with dashes", err=True)
+            raise
+    name = data["host"]
     if off:
-        return _end_snooze(words[0], timeout, at, as_json=as_json)
+        text = f"{name} is no longer {data['was'][0]}" if data["was"] else f"{name} is not snoozed"
+        text += f", but takes no jobs: {'; '.join(data['refuses'])}" if data["refuses"] else ""
+    else:
+        text = (
+            f"{name} is snoozed until {data['until']}{_held(data)}; `fleet resume {name}` ends it"
+        )
+    answer(data, text, as_json=as_json)
+    return 0
+
+
+def _seconds(text: str) -> float:
     from broker.protocol.quiet_hours import seconds_until
 
     try:
-        for_s = seconds_until(words[1], datetime.now().astimezone())
+        return seconds_until(text, datetime.now().astimezone())
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="TIME") from None
-    with connect(where(**at), timeout) as client:
-        if now and not yes and not _is_meant(client, words[0], as_json=as_json):
-            return EXIT_REFUSED
-        ask = AskSnooze(id=new_id(), host=words[0], for_s=for_s, now=now)
-        try:
-            data = client.ask(ask)
-        except NotDone:
-            if words[0] == "here":
-                hint = f"for this machine: `fleet snooze --here {shlex.quote(words[1])}`"
-                say(f"{hint}, with dashes", err=True)
-            raise
-    ends = f"; `fleet resume {data['host']}` ends it"
-    text = f"{data['host']} is snoozed until {data['until']}{_held(data)}{ends}"
-    answer(data, text, as_json=as_json)
-    return 0
 
 
 @click.command("resume")
@@ -152,18 +160,17 @@ def resume_command(
 
     Example: fleet resume gaming-pc
     """
+    if here is (host is not None):
+        raise click.UsageError(
+            "name a host, or say --here for this machine; the whole fleet goes on with "
+            "`fleet pause --off`"
+        )
     if here:
-        if host is not None:
-            raise click.UsageError("--here is this machine; name no host beside it")
-        return become_module("agent.service.snooze", {"end": True, "state": state} | _of_agent(at))
-    if host is None:
-        text = "say which host; the whole fleet goes on with `fleet pause --off`"
-        raise click.UsageError(text)
+        return _of_owner(at, {"end": True, "state": state})
     if state is not None:
         raise click.UsageError("--state: only with --here")
     with connect(where(**at), timeout) as client:
-        ask = AskResume(id=new_id(), host=host)
-        data = client.ask(ask)
+        data = client.ask(AskResume(id=new_id(), host=host))
     text = f"{data['host']} is given jobs again"
     if data.get("refuses"):
         text = f"{data['host']} may have jobs again, but takes none now: {data['refuses']}"
@@ -172,7 +179,7 @@ def resume_command(
 
 
 @click.command("pause")
-@click.option("--off", is_flag=True, help="Give jobs out again.")
+@flag("--off", "Give jobs out again.")
 @json_option
 @client_options
 def pause_command(client: OperatorClient, off: bool, as_json: bool) -> None:
@@ -190,21 +197,10 @@ def pause_command(client: OperatorClient, off: bool, as_json: bool) -> None:
     answer(data, paused.format("") if data["paused"] else given, as_json=as_json)
 
 
-def _end_snooze(host: str, timeout_s: float, at: dict[str, Any], *, as_json: bool) -> int:
-    """End an operator's snooze; what else keeps jobs from the host holds, and is told."""
-    with connect(where(**at), timeout_s) as client:
-        data = client.ask(AskSnooze(id=new_id(), host=host, for_s=0.0))
-    text = f"{data['host']} is not snoozed"
-    if data["was"]:
-        text = f"{data['host']} is no longer {data['was'][0]}"
-    takes = f", but takes no jobs: {'; '.join(data['refuses'])}" if data["refuses"] else ""
-    answer(data, text + takes, as_json=as_json)
-    return 0
-
-
-def _of_agent(at: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the options that say which agent this machine's is."""
-    return {name: at[name] for name in ("identity", "config")}
+def _of_owner(at: dict[str, Any], options: dict[str, Any]) -> int:
+    """Become the program that keeps the owner's own snooze, of the agent that `at` names."""
+    which = {name: at[name] for name in ("identity", "config")}
+    return become_module("agent.service.snooze", options | which)
 
 
 def _is_meant(client: OperatorClient, host: str, *, as_json: bool) -> bool:

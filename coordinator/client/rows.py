@@ -1,8 +1,7 @@
-"""What the pages' tables show, as plain rows, and what has changed in them.
+"""Jobs and hosts as plain rows for the tables of `fleet top` and of the web page.
 
-Pure: a snapshot in, rows out. A row is made anew only when something it is made of has changed, so
-that a fleet of a thousand jobs costs a thousand comparisons a message, and a browser is sent the
-few rows that differ. Times are milliseconds since the epoch: what is relative, the browser tells.
+Pure: a snapshot in, rows out. A row is made anew only when something it is made of has changed.
+Times are milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ UNPLACEABLE: Final = "unplaceable"  # beside the states, what a pending job may 
 NO_HOST: Final = "no host can run it"
 HELD: Final = frozenset({"claimed", "running"})
 DONE: Final = frozenset({"completed", "failed"})
-ERROR_CHARS: Final = 200
 MOST: Final = (1 << 63) - 1  # what the JSON of a page holds
 
 Row = dict[str, Any]
@@ -54,7 +52,9 @@ class Table:
 
         Sources are compared by identity: whoever changes something hands out something new.
         """
-        delta = Delta([], [], [])
+        delta = Delta([], [], [key for key in self.rows if key not in sources])
+        for key in delta.remove:
+            del self.rows[key], self._made_of[key]
         for key, source in sources.items():
             before = self._made_of.get(key)
             if before is not None and all(a is b for a, b in zip(before, source)):
@@ -66,10 +66,6 @@ class Table:
             elif row != self.rows[key]:
                 delta.update.append(row)
             self.rows[key] = row
-        if len(self.rows) > len(sources):
-            delta.remove.extend(key for key in self.rows if key not in sources)
-        for key in delta.remove:
-            del self.rows[key], self._made_of[key]
         return delta
 
 
@@ -103,8 +99,8 @@ class Tables:
     def _at_work(self, host: HostSeen, given: Mapping[str, Row]) -> tuple[Row | None, int, bool]:
         """Return a host's first job, how many it holds, and whether it is ending another.
 
-        `given` are the rows of the jobs that it has: they count, since its heartbeat may be older.
-        That has their order, and jobs of which no row is known.
+        `given` are the rows of its jobs, which may be newer than its heartbeat. That has their
+        order, and jobs of which no row is known.
         """
         if not host.online:
             return None, 0, False
@@ -120,7 +116,7 @@ class Tables:
 def job_row(job: JobRow, going: Going) -> Row:
     """Return one job's row."""
     metric, value, interval = main_metric(job.metrics)
-    progress, held, ends_s, _ = going
+    progress, held, ends_s, is_away = going
     waits_for = job.waits_for.model_dump() if job.waits_for else None
     phase = progress.phase if progress else ""
     return {
@@ -130,6 +126,7 @@ def job_row(job: JobRow, going: Going) -> Row:
         "mode": job.mode,
         "state": job.state,
         "host": job.host or "",
+        "away": is_away,
         "attempt": job.attempt,
         "priority": job.priority,
         "phase": held.phase if held and held.phase != "running" else phase,
@@ -145,7 +142,7 @@ def job_row(job: JobRow, going: Going) -> Row:
         "started": epoch_ms(job.started_at),
         "finished": epoch_ms(job.finished_at),
         "ran": None if job.ran_s is None else round(1000 * job.ran_s),
-        "error": (job.error or "").strip().partition("\n")[0][:ERROR_CHARS],
+        "error": (job.error or "").strip().partition("\n")[0][:200],
         "planned": job.in_plan,
         "chance": set_aside.chance_words(job.metrics or {}) if job.below_chance else "",
         "unplaceable": job.unplaceable,
@@ -167,6 +164,16 @@ def loss_of(progress: Progress) -> float | None:
     return progress.train_loss if progress.val_loss is None else progress.val_loss
 
 
+def took_s(row: Row, now_s: float) -> float | None:
+    """Return how long a job's last attempt has run, as far as that is known."""
+    if row["ran"] is not None:
+        return float(row["ran"] / 1000)
+    if row["started"] is None:
+        return None
+    end_s = now_s if row["finished"] is None else row["finished"] / 1000
+    return float(max(0.0, end_s - row["started"] / 1000))
+
+
 def main_metric(metrics: Mapping[str, Any] | None) -> tuple[str, float | None, str]:
     """Return a result's most telling metric: its name, its value, its 95 % interval in words."""
     name = set_aside.main_metric(metrics)
@@ -177,10 +184,8 @@ def main_metric(metrics: Mapping[str, Any] | None) -> tuple[str, float | None, s
 
 def interval_of(interval: Any) -> str:
     """Return `0.87 to 0.97` for a pair of numbers, nothing for anything else."""
-    if isinstance(interval, list | tuple) and len(interval) == 2:
-        low, high = interval
-        if is_figure(low) and is_figure(high):
-            return f"{rounded(low)} to {rounded(high)}"
+    if isinstance(interval, list | tuple) and len(interval) == 2 and all(map(is_figure, interval)):
+        return f"{rounded(interval[0])} to {rounded(interval[1])}"
     return ""
 
 
@@ -194,25 +199,24 @@ def host_row(host: HostSeen, job: Row | None, held: int, *, ending: bool, now: N
     gpus = beat.gpus if beat else ()
     total = made.ram_total_bytes if made else None
     free = beat.ram_available_bytes if beat else None
-    known = {gpu.index: gpu.vram_total_bytes for gpu in (made.gpus if made else ())}
-    # The coordinator's row has what the host itself refuses as well; the heartbeat is newer.
-    refuses = host.refuses
-    barred = [
-        str(reason) for reason in host.row.get("barred", ()) if not refuses or refuses not in reason
-    ]
+    all_gpus = (*(made.gpus if made else ()), *gpus)
+    known = {gpu.index: gpu.vram_total_bytes for gpu in all_gpus if gpu.vram_total_bytes}
+    barred = [str(reason) for reason in host.row.get("barred") or ()]
     return {
         "id": host.name,
         "state": host.condition,
         "tone": host_condition.tone(host.condition),
         "online": host.online,
-        "barred": "; ".join([*barred, *([refuses] if refuses else [])]),
+        "barred": "; ".join(barred or filter(None, [host.refuses])),
         "cpu": beat.cpu_percent if beat else None,
+        "load": beat.load_1m if beat else None,
         "ram_used": max(0, total - free) if total is not None and free is not None else None,
         "ram_total": total,
-        "gpu": _most([gpu.use_percent for gpu in gpus]),
-        "vram_used": _sum([_used(gpu, known) for gpu in gpus]),
-        "vram_total": _sum(list(known.values())),
-        "power": _sum([gpu.power_w for gpu in gpus]),
+        "device": _device({gpu.index: gpu.name for gpu in all_gpus if gpu.name}),
+        "gpu": _known(max, [gpu.use_percent for gpu in gpus]),
+        "vram_used": _known(sum, [_used(gpu, known) for gpu in gpus]),
+        "vram_total": _known(sum, known.values()),
+        "power": _known(sum, [gpu.power_w for gpu in gpus]),
         "jobs": held,
         "ending": ending,
         "slots": made.slots if made else 1,
@@ -230,29 +234,29 @@ def seen_ms(host: HostSeen, now: Now) -> int | None:
     return epoch_ms(host.row.get("last_seen"))
 
 
-def _used(gpu: Gpu, known: Mapping[int, int | None]) -> int | None:
-    total = known.get(gpu.index) or gpu.vram_total_bytes
+def _device(names: Mapping[int, str]) -> str:
+    several = f"{len(names)} x " if len(names) > 1 else ""
+    return several + next(iter(names.values()), "")
+
+
+def _used(gpu: Gpu, known: Mapping[int, int]) -> int | None:
+    total = known.get(gpu.index)
     if total is None or gpu.vram_free_bytes is None:
         return None
     return max(0, total - gpu.vram_free_bytes)
 
 
-def _most(values: list[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _sum(values: list[Any]) -> Any:
+def _known(count: Callable[[list[Any]], Any], values: Iterable[Any]) -> Any:
+    """Return the sum or the largest of the values that are known; none where none is."""
     known = [value for value in values if value is not None]
-    return min(sum(known), MOST) if known else None
+    return min(count(known), MOST) if known else None
 
 
 def epoch_ms(text: Any) -> int | None:
     """Return an RFC 3339 time in milliseconds since the epoch; none for what is no time."""
-    if not isinstance(text, str) or not text:
-        return None
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
+        return round(datetime.fromisoformat(text or "").timestamp() * 1000)
+    except (TypeError, ValueError, OverflowError, OSError):
         return None
 
 
