@@ -16,7 +16,6 @@ from broker.protocol.topics import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/how-to/tracing.md").read_text("utf-8")
-OPERATIONS = (ROOT / "docs/how-to/operations.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
 TOPICS = Topics("fleet")
 HEX = "5a" * 32
@@ -77,9 +76,7 @@ def test_every_filter_fits_a_topic_that_there_is(page: str) -> None:
     assert all(matches("fleet/+/+/+/chunk/#", topic) for topic in bulk)
 
 
-@pytest.mark.parametrize(
-    "page", [PAGE, README, OPERATIONS], ids=["tracing", "readme", "operations"]
-)
+@pytest.mark.parametrize("page", [PAGE, README], ids=["tracing", "readme"])
 def test_what_shows_everything_leaves_out_what_would_hide_it(page: str) -> None:
     """Chunks, and the answers with whole tables that every open `fleet top` asks for."""
     found = re.findall(r"-t 'fleet/#'.*", page)
