@@ -57,7 +57,6 @@ def _certificate(attacked: Any, how: str) -> ssl.SSLContext | None:
 
 @pytest.mark.parametrize("how", ["expired", "revoked", "self-signed", "none", "plain"])
 def test_a_certificate_that_does_not_hold_opens_nothing(attacked: Any, how: str) -> None:
-    """Nor does a connection without TLS; each is counted by its kind."""
     kind = "revoked" if how == "revoked" else "tls"
     before = _counts(attacked, kind)
     context = _certificate(attacked, how)
@@ -115,7 +114,6 @@ def test_a_mistaken_root_is_counted_once_and_told_first(attacked: Any) -> None:
 
 
 def test_packets_too_large_or_senseless_end_their_connection(attacked: Any) -> None:
-    """By the length that they announce, before they are read."""
     mine = attacked.tls(attacked.house.identity("mallory"))
     assert attacked.knock(mine, b"\x10\xff\xff\xff\x7f") == b""
     wait_until(lambda: _counts(attacked, "oversize") == 1, "the large one")
@@ -146,7 +144,6 @@ def test_forged_words_of_a_host_are_counted_by_the_coordinator(attacked: Any) ->
 
 
 def test_status_tells_people(attacked: Any) -> None:
-    """In words, folded at 80 columns; and the log has the first of each kind."""
     attacked.knock(None, b"GET / HTTP/1.1\r\n\r\n")
     wait_until(lambda: _counts(attacked, "tls") > 0, "one that is none of ours")
     text = attacked.cli("status")
