@@ -116,10 +116,10 @@ def test_that_it_was_lost_is_not_believed_once_it_has_come_again(tmp_path: Path)
     reports(pi, job)
     (again,) = coordinator.slow
     coordinator.slow.clear()
-    coordinator.handle(coordinator.events.popleft())
+    coordinator.handle(coordinator.inbox.popleft())
     assert reports(pi, job) == ["stored"]
     again()
-    coordinator.handle(coordinator.events.popleft())
+    coordinator.handle(coordinator.inbox.popleft())
     coordinator.files()
     coordinator.passes(2)
     coordinator.tells(m.AskFetch(id="f", job="job", chunk_bytes=1024))
