@@ -51,9 +51,9 @@ MASKS: Final = (
     (r"\b(\d{4}-)?\d\d-\d\d([ T]\d\d:\d\d(:\d\d)?(\.\d+Z)?)?|\b\d\d:\d\d(:\d\d)?\b", "<time>"),
     (r"\b[0-9a-f]{12,64}\b", "<id>"),
     (r"\b\d+(\.\d+)? (s|min|h|d)\b( \d+ (s|min|h)\b)?", "<span>"),
-    (r"last seen (now|<span>)", "last seen <span>"),
     (r"127\.0\.0\.1:\d+", "<address>"),
     (r" {2,}", "  "),
+    (r"(  |last seen )(now|<span>)( ago)?\b", r"\1<ago>"),
     ("─+", "───"),
 )
 
