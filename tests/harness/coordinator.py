@@ -187,9 +187,13 @@ class Fleet:
         topic = self.topics.operator_request(client)
         return m.encode(signed_by(key, topic, ask, self.now.wall_s + late_s))
 
+    def ask(self, kind: Any, **fields: Any) -> Any:
+        """An operator asks; the answer."""
+        return self.asks(kind(id=self.new_id(), **fields))
+
     def why(self, name: str = "job") -> Any:
         """What `fleet why` has of a job."""
-        return self.asks(m.AskWhy(id=self.new_id(), job=name)).data
+        return self.ask(m.AskWhy, job=name).data
 
     def reasons(self, name: str = "job") -> list[str]:
         """All that speaks against a job, on any host."""
@@ -197,16 +201,16 @@ class Fleet:
 
     def worker(self, name: str = "pi") -> Any:
         """A host, as `fleet workers` has it."""
-        rows = self.asks(m.AskWorkers(id=self.new_id())).data["workers"]
+        rows = self.ask(m.AskWorkers).data["workers"]
         return next(row for row in rows if row["host"] == name)
 
     def status(self) -> Any:
         """What `fleet status` has."""
-        return self.asks(m.AskStatus(id=self.new_id())).data
+        return self.ask(m.AskStatus).data
 
     def listed(self, **wanted: Any) -> Any:
         """A page of `fleet list`."""
-        return self.asks(m.AskList(id=self.new_id(), **wanted)).data["jobs"]
+        return self.ask(m.AskList, **wanted).data["jobs"]
 
     def took(self, kind: type[Any]) -> list[Any]:
         """Take the effects of a kind."""

@@ -27,14 +27,9 @@ from tests.harness.coordinator import Fleet, joined, spec
 AT = Now(1.0, 1.0)
 
 
-def rows(fleet: Fleet, **wanted: Any) -> Any:
-    """A page of the jobs."""
-    return fleet.asks(m.AskList(id=fleet.new_id(), **wanted)).data["jobs"]
-
-
 def marked(fleet: Fleet) -> set[str]:
     """The jobs that are told to be for no host; `why` says the same, and `status` counts them."""
-    found = {row["name"] for row in rows(fleet) if row["unplaceable"]}
+    found = {row["name"] for row in fleet.listed() if row["unplaceable"]}
     said = fleet.status()["unplaceable"]
     assert {one["name"] for one in said["jobs"]} == found
     assert said["count"] == len(found)
@@ -106,7 +101,7 @@ def test_what_can_run_again_loses_its_mark() -> None:
 
 def waiting(fleet: Fleet) -> dict[str, Any]:
     """What jobs wait for that no host can take now, by name; `status` and `why` say the same."""
-    found = {row["name"]: row["waits_for"] for row in rows(fleet) if "waits_for" in row}
+    found = {row["name"]: row["waits_for"] for row in fleet.listed() if "waits_for" in row}
     said = fleet.status()["waiting"]
     assert {one["name"]: one["waits_for"] for one in said["jobs"]} == found
     assert said["count"] == len(found)
@@ -167,7 +162,7 @@ def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatc
     fleet.asks(m.AskDrain(id="d", host="pc"))
     only = [replace(spec(name), allowed_hosts=("pc",)) for name in ("x", "y")]
     fleet.plan(spec("a"), *only)
-    listed = _text(list_._draw(rows(fleet)), 100).splitlines()
+    listed = _text(list_._draw(fleet.listed()), 100).splitlines()
     assert listed[2].split()[:4] == ["a", "pending", "awaits", "data"]
     assert listed[3].split()[:4] == ["x", "pending", "awaits", "resume"]
     both = ["a waits for data on pi", "x, y wait for `fleet resume pc`"]
@@ -302,7 +297,7 @@ def test_what_is_left_over_waits_or_is_for_no_host() -> None:
     client: Any = Client()
 
     def said(*names: str) -> list[str]:
-        left = up_live.left_over(client, [row for row in rows(fleet) if row["name"] in names])
+        left = up_live.left_over(client, [row for row in fleet.listed() if row["name"] in names])
         return [*up_live.in_words(client, left, len(left))]
 
     both = said("a", "b")
@@ -318,10 +313,10 @@ def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPat
         spec("a", prefer_cuda=True), spec("b", prefer_cuda=True, min_cores=64),
         spec("c", require_cuda=True),
     )  # fmt: skip
-    found = {row["name"]: row.get("awaits_cuda_s") for row in rows(fleet)}
+    found = {row["name"]: row.get("awaits_cuda_s") for row in fleet.listed()}
     grace_s = fleet.core.world.grace_s()
     assert found == {"a": pytest.approx(grace_s, abs=1.0), "b": None, "c": None}
-    lines = _text(list_._draw(sorted(rows(fleet), key=by_row)), 80).splitlines()
+    lines = _text(list_._draw(sorted(fleet.listed(), key=by_row)), 80).splitlines()
     assert lines[2].split()[:4] == ["a", "pending", "awaits", "CUDA"]
     span = terminal.span(grace_s)
     assert f"awaits CUDA: a prefers it; in {span} any host may have it" in lines
@@ -329,9 +324,9 @@ def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPat
     for _ in range(int(grace_s // 20) + 1):
         fleet.passes(20)
         pi.beats()
-        left += [row["awaits_cuda_s"] for row in rows(fleet) if "awaits_cuda_s" in row]
+        left += [row["awaits_cuda_s"] for row in fleet.listed() if "awaits_cuda_s" in row]
     assert left == pytest.approx([grace_s - 20 * n for n in range(1, len(left) + 1)], abs=1.0)
     assert len(left) >= grace_s // 20 - 1
-    assert not any(row.get("awaits_cuda_s") for row in rows(fleet))
-    (a,) = (row for row in rows(fleet) if row["name"] == "a")
+    assert not any(row.get("awaits_cuda_s") for row in fleet.listed())
+    (a,) = (row for row in fleet.listed() if row["name"] == "a")
     assert (a["state"], a["host"]) == ("claimed", "pi")
