@@ -7,12 +7,7 @@ from typing import Final
 
 from broker.clock import Now, Randomness, backoff_s
 from broker.errors import BadMessage
-from broker.protocol.messages import (
-    CERTIFICATE_RESPONSE,
-    CertificateRequest,
-    CertificateResponse,
-    decode,
-)
+from broker.protocol import messages as m
 
 LEFT_SHARE: Final = 1 / 3
 JITTER_SHARE: Final = 1 / 30
@@ -32,7 +27,7 @@ class Renewal:
         """Begin with a certificate's validity, in seconds since the epoch."""
         self._rng = rng
         self._new_id = new_id
-        self._asked: CertificateRequest | None = None
+        self._asked: m.CertificateRequest | None = None
         self.renewed(begins_s, ends_s)
 
     def renewed(self, begins_s: float, ends_s: float) -> None:
@@ -65,20 +60,20 @@ class Renewal:
         self._at_mono_s = 0.0
 
     @property
-    def asked(self) -> CertificateRequest | None:
+    def asked(self) -> m.CertificateRequest | None:
         """The request that is to be sent again, the same each time; none before the first."""
         return self._asked
 
-    def request(self, pem: str) -> CertificateRequest:
+    def request(self, pem: str) -> m.CertificateRequest:
         """Return the request to send, for a PKCS #10 in PEM; of two, the first stays."""
         if self._asked is None:
-            self._asked = CertificateRequest(id=self._new_id(), request=pem)
+            self._asked = m.CertificateRequest(id=self._new_id(), request=pem)
         return self._asked
 
-    def answer(self, payload: bytes) -> CertificateResponse | None:
+    def answer(self, payload: bytes) -> m.CertificateResponse | None:
         """Return the answer if it is one to the last request, else none."""
         try:
-            response = decode(CERTIFICATE_RESPONSE, payload)
+            response = m.decode(m.CERTIFICATE_RESPONSE, payload)
         except BadMessage:
             return None
         return response if self._asked is not None and response.id == self._asked.id else None

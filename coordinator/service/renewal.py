@@ -71,8 +71,7 @@ class JournalReader:
             stamp = (found.st_mtime_ns, found.st_size)
             if stamp == self._seen:
                 return None
-            read = ca_journal.read(self._folder)
-            entries = tuple((one.who, ca_journal.request_of(one)) for one in read)
+            entries = tuple((one.who, one) for one in ca_journal.read(self._folder).entries)
         except FileNotFoundError:
             return None
         except (OSError, ConfigError) as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker.client.access import Access
-from broker.client.link import Link, LinkSettings
+from broker.client.link import Link
 from broker.client.mailbox import Mailbox, feed
 from broker.clock import Now, Randomness
 from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
@@ -106,7 +106,7 @@ class Service:
         self._store = Store(settings.state, reserve_bytes=settings.reserve_bytes)
         if self._scrapes is not None:
             self._store.on_stored = self._scrapes.tally.on_stored
-        self._link = self._open_link(access, topics, rng)
+        self._link = self._open_link(access, topics)
         now = system_clock()
         core_settings = self._core_settings(
             text_of(access.addresses), now.text(), broker.operator_key()
@@ -131,22 +131,16 @@ class Service:
         self._shell.turn(self._first_plan(), now)
         self._read_journal(now)
 
-    def _open_link(self, access: Access, topics: Topics, rng: Randomness) -> Link:
+    def _open_link(self, access: Access, topics: Topics) -> Link:
         return Link(
-            LinkSettings(
-                access.addresses,
+            access.link(
                 topics.client_id(Role.COORDINATOR),
                 topics.before_coordinator(),
                 backoff_cap_s=BACKOFF_CAP_S,
-                tls=access.tls,
-                mark=access.mark,
-                name=access.name,
                 if_twin="is another coordinator at this broker? stop one of them",
             ),
             feed(self.mailbox, topics),
-            will=self._will,
-            new_id=new_id,
-            rng=rng,
+            self._will,
         )
 
     def _open_ca(self, folder: Path, topics: Topics) -> None:

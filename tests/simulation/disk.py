@@ -48,6 +48,16 @@ class File:
         self._at += len(data)
         return data
 
+    def readable(self) -> bool:
+        """As files are."""
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:
+        """Read into a buffer, from where we are."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def write(self, data: bytes) -> int:
         self._disk.before_write()
         inode = self.inode

@@ -265,6 +265,7 @@ MUTANTS = (
     Mutant("interrupted is not offered", 300, _interrupted_not_offered),
     Mutant("reports sent once", 50, _reports_sent_once),
     Mutant("reports not kept on disk", 100, _put(Spool, "keep", lambda spool, report, data: None)),
+    Mutant("uploads not announced again", 300, _put(reports, "SILENCE_S", 1e9)),
     Mutant("trainers never killed", 300, _put(runs, "on_kill_timer", lambda *_: None)),
     Mutant("late results dropped", 1000, _late_results_dropped),
     Mutant("final states move", 300, _final_states_move, first=4000),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from broker.client.access import PEOPLE, open_access
 from broker.client.link import Link, LinkSettings
 from broker.deploy import Ports
 from broker.protocol.events import Connected, LinkEvent
-from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from tests.harness.brokers import BrokerProcess, find_program, free_port
 from tests.harness.fleet import wait_until
@@ -149,9 +147,7 @@ def test_mosquittos_two_ports_are_kept_apart_without_anybody_naming_them(
     access = open_access(BrokerSettings(identity=identity), PEOPLE, time.time())
     events: list[LinkEvent] = []
     settings = LinkSettings(access.addresses, "fleet-dashboard", [], tls=access.tls)
-    dashboard = Link(
-        settings, lambda *came: events.extend(came), will=None, new_id=new_id, rng=random.Random()
-    )
+    dashboard = Link(settings, lambda *came: events.extend(came))
     dashboard.start()
     try:
         wait_until(lambda: bool(events), "it is connected")

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.errors import ConfigError
-from broker.system.address import DEFAULT_URL, Address, parse_address, parse_addresses, text_of
+from broker.system.address import (
+    DEFAULT_URL,
+    Address,
+    parse_address,
+    parse_addresses,
+    parse_listen,
+    text_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -148,3 +155,11 @@ def test_an_address_without_a_scheme_is_told_whole(url: str) -> None:
     with pytest.raises(ConfigError, match="the scheme is missing") as refusal:
         parse_address(url, "--broker")
     assert f"--broker: the scheme is missing; write mqtts://{url}, or" in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["", "8086", ":8086", "pi:", "pi:http", "pi:123456", "pi:65536"])
+def test_where_to_listen_is_host_and_port(text: str) -> None:
+    """Anything else is told with an example."""
+    with pytest.raises(ConfigError, match=r"^--listen: .*HOST:PORT, such as 127\.0\.0\.1:8086"):
+        parse_listen(text, "--listen", "127.0.0.1:8086")
+    assert parse_listen("[::1]:0", "--listen", "") == ("::1", 0)
