@@ -48,7 +48,7 @@ class Attempts:
     """Keeps the newest attempts, oldest first, while somebody looks, and tells each page of them.
 
     `fault` says why they could not be asked for, empty when they could; `known`: they were, once.
-    Attempts that ended before `left_out_ms` are left out; none: all are there.
+    `is_cut`: earlier ones are left out.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Attempts:
         """Prepare; nothing is asked until somebody follows."""
         self.fault = ""
         self.known = False
-        self.rows: deque[Attempt] = deque()
-        self.left_out_ms: int | None = None
+        self.rows: deque[Attempt] = deque(maxlen=most)
+        self.is_cut = False
         self._hub, self._ask_for, self._wait, self._most = hub, ask, wait, most
         self._newest = 0  # a place in the coordinator's table of events
         self._of = ""
@@ -97,23 +97,16 @@ class Attempts:
             before = page["next"]
         if is_other:
             self.rows.clear()
-            self.left_out_ms = None
+            self.is_cut = False
         self._of, self._newest = of, newest
         new = found[::-1]
-        self._keep(new)
+        self.is_cut |= len(self.rows) + len(new) > self._most
+        self.rows.extend(new)
         afresh = is_other or before is not None
         is_news = bool(new) or afresh or bool(self.fault) or not self.known
         self.fault, self.known = "", True
         if is_news:
             self._listeners.tell(Told(new[-self._most :], afresh))
-
-    def _keep(self, new: list[Attempt]) -> None:
-        self.rows.extend(new)
-        is_cut = self.left_out_ms is not None or len(self.rows) > self._most
-        while len(self.rows) > self._most:
-            self.rows.popleft()
-        if is_cut:
-            self.left_out_ms = self.rows[0].ended_ms
 
 
 def attempt_of(told: Mapping[str, Any]) -> Attempt | None:

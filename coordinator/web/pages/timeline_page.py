@@ -24,8 +24,7 @@ UNTOLD: Final = (
     "({}). It is asked again."
 )
 OLD: Final = "Attempts that ended since it was last asked may be missing ({}). It is asked again."
-LEFT_OUT: Final = f"The newest {MOST:,} attempts are drawn; the oldest of them ended "
-HISTORY: Final = ". The history on a job's page has the earlier ones, too."
+LEFT_OUT: Final = f"The newest {MOST:,} attempts are drawn. A job's page has the earlier ones, too."
 WAIT: Final = "asking the coordinator …"
 ENDS: Final = ("running", "completed", "failed", "lost", "released", "cancelled")
 FIELDS: Final = ("id", "name", "state", "host", "attempt", "started", "finished", "ran", "error")
@@ -52,7 +51,7 @@ def register(site: Site) -> None:
                     for end in ENDS:
                         Tag("span", end, f"state {end}")
                 chart = ui.echart({}, renderer="svg").classes("chart")
-                note = _Note(attempts)
+                note = Tag("p", "", "note", role="status", aria_live="polite")
             section, _ = table_card("Attempts", "shown-attempts")
             with section:  # the browser fills it when it draws, and says then if there are none
                 table = grid("Attempts", attempt_columns(), [], height=as_rows(15), empty=WAIT,
@@ -83,7 +82,7 @@ def _follow_jobs(site: Site, visit: Visit, chart_id: int, table_id: int) -> None
     visit.follow(on_news)
 
 
-def _follow_attempts(visit: Visit, chart_id: int, attempts: Attempts, note: _Note) -> None:
+def _follow_attempts(visit: Visit, chart_id: int, attempts: Attempts, note: Tag) -> None:
     """Feed the chart with the attempts that have ended, and say which are not there."""
 
     def feed(found: Iterable[Attempt], *, afresh: bool) -> None:
@@ -93,12 +92,12 @@ def _follow_attempts(visit: Visit, chart_id: int, attempts: Attempts, note: _Not
     def on_told(told: Told) -> None:
         if attempts.known:
             feed(told.attempts, afresh=told.afresh)
-        note.tell()
+        note.set_text(_missing(attempts))
 
     if attempts.known:
         feed(attempts.rows, afresh=True)
     visit.client.on_delete(attempts.follow(on_told))
-    note.tell()
+    note.set_text(_missing(attempts))
 
 
 def bar_of(row: Row) -> dict[str, Any]:
@@ -123,28 +122,9 @@ class Bars:
         return changed
 
 
-class _Note:
-    """Says which attempts are not drawn; a screen reader says it when it becomes another."""
-
-    def __init__(self, attempts: Attempts) -> None:
-        self._attempts = attempts
-        with Tag("p", classes="note", role="status", aria_live="polite"):
-            self._words = Tag("span")
-            self._oldest = Tag("time")
-            self._rest = Tag("span")
-
-    def tell(self) -> None:
-        words = _missing(self._attempts)
-        is_cut = words == LEFT_OUT
-        self._words.set_text(words)
-        self._oldest.set_visibility(is_cut)
-        self._oldest.props["data-ms"] = self._attempts.left_out_ms or 0
-        self._rest.set_text(HISTORY if is_cut else "")
-
-
 def _missing(attempts: Attempts) -> str:
     if attempts.fault:
         return (OLD if attempts.known else UNTOLD).format(attempts.fault)
     if not attempts.known:
         return ASKING
-    return LEFT_OUT if attempts.left_out_ms is not None else ""
+    return LEFT_OUT if attempts.is_cut else ""
