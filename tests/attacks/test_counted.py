@@ -82,7 +82,6 @@ def test_forged_words_of_a_host_are_counted_by_the_coordinator(attacked: Any) ->
 
 
 def test_status_tells_people(attacked: Any) -> None:
-    """In words, folded at 80 columns; and the log has the first of each kind."""
     attacked.knock(None, b"GET / HTTP/1.1\r\n\r\n")
     wait_until(lambda: _counts(attacked, "tls") > 0, "one that is none of ours")
     text = attacked.cli("status")

@@ -103,7 +103,6 @@ def test_a_file_of_less_than_nothing_is_none(tmp_path: Path) -> None:
     ids=["a sparse file", "a huge size", "a file that is not there"],
 )
 def test_a_tar_that_says_more_than_it_holds_is_refused(tar: bytes, tmp_path: Path) -> None:
-    """Neither a disk is filled by it, nor memory, and nothing is left behind."""
     bundle = _bundle(tmp_path / "b.tar.zst", tar)
     assert bundle.stat().st_size < 4096
     with pytest.raises(BadStream):
@@ -266,7 +265,6 @@ def test_trees_that_lead_out_of_themselves_are_refused(trees: bytes, change: Cha
 
 @pytest.mark.parametrize("model", ["gbt", "gru"])
 def test_a_poisoned_model_is_told_in_a_line(model: str, tmp_path: Path) -> None:
-    """By the program that is to use it, before anything is built of it."""
     weights = "model.ubj" if model == "gbt" else "model.safetensors"
     description = {
         "version": 1, "model": model, "mode": "oracle", "task": "binary", "classes": ["a", "b"],
@@ -292,7 +290,6 @@ def test_a_poisoned_model_is_told_in_a_line(model: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [{"width": -1}, {"layers": 257}, {"inputs": 1 << 40}])
 def test_a_network_of_an_absurd_size_is_not_built(size: dict[str, Any]) -> None:
-    """Not even its empty shell."""
     with pytest.raises(ValueError, match="cannot be"):
         check_size(size)
 

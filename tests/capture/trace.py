@@ -13,7 +13,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,7 +25,7 @@ from typing import Any
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic, Topics
 from tests.harness.brokers import embedded
-from tests.harness.fleet import LONG, ROOT, SHORT, Fleet
+from tests.harness.fleet import LONG, ROOT, SHORT, Fleet, prepared_data
 
 PAGE = ROOT / "docs/how-to/tracing.md"
 TOPICS = Topics("fleet")
@@ -298,24 +297,10 @@ def write(page: str, traces: dict[str, list[Heard]]) -> str:
     return page
 
 
-def prepare(folder: Path) -> Path:
-    """Simulate and prepare a small data set; return where it is."""
-    for arguments in (
-        ["agent.trainer.simulate", "--out-dir", str(folder / "raw"), "--rows", "400"],
-        ["agent.trainer.prepare", "--raw", str(folder / "raw" / "simulated.parquet"),
-         "--out-dir", str(folder / "data")],
-    ):  # fmt: skip
-        subprocess.run(
-            [sys.executable, "-m", *arguments], check=True, capture_output=True, timeout=120,
-            cwd=ROOT,
-        )  # fmt: skip
-    return folder / "data"
-
-
 def main() -> None:
     """Write the page anew."""
     with tempfile.TemporaryDirectory() as name:
-        traces = capture(Path(name), prepare(Path(name)))
+        traces = capture(Path(name), prepared_data(Path(name)))
     PAGE.write_text(write(PAGE.read_text("utf-8"), traces), "utf-8")
 
 

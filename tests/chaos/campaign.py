@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from broker.errors import FleetError
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
-from tests.harness.fleet import ROOT, Fleet, Program
+from tests.harness.fleet import ROOT, Fleet, Program, prepared_data
 
 from .namespace import Namespace
 from .proxy import Proxy
@@ -76,7 +76,6 @@ class Campaign:
     """One fleet under attack. Use as a context manager: whatever happens, everything is ended."""
 
     def __init__(self, folder: Path, *, broker: str, jobs: int, agents: int, seed: int) -> None:
-        """Prepare data, broker, proxy and plan; nothing of the fleet runs yet."""
         self._rng = random.Random(seed)
         self.report = self._report(broker, jobs, seed)
         self._stack = contextlib.ExitStack()
@@ -94,7 +93,7 @@ class Campaign:
         }
         if self._namespace is not None:
             self._links[self._hosts[0]] = self._link(self._namespace.address)
-        self._fleet = Fleet(folder, f"mqtt://127.0.0.1:{self._proxy.port}", _data(folder))
+        self._fleet = Fleet(folder, f"mqtt://127.0.0.1:{self._proxy.port}", prepared_data(folder))
         self._stack.callback(self._fleet.close)
         self._mounted = self._mount(folder / "coordinator")
         self._fleet.plan(*(self._job(number) for number in range(jobs)))
@@ -360,17 +359,3 @@ class Campaign:
         completed = sum(one["event"] == "completed" for one in events)
         if completed != 1 or any(count > 1 for count in started.values()):
             self.report.doubled.append(row["name"])
-
-
-def _data(folder: Path) -> Path:
-    raw, data = folder / "raw", folder / "data"
-    for arguments in (
-        ["agent.trainer.simulate", "--out-dir", str(raw), "--rows", "400"],
-        ["agent.trainer.prepare", "--raw", str(raw / "simulated.parquet"), "--out-dir", str(data)],
-    ):
-        subprocess.run(
-            [sys.executable, "-m", *arguments], check=True, capture_output=True, timeout=120,
-            cwd=ROOT,
-        )  # fmt: skip
-    json.loads((data / "feature_schema_v1.json").read_text("utf-8"))
-    return data

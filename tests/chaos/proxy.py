@@ -20,7 +20,6 @@ class Proxy:
     """Listens on a port of its own; passes bytes on to a port of this machine."""
 
     def __init__(self, target_port: int, address: str = "127.0.0.1") -> None:
-        """Begin to listen on an address of this machine."""
         self._target_port = target_port
         self._address = address
         self._lock = threading.Lock()
@@ -79,7 +78,6 @@ class Proxy:
         self._flowing.set()
 
     def stop(self) -> None:
-        """End."""
         self._stopped.set()
         self.flow()
         self.cut()

@@ -35,7 +35,6 @@ def test_it_listens_on_loopback_only(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.9.1"])
 def test_loopback_has_several_names(host: str) -> None:
-    """All of them are taken."""
     ServerSettings(host, 0).check()
 
 
@@ -120,7 +119,6 @@ def test_the_program_tells_a_taken_port(embedded_broker: Any) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="a pseudo-terminal is asked for")
 def test_a_person_at_a_terminal_is_told_in_words() -> None:
-    """JSON is for programs."""
     import pty
 
     ours, its = pty.openpty()

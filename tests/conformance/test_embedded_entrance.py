@@ -41,7 +41,6 @@ def _knock(port: int, context: ssl.SSLContext | None, first: bytes) -> bytes:
 
 
 def test_a_certificate_of_the_fleet_gets_in(network: Any) -> None:
-    """By TLS 1.3, and by 1.2 as well."""
     agent = network.client("gaming-pc")
     assert agent.paho.socket().version() == "TLSv1.3"
     older = network.tls("gaming-pc")
@@ -203,7 +202,6 @@ def test_it_refuses_a_will_outside_the_rights(network: Any) -> None:
 
 @pytest.mark.parametrize("topic", ["", "fleet/+/status", "#", "a\0b"])
 def test_a_will_to_no_topic_is_refused_everywhere(embedded_broker: Any, topic: str) -> None:
-    """On loopback as well; the connection is closed."""
     assert _knock(embedded_broker.port, None, connect("x", will=(topic, b"lie"))) == b""
 
 
@@ -218,7 +216,6 @@ def _slow_starts(port: int, context: ssl.SSLContext) -> list[socket.socket]:
 
 
 def test_it_ends_whoever_does_not_connect_in_time(new_network: Make) -> None:
-    """At each stage; the certificate does not help. Those who are in stay."""
     network = new_network(connect_timeout_s=3.0)
     agent = network.client("gaming-pc")
     for connection in _slow_starts(network.port, network.tls("gaming-pc")):
@@ -256,7 +253,6 @@ def test_a_name_has_so_many_connections(new_network: Make) -> None:
 
 
 def test_an_oversize_connect_is_refused_before_it_is_read(network: Any) -> None:
-    """At its length: not a byte of what it announces has to come."""
     announced = b"\x10\x80\x80\x02"  # 32 KiB
     assert _knock(network.port, network.tls("gaming-pc"), announced) == b""
     network.refuses({Reason.OVERSIZE: 1})
@@ -271,7 +267,6 @@ def test_an_oversize_connect_is_refused_before_it_is_read(network: Any) -> None:
     ids=["publish", "endless length", "empty", "reserved", "http", "trailing", "short"],
 )  # fmt: skip
 def test_what_is_no_connect_ends_the_connection(network: Any, first: bytes) -> None:
-    """Whatever it is instead."""
     assert _knock(network.port, network.tls("gaming-pc"), first) == b""
     until(lambda: sum(network.refused.values()) == 1, "nothing was counted")
 
@@ -342,7 +337,6 @@ def _serial(network: Any) -> int:
 
 
 def test_a_renewed_certificate_of_the_broker_is_taken(network: Any) -> None:
-    """For new connections, without a restart; those that are there stay."""
     agent = network.client("gaming-pc")
     before = _serial(network)
     network.authority.broker()

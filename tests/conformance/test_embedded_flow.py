@@ -123,7 +123,6 @@ def test_what_it_has_to_do_is_told(
 def test_the_doctor_says_when_the_broker_is_at_its_limit(
     ours: InThread, client: Make, session: bool
 ) -> None:
-    """And what to do; of one that is not there is no such line."""
     settings = BrokerSettings.load(None, {"url": f"mqtt://127.0.0.1:{ours.port}"})
 
     def lines() -> list[str]:

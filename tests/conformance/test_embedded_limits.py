@@ -44,7 +44,6 @@ def test_it_ends_a_silent_client(ours: InThread, client: Make, last: bytes) -> N
 
 
 def test_a_client_that_pings_stays(network: Any) -> None:
-    """For as long as it does; one without a keepalive too."""
     quiet = network.client("pi-4", keepalive_s=0)
     agent = network.client("gaming-pc", keepalive_s=3)  # a ping may be late by half of that
     assert not agent.gone.wait(7.0)
@@ -254,7 +253,6 @@ def test_what_is_not_released_counts_for_all_together(new_network: Make) -> None
 
 
 def test_a_client_that_takes_nothing_can_be_ended(network: Any) -> None:
-    """By a takeover, a revocation or a stop: nobody waits for it to read."""
     sleepy = network.client("operator:alice", "sleepy")
     sleepy.subscribe("fleet/#", 0)
     sleepy.paho.loop_stop()
@@ -306,7 +304,6 @@ def test_topics_with_a_dollar_are_nobodys_on_loopback_either(ours: InThread, cli
 def test_no_client_writes_a_line_of_its_own_into_the_log(
     network: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By whatever it names."""
     odd = text("MQ\nERROR: all is lost\nTT") + b"\4\2\0\x3c" + text("x")
     with wire(network.port, network.tls("gaming-pc")) as connection:
         connection.sendall(packet(0x10, odd))
@@ -318,7 +315,6 @@ def test_no_client_writes_a_line_of_its_own_into_the_log(
 
 
 def test_a_refusal_tells_no_password(network: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither the log nor the session has what a CONNECT said."""
     body = text("MQTT") + b"\4\xc2\0\x3c" + text("x") + text("gaming-pc") + text("s3cret")
     with wire(network.port, network.tls("gaming-pc")) as connection:
         connection.sendall(packet(0x10, body))
@@ -346,7 +342,6 @@ def test_a_filter_and_a_topic_have_so_many_levels(served: tuple[InThread, Any]) 
 
 @pytest.mark.parametrize("topic", ["$SYS/broker/uptime", "fleet/" + "/" * 10_000])
 def test_a_will_goes_nowhere_that_a_message_may_not(ours: InThread, topic: str) -> None:
-    """On loopback, where all else is allowed, neither."""
     with wire(ours.port) as connection:
         connection.sendall(connect("x", will=(topic, b"lie")))
         assert heard(connection, 4) == CONNACK + b"\5"

@@ -21,7 +21,6 @@ def test_each_filter_of_a_subscribe_is_judged_by_itself(network: Any) -> None:
 
 
 def test_nothing_is_retained_for_who_may_not_publish_it(network: Any) -> None:
-    """Nor can anybody clear what another has retained."""
     network.client("pi-4").publish("fleet/pi-4/status", b"online", retain=True)
     agent = network.client("gaming-pc")
     agent.publish("fleet/pi-4/status", b"", retain=True)

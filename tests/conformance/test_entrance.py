@@ -30,7 +30,6 @@ def coming(any_broker: Any, topic_root: str) -> Iterator[Coming]:
 def test_nothing_is_said_or_heard_before_it_serves(
     any_broker: Any, coming: Coming, client: Callable[..., Any]
 ) -> None:
-    """Then the first word is who it is, and what is retained of hosts comes."""
     topics = coming.topics
     witness = client(any_broker.port, "witness")
     witness.subscribe(f"{topics.root}/coordinator/+")

@@ -77,7 +77,6 @@ def test_packets_of_every_length_are_taken_apart_as_they_were_put_together(
 def test_retained_messages_reach_late_subscribers(
     any_broker: Any, ear: Any, topic_root: str, filter_: str
 ) -> None:
-    """Also by wildcards; cleared by an empty payload."""
     one = ear(any_broker.url, f"{topic_root}-1", f"{topic_root}/ack")
     one.next(Connected)
     one.link.publish(Outgoing(f"{topic_root}/state/one", b"kept", 1, retain=True))
@@ -154,7 +153,6 @@ def test_what_is_retained_comes_before_a_word_to_oneself(
 def test_a_connection_that_is_dropped_is_followed_by_another(
     any_broker: Any, ear: Any, topic_root: str
 ) -> None:
-    """With the reason that was given."""
     one = ear(any_broker.url, f"{topic_root}-1", f"{topic_root}/a")
     session = one.next(Connected).session
     one.link.drop("it does not answer")
@@ -234,7 +232,6 @@ def test_the_next_address_is_taken_when_one_fails_or_ends(
 
 
 def test_nobody_there_is_told_with_the_address(ear: Any) -> None:
-    """And tried again and again."""
     one = ear("mqtt://127.0.0.1:1", "nobody")
     assert not one.link.publish(Outgoing("x", b"lost"))
     for _ in range(3):
@@ -243,7 +240,6 @@ def test_nobody_there_is_told_with_the_address(ear: Any) -> None:
 
 
 def test_nagle_is_off(any_broker: Any, ear: Any, topic_root: str) -> None:
-    """Without it every round trip takes 40 ms on loopback."""
     one = ear(any_broker.url, f"{topic_root}-1")
     one.next(Connected)
     sock = one.link._connection._client.socket()
@@ -282,7 +278,6 @@ def answering() -> Iterator[Callable[..., str]]:
 
 
 def test_a_refusal_is_told_with_the_brokers_reason(ear: Any, answering: Any) -> None:
-    """Of the connection: the operator has to mend the credentials."""
     why = ear(answering(NOT_AUTHORISED), "one", "a/b").next(Disconnected).why
     assert "refused the connection: Not authorized" in why
 
@@ -310,7 +305,6 @@ def test_what_is_not_granted_at_qos_1_is_asked_for_at_qos_0(ear: Any, answering:
 
 
 def test_a_broker_that_says_nothing_does_not_hold_up_the_end(ear: Any, answering: Any) -> None:
-    """Whether it is silent from the start or does not take the goodbye."""
     for answers in ((), (CONNACK, SUBACK)):
         one = ear(answering(*answers), "one", "a/b")
         if answers:
@@ -344,7 +338,6 @@ def test_a_link_that_is_stopped_while_it_connects_ends_at_once(ear: Any, answeri
 def test_what_a_broker_does_not_take_is_bounded(
     monkeypatch: pytest.MonkeyPatch, ear: Any, answering: Any
 ) -> None:
-    """By bytes: `publish` says no instead of filling the memory."""
     monkeypatch.setattr("broker.client.connection.MAX_OUTSTANDING_BYTES", 10_000)
     monkeypatch.setattr("broker.client.link.GOODBYE_TIMEOUT_S", 0.0)
     one = ear(answering(CONNACK, SUBACK), "one", "a/b")
@@ -357,7 +350,6 @@ def test_what_a_broker_does_not_take_is_bounded(
 def test_a_link_that_is_stopped_leaves_no_socket_open(
     any_broker: Any, ear: Any, topic_root: str
 ) -> None:
-    """At once, not when the garbage collector comes by."""
     open_files = Path("/proc/self/fd")
     gc.collect()
     gc.disable()

@@ -73,7 +73,6 @@ def test_a_client_is_told_what_it_is_granted(new_embedded: Make) -> None:
     ],
 )  # fmt: skip
 def test_a_connect_is_refused_with_its_code(ours: InThread, first: bytes, answer: bytes) -> None:
-    """At a level that is not known, in the form of the nearest that is."""
     assert _answer(ours.port, first) == answer
 
 
@@ -304,7 +303,6 @@ def test_a_message_expires(ours: InThread) -> None:
 
 
 def test_properties_count_where_memory_is_limited(new_network: Make) -> None:
-    """Of what is retained, and of what waits for one that is away."""
     network = new_network(max_retained_bytes=2_000, max_unsent_bytes=2_000)
     topic, large = "fleet/gaming-pc/status", {"UserProperty": ("k", "v" * 1_500)}
     tls = network.tls("operator:alice")
@@ -365,7 +363,6 @@ def _answer_of_a_moment(port: int, first: bytes) -> bytes:
 
 
 def test_pahos_reader_and_ours_agree() -> None:
-    """On all that paho writes."""
     written = Properties(PacketTypes.PUBLISH)
     written.PayloadFormatIndicator, written.MessageExpiryInterval = 1, 7
     written.ContentType, written.ResponseTopic, written.CorrelationData = "é", "a", b"\0" * 300

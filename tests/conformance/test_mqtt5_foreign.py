@@ -84,7 +84,6 @@ def test_paho_at_level_5(way: str, ours: InThread, new_network: Callable[..., An
 
 
 def test_paho_is_told_of_a_takeover(ours: InThread) -> None:
-    """In its own words."""
     old = Paho5(ours.port, "same")
     new = Paho5(ours.port, "same")
     assert old.next() == "Session taken over"
@@ -127,7 +126,6 @@ def test_mosquittos_programs(ours: InThread, hears: str, says: str) -> None:
 
 
 def test_mosquitto_sub_is_refused_a_shared_subscription(ours: InThread) -> None:
-    """With the code that says why."""
     done = _run(
         _program("mosquitto_sub"), "-h", "127.0.0.1", "-p", str(ours.port), "-V", "5", "-d",
         "-t", "$share/group/a", "-W", "15",

@@ -120,7 +120,6 @@ def test_a_session_expires(ours: InThread) -> None:
 
 
 def test_so_many_sessions_are_kept(ours: InThread) -> None:
-    """Of too many the oldest ends."""
     for name in ("a", "b", "c"):
         _away(ours, name)
     until(lambda: ours.broker.refused == {Reason.CROWD: 1}, "none has ended")
@@ -131,7 +130,6 @@ def test_so_many_sessions_are_kept(ours: InThread) -> None:
 
 
 def test_a_session_at_level_4_begins_anew(ours: InThread) -> None:
-    """Whatever was kept for its id."""
     _away(ours, "x")
     with joined(ours.port):
         assert not len(ours.broker.router.subscriptions)
@@ -166,7 +164,6 @@ def test_a_will_waits_for_its_delay_or_the_end_of_the_session(ours: InThread) ->
 
 
 def test_a_goodbye_may_leave_the_will(ours: InThread) -> None:
-    """With 0x04; with none, it takes the will away."""
     with Peer5(ours.port, "watcher") as watcher:
         watcher.subscribe("w")
         with _with_will(ours, "polite", 0) as polite, _with_will(ours, "leaves", 0) as leaves:
@@ -178,7 +175,6 @@ def test_a_goodbye_may_leave_the_will(ours: InThread) -> None:
 def test_what_waits_for_who_is_away_is_bounded_for_all_together(
     new_embedded: Callable[..., InThread],
 ) -> None:
-    """The session with the most ends."""
     running = new_embedded(max_queued_bytes=400_000)
     _away(running, "much", "much")
     _away(running, "little", "little")

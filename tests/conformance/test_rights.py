@@ -127,7 +127,6 @@ def test_exactly_the_allowed_cells_work(
 
 
 def test_an_agents_subscriptions_bring_what_is_its_own(connect: Callable[..., Actor]) -> None:
-    """As the agent makes them, at their QoS."""
     agent, coordinator = connect("one"), connect("coordinator")
     for filter_, qos in TOPICS.for_agent("one"):
         assert agent.subscribe(filter_, qos), filter_
@@ -306,7 +305,6 @@ def test_a_dot_in_a_hosts_name(broker: Secured, connect: Callable[..., Actor]) -
 
 
 def test_the_largest_chunk_arrives(broker: Secured, connect: Callable[..., Actor]) -> None:
-    """On the longest topic that it may have."""
     coordinator, agent = connect("coordinator"), connect("one")
     coordinator.subscribe("fleet/+/artifact/+/chunk/+")
     topic, chunk = TOPICS.chunk("one", "a" * 64, MAX_CHUNKS - 1), bytes(MAX_CHUNK_BYTES)

@@ -61,7 +61,6 @@ def visit(broker: BrokerProcess) -> Iterator[Callable[..., Ear]]:
 
 
 def test_a_certificate_of_the_ca_opens_the_door(house: House, visit: Any) -> None:
-    """And TLS 1.2 is the oldest that is spoken."""
     who = load_identity(house.identity("pi"), time.time())
     assert isinstance(visit(who).event(), Connected)
     assert who.context().minimum_version is ssl.TLSVersion.TLSv1_2
@@ -133,7 +132,6 @@ def test_a_certificate_of_nobody_we_know_does_not(tmp_path: Path, house: House, 
 def test_a_certificate_that_takes_the_place_of_a_refused_one_is_tried_at_once(
     tmp_path: Path, house: House, visit: Any
 ) -> None:
-    """However long the link would have waited."""
     other = House.make(tmp_path / "other")
     folder = other.identity("pi")
     (folder / "ca.crt").write_bytes(house.authority.pem)
@@ -157,7 +155,6 @@ def test_a_broker_of_another_ca_is_not_believed(tmp_path: Path, house: House, vi
 def test_a_brokers_name_is_checked(
     tmp_path: Path, broker: BrokerProcess, visit: Any, house: House
 ) -> None:
-    """By a name that its certificate does not have, nobody connects."""
     elsewhere = House.make(tmp_path / "elsewhere", ("pi.lan",))
     other = mosquitto_tls(elsewhere)
     other.start()
@@ -215,7 +212,6 @@ def test_a_renewed_certificate_is_used_at_the_next_connection(
 
 
 def test_a_key_that_others_may_read_is_refused(house: House) -> None:
-    """With the remedy."""
     folder = house.identity("pi")
     (folder / "client.key").chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600"):
@@ -223,7 +219,6 @@ def test_a_key_that_others_may_read_is_refused(house: House) -> None:
 
 
 def test_a_key_of_another_certificate_is_told(house: House) -> None:
-    """Half a copy."""
     pi, gpu = house.identity("pi"), house.identity("gpu")
     (pi / "client.key").write_bytes((gpu / "client.key").read_bytes())
     with pytest.raises(ConfigError, match="the key does not belong to the certificate"):

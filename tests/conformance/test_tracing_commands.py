@@ -42,7 +42,6 @@ def broker(
 
 
 def test_there_are_commands() -> None:
-    """Or the next test would try none."""
     assert len(_commands()) > 10
 
 

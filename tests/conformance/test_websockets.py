@@ -63,7 +63,6 @@ def test_the_largest_chunk_goes_both_ways(broker: Secured, connect: Callable[...
 
 
 def test_who_is_nobody_gets_no_websocket(broker: Secured, tmp_path: Path) -> None:
-    """Without a certificate, with one of another CA, in plain text."""
     stranger = Authority(tmp_path / "stranger")
     for options in ({"authority": stranger}, {"anonymous": True}, {"plain": True}):
         actor = Actor("operator:alice", broker, websocket=True, **options)
@@ -81,7 +80,6 @@ def test_a_page_of_somewhere_else_may_not(broker: Secured) -> None:
 
 
 def test_nats_looks_where_a_page_is_from(tmp_path: Path) -> None:
-    """Once pages are named it is those, and no others."""
     broker = secured_brokers.nats(
         tmp_path, people=PEOPLE, hosts=HOSTS, origins=("https://desk.lan",)
     )
@@ -292,7 +290,6 @@ def test_answers_to_pings_that_nobody_reads_do_not_pile_up(local: Callable[..., 
 
 
 def test_beyond_this_machine_a_websocket_needs_an_identity() -> None:
-    """As the other listener does; the error says what to do."""
     with pytest.raises(ConfigError, match="fleet init"):
         ServerSettings(host="0.0.0.0", websocket_port=9001).check()  # noqa: S104 - refused
     with pytest.raises(ConfigError, match="choose another"):

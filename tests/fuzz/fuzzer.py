@@ -165,7 +165,6 @@ class Fuzzer:
     """Draws messages from a seed and feeds them to every target in turn."""
 
     def __init__(self, seed: int) -> None:
-        """Prepare the valid messages."""
         self._rng = random.Random(seed)
         self._samples = samples()
         self._payloads = [payload for _, payload in self._samples if payload[:1] == b"{"]

@@ -107,6 +107,14 @@ def free_port() -> int:
     raise RuntimeError("no port below 32,000 seems to be free")
 
 
+def find_program(name: str) -> str:
+    """Return where a program is; skip the test where it is not installed."""
+    program = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if program is None:
+        pytest.skip(f"{name} is not installed")
+    return program
+
+
 def embedded() -> BrokerProcess:
     """Return the embedded broker, not started."""
     return BrokerProcess(
@@ -117,9 +125,7 @@ def embedded() -> BrokerProcess:
 
 def mosquitto(folder: Path) -> BrokerProcess:
     """Return a mosquitto, not started; skip the test where it is not installed."""
-    program = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    if program is None:
-        pytest.skip("mosquitto is not installed")
+    program = find_program("mosquitto")
 
     def command(port: int) -> list[str]:
         config = folder / f"mosquitto-{port}.conf"

@@ -29,7 +29,6 @@ class Authority:
     """A CA of its own, in a folder of its own; writes what a broker's identity needs."""
 
     def __init__(self, folder: Path, name: str = "fleet CA") -> None:
-        """Make it, and its `ca.crt`."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from broker.deploy import RENDERERS, Node, Ports, write
-from tests.harness.brokers import free_port
+from tests.harness.brokers import find_program, free_port
 from tests.harness.secured import Secured, end_epmd
 from tests.harness.secured_brokers import (
-    find_program,
     nats_node,
     new_authority,
     new_site,

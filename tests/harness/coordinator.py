@@ -163,6 +163,15 @@ class Fleet:
         """A job, as the ledger has it."""
         return next(job for job in self.ledger.values() if job.spec.name == name)
 
+    def hears_coordinator(
+        self, instance: str, state: Any = "online", session: str = "", *, retained: bool = False
+    ) -> None:
+        """The status of another coordinator comes, or that of an earlier process of this one."""
+        status = m.Status(
+            state=state, session=session or f"s-{instance}", instance=instance, boot_id="b"
+        )
+        self.handle(Incoming(self.topics.coordinator_status(), m.encode(status), retained))
+
     def asks(self, ask: Any, client: str = OPERATOR) -> Any:
         """An operator asks, or bytes do; the answer, if one was published."""
         self.sent.clear()
@@ -177,6 +186,31 @@ class Fleet:
         """A command as an operator publishes it, signed `late_s` from now."""
         topic = self.topics.operator_request(client)
         return m.encode(signed_by(key, topic, ask, self.now.wall_s + late_s))
+
+    def ask(self, kind: Any, **fields: Any) -> Any:
+        """An operator asks; the answer."""
+        return self.asks(kind(id=self.new_id(), **fields))
+
+    def why(self, name: str = "job") -> Any:
+        """What `fleet why` has of a job."""
+        return self.ask(m.AskWhy, job=name).data
+
+    def reasons(self, name: str = "job") -> list[str]:
+        """The codes of all that speaks against a job, on any host."""
+        return [one["code"] for host in self.why(name)["hosts"] for one in host["reasons"]]
+
+    def worker(self, name: str = "pi") -> Any:
+        """A host, as `fleet workers` has it."""
+        rows = self.ask(m.AskWorkers).data["workers"]
+        return next(row for row in rows if row["host"] == name)
+
+    def status(self) -> Any:
+        """What `fleet status` has."""
+        return self.ask(m.AskStatus).data
+
+    def listed(self, **wanted: Any) -> Any:
+        """A page of `fleet list`."""
+        return self.ask(m.AskList, **wanted).data["jobs"]
 
     def took(self, kind: type[Any]) -> list[Any]:
         """Take the effects of a kind."""
@@ -211,6 +245,12 @@ class Host:
         ))  # fmt: skip
         self.beats(*jobs)
         return self
+
+    def returns(self, *jobs: tuple[str, int, str], anew: bool = False, **capability: Any) -> Host:
+        """Connect again, as the same process or as another one, and publish the birth."""
+        self.session += "-x"
+        self.instance += "-x" if anew else ""
+        return self.joins(*jobs, **capability)
 
     def status(
         self, state: Any, reason: Any, session: str | None = None, **more: Any
@@ -269,6 +309,12 @@ class Host:
             return noted[0].verdict
         return "wanted" if HEX in self.fleet.core.world.uploads else None
 
+    def brings_home(self, job: Job, attempt: int | None = None, receipt: str = "") -> None:
+        """Report it finished, upload the artifact, and have it stored."""
+        assert self.finishes(job, attempt, receipt) == "wanted"
+        self.uploads()
+        self.fleet.handle(PartStored(HEX, 2000))
+
     def gives_back(self, job: Job, artifact_id: str = HEX, **more: Any) -> Any:
         """Report it released, with a checkpoint; returns the report."""
         fields = {"reason": "shut down", "size_bytes": 2000, "chunk_bytes": 1024} | more
@@ -280,3 +326,15 @@ class Host:
             self.fleet.handle(PartOpened(opened.artifact_id, RangeSet(), opened.part))
         for index, data in enumerate((b"x" * 1024, b"y" * 976)):
             self.fleet.handle(Incoming(self.fleet.topics.chunk(self.name, HEX, index), data))
+
+
+def joined(*specs: JobSpec, **settings: Any) -> tuple[Fleet, Host]:
+    """A fleet with one host, `pi`, that has just come."""
+    fleet = Fleet(*specs, **settings)
+    return fleet, fleet.host().joins()
+
+
+def running(*specs: JobSpec, **settings: Any) -> tuple[Fleet, Host, Job]:
+    """A fleet whose host `pi` runs `job`."""
+    fleet, pi = joined(*(specs or (spec(),)), **settings)
+    return fleet, pi, pi.runs()

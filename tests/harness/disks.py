@@ -18,7 +18,6 @@ class FullDisk(RealDisk):
     full = False
 
     def sync(self, file: Any) -> None:
-        """See `Disk`."""
         if self.full:
             raise OSError(28, "No space left on device")
         super().sync(file)

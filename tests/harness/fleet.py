@@ -19,16 +19,7 @@ from typing import Any
 import click
 
 from broker.errors import BadMessage
-from broker.protocol.messages import (
-    JOB_ROW,
-    AskCancel,
-    AskReload,
-    AskRequeue,
-    AskShow,
-    AskStatus,
-    AskWhy,
-    decode,
-)
+from broker.protocol import messages as m
 from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
@@ -46,6 +37,25 @@ hyper.min_child_weight = 0.0
 hyper.colsample = 1.0"""
 
 
+def bare_environment() -> dict[str, str]:
+    """Return the environment of the tests, without this machine's own `FLEET_` variables."""
+    return {key: one for key, one in os.environ.items() if not key.startswith("FLEET_")}
+
+
+def prepared_data(folder: Path) -> Path:
+    """Simulate a small data set in a folder, and prepare it."""
+    raw, data = folder / "raw", folder / "data"
+    for arguments in (
+        ["agent.trainer.simulate", "--out-dir", str(raw), "--rows", "400"],
+        ["agent.trainer.prepare", "--raw", str(raw / "simulated.parquet"), "--out-dir", str(data)],
+    ):
+        subprocess.run(
+            [sys.executable, "-m", *arguments], check=True, capture_output=True, timeout=120,
+            cwd=ROOT,
+        )  # fmt: skip
+    return data
+
+
 @dataclass
 class Program:
     """One of the fleet's programs as a process."""
@@ -56,6 +66,7 @@ class Program:
     log: Path
     prefix: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] = field(init=False)
+    ready: dict[str, Any] = field(init=False)  # its newest ready line
 
     def start(self, *, wait: bool = True) -> dict[str, Any]:
         """Start it and return its ready line, if it is to be waited for."""
@@ -73,8 +84,8 @@ class Program:
             return {}
         line = self.process.stdout.readline()
         assert line, f"{self.module} did not start:\n{self.said()}"
-        ready: dict[str, Any] = json.loads(line)
-        return ready
+        self.ready = json.loads(line)
+        return self.ready
 
     def is_ready(self) -> bool:
         """Whether it was started without waiting, and its ready line has come since."""
@@ -116,9 +127,9 @@ class Fleet:
         self.data = data
         self.manifest = tmp / "manifest.toml"
         self.broker_url = broker_url
-        self.environment = {
-            key: value for key, value in os.environ.items() if not key.startswith("FLEET_")
-        } | {"FLEET_BROKER": broker_url, "FLEET_TOPIC_ROOT": self.root}
+        self.environment = bare_environment() | {
+            "FLEET_BROKER": broker_url, "FLEET_TOPIC_ROOT": self.root
+        }  # fmt: skip
         self.programs: list[Program] = []
         self.rows: dict[str, dict[str, Any]] = {}
         self._client: OperatorClient | None = None
@@ -192,35 +203,28 @@ class Fleet:
             self._client.__enter__()
         return self._client
 
-    def show(self, job: str) -> dict[str, Any]:
-        """One job with spec and events."""
-        found: dict[str, Any] = self.client.ask(AskShow(id=new_id(), job=job))
+    def ask(self, kind: Any, **fields: Any) -> dict[str, Any]:
+        """Ask the coordinator as an operator does; the answer's data."""
+        found: dict[str, Any] = self.client.ask(kind(id=new_id(), **fields))
         return found
+
+    def show(self, job: str) -> dict[str, Any]:
+        return self.ask(m.AskShow, job=job)
 
     def status(self) -> dict[str, Any]:
-        """What `fleet status` shows."""
-        found: dict[str, Any] = self.client.ask(AskStatus(id=new_id()))
-        return found
+        return self.ask(m.AskStatus)
 
     def why(self, job: str) -> dict[str, Any]:
-        """What `fleet why` shows."""
-        found: dict[str, Any] = self.client.ask(AskWhy(id=new_id(), job=job))
-        return found
+        return self.ask(m.AskWhy, job=job)
 
     def cancel(self, job: str) -> dict[str, Any]:
-        """Cancel a job."""
-        found: dict[str, Any] = self.client.ask(AskCancel(id=new_id(), job=job))
-        return found
+        return self.ask(m.AskCancel, job=job)
 
     def requeue(self, job: str) -> dict[str, Any]:
-        """Requeue a job."""
-        found: dict[str, Any] = self.client.ask(AskRequeue(id=new_id(), job=job))
-        return found
+        return self.ask(m.AskRequeue, job=job)
 
     def reload(self) -> dict[str, Any]:
-        """Reload the manifest."""
-        found: dict[str, Any] = self.client.ask(AskReload(id=new_id()))
-        return found
+        return self.ask(m.AskReload)
 
     def until(self, job: str, what: str | Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until a job is in a state, or fits a condition; return its row."""
@@ -240,7 +244,7 @@ class Fleet:
         for topic, payload in self.client.messages(wait_s):
             with contextlib.suppress(BadMessage):
                 if topic.kind is Kind.JOB and payload:
-                    row = decode(JOB_ROW, payload).model_dump()
+                    row = m.decode(m.JOB_ROW, payload).model_dump()
                     self.rows[row["job_id"]] = row
 
     def events(self, job: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -13,105 +12,57 @@ from typing import Any
 
 import pytest
 
-from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Incoming, Outgoing
-from broker.protocol.topic_table import Kind
-from broker.protocol.topics import HOME_STATUS, Topics
-from broker.system.files import RealDisk
-from coordinator.core.effects import ManifestRead
-from coordinator.core.reactor import Core
-from coordinator.core.state import CoreSettings
+from broker.protocol.events import Incoming, Outgoing
+from broker.protocol.topics import HOME_STATUS
 from coordinator.faces.homeassistant import HomeAssistant
-from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
-from coordinator.ledger.ledger import Ledger
-from coordinator.service.performer import Surroundings
-from coordinator.service.shell import Shell
-from coordinator.store.joblog import JobLogs
-from coordinator.store.store import Store
-from tests.harness.coordinator import ADAPTERS, Host
-
-OPERATOR = "operator:op/cli"
+from tests.harness.coordinator import ADAPTERS, OPERATOR, Host
+from tests.harness.shell import Coordinator
 
 
-class Home:
-    """A shell on a real ledger with the face; its clock is ours, and hosts speak to it."""
+class Home(Coordinator):
+    """A shell with the face; what comes from other threads comes at once."""
 
-    def __init__(self, folder: Path, *specs: JobSpec, root: str = "fleet", commands: bool = True,
-                 **settings: Any) -> None:  # fmt: skip
-        self.folder, self.topics, self.specs = folder, Topics(root), specs
-        self.mono_s = 1000.0
-        self._ids = itertools.count()
+    def __init__(self, folder: Path, *specs: JobSpec, commands: bool = True, **more: Any) -> None:
+        self.specs = specs
         self.retained: dict[str, bytes] = {}
         self.published: list[tuple[str, bytes]] = []  # for Home Assistant alone
-        self.sent: list[tuple[Any, Any]] = []
         self.kept: bytes | None = None
-        self.settings = CoreSettings(
-            "c", "b", manifest="plan.toml", home_commands=commands, **settings
-        )
-        self._opened = contextlib.ExitStack()
-        self.start()
+        super().__init__(folder, manifest="plan.toml", home_commands=commands, **more)
 
     def start(self, kept: bytes | None = None) -> None:
         """Start (again), with what was kept."""
         self.close()
-        around = Surroundings(
-            topics=self.topics, disk=RealDisk(), rng=random.Random(1), new_id=self.new_id,
-            publish=self._publish, put=self.handle, background=lambda _: None,
-            writing=lambda _: None, read_plan=lambda _: Plan(self.specs),
-        )  # fmt: skip
         self.face = HomeAssistant(
-            self.topics,
-            random.Random(2),
-            "1.0",
-            kept,
-            self._keep,
+            self.topics, random.Random(2), "1.0", kept, self._keep,
             commands=self.settings.home_commands,
-        )
-        self.ledger = self._opened.enter_context(closing(Ledger(self.folder / "l.db")))
-        self.shell = Shell(
-            self.settings, around, self.ledger, Store(self.folder),
-            JobLogs(self.folder / "logs", 9999), self.now, face=self.face,
         )  # fmt: skip
-        self.handle(ManifestRead(Plan(self.specs)), Connected(self.new_id()))
+        super().start()
 
     def close(self) -> None:
         """Let go of the ledger, without a word."""
-        self._opened.close()
+        while self.opened:
+            self.opened.pop().close()
 
-    def new_id(self) -> str:
-        return f"id{next(self._ids)}"
+    def plan(self) -> Plan:
+        return Plan(self.specs)
 
-    @property
-    def core(self) -> Core:
-        return self.shell.core
+    def put(self, event: Any) -> None:
+        self.handle(event)
 
-    @property
-    def now(self) -> Now:
-        return Now(self.mono_s, 1.8e9 + self.mono_s)
-
-    def handle(self, *events: Any) -> None:
-        """One turn."""
-        self.shell.turn(events, self.now)
+    def read(self, work: Callable[[], None]) -> None:
+        work()
 
     def passes(self, seconds: float) -> None:
         """Time passes; every turn that is wanted is given at its time."""
-        end_s = self.mono_s + seconds
-        while (due_s := self.shell.next_deadline()) is not None and due_s <= end_s:
-            self.mono_s = max(self.mono_s, due_s)
-            self.handle()
-        self.mono_s = end_s
+        self.waits(seconds)
 
     def host(self, name: str = "pi", **capability: Any) -> Host:
         """A host that has joined, and was looked at."""
         host = Host(self, name).joins(**capability)
         self.passes(2)
         return host
-
-    def job(self, name: str = "job") -> Job:
-        """A job, as the ledger has it."""
-        return next(job for job in self.ledger.load().values() if job.spec.name == name)
 
     def born(self) -> None:
         """Home Assistant says that it has come."""
@@ -122,11 +73,9 @@ class Home:
         payload = m.encode(m.HomeCommand.model_validate({"type": command}))
         self.handle(Incoming(self.topics.home_command(node), payload, retained))
 
-    def asks(self, ask: Any) -> Any:
-        """An operator asks; the answer."""
-        self.sent.clear()
+    def tells(self, ask: Any) -> None:
+        """An operator asks, without a signature."""
         self.handle(Incoming(self.topics.operator_request(OPERATOR), m.encode(ask)))
-        return next(said for topic, said in self.sent if topic.kind is Kind.OPERATOR_RESPONSE)
 
     def state(self, node: str = "pi") -> dict[str, Any]:
         """What is retained of a node's state."""

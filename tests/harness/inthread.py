@@ -17,7 +17,6 @@ class InThread:
     """A broker that runs while a test looks on."""
 
     def __init__(self, make: Callable[[], Broker]) -> None:
-        """Make it and start it."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

@@ -41,7 +41,6 @@ class Peer:
         assert self._ready.wait(DEADLINE_S)
 
     def stop(self) -> None:
-        """End."""
         self._mailbox.put(None)
         self._thread.join(DEADLINE_S)
         self._link.stop()

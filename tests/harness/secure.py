@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 from broker.pki import certificates as certs
 from broker.pki import identity as ids
 from broker.pki import keyfiles
 from broker.pki.ca import CRL_FILE, Authority
-from tests.harness.brokers import BrokerProcess
+from tests.harness.brokers import BrokerProcess, find_program
 
 LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -58,9 +54,7 @@ class House:
 
 def mosquitto_tls(house: House, acl: str = "") -> BrokerProcess:
     """Return a mosquitto that takes its users from their certificates, not started."""
-    program = shutil.which("mosquitto", path=os.environ.get("PATH", "") + ":/usr/sbin")
-    if program is None:
-        pytest.skip("mosquitto is not installed")
+    program = find_program("mosquitto")
     log = house.folder / "mosquitto.log"
 
     def command(port: int) -> list[str]:

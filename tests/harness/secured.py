@@ -54,7 +54,6 @@ class Secured:
         self.wait_ready()
 
     def launch(self) -> None:
-        """Start it."""
         self.process = self.start_process()
 
     def wait_ready(self) -> None:

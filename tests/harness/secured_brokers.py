@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.deploy import RENDERERS, Ports, Site, write
-from tests.harness.brokers import free_port
+from tests.harness.brokers import find_program, free_port
 from tests.harness.certificates import Authority
 from tests.harness.secured import RABBITMQ_START_S, Secured
 
@@ -162,14 +161,6 @@ def new_authority(folder: Path) -> Authority:
     authority = Authority(folder / "certificates")
     authority.issue("localhost", file="broker", server=True, node=True)
     return authority
-
-
-def find_program(name: str) -> str:
-    """Return where a program is; skip the test where it is not installed."""
-    program = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
-    if program is None:
-        pytest.skip(f"{name} is not installed")
-    return program
 
 
 def _run(

@@ -42,31 +42,48 @@ class Coordinator:
     """See the module; `settings` are more of `CoreSettings`."""
 
     opened: ClassVar[list[Ledger]] = []
+    skew_s = 0.0  # by which the wall clock was set
+    face: Any = None
 
-    def __init__(self, folder: Path, *specs: JobSpec, **settings: Any) -> None:
-        """Start (again) in a folder."""
-        self.folder, self.topics, self.disk = folder, Topics(), FullDisk()
+    def __init__(self, folder: Path, *specs: JobSpec, root: str = "fleet", **settings: Any) -> None:
+        self.folder, self.topics, self.disk = folder, Topics(root), FullDisk()
         self.sent: list[tuple[Any, Any]] = []
         self.chunks: list[bytes] = []
-        self.events: deque[Any] = deque()
+        self.inbox: deque[Any] = deque()
         self.slow: deque[Callable[[], None]] = deque()  # what a thread of its own would do
         self.reads: deque[Callable[[], None]] = deque()  # what the manifest's thread would do
-        self.mono_s, self.skew_s = 0.0, 0.0  # by which the wall clock was set
+        self.mono_s = 0.0
         self._ids = itertools.count()
         self._plan = Plan(specs or (spec(),))
         self.settings = CoreSettings("c", "b", **settings)
+        self.start()
+
+    def start(self) -> None:
+        """Start (again) in the same folder."""
         around = Surroundings(
             topics=self.topics, disk=self.disk, rng=random.Random(1), new_id=self.new_id,
-            publish=self._publish, put=self.events.append, background=self.slow.append,
-            writing=self.slow.append, read_plan=lambda _: self._plan, reading=self.reads.append,
+            publish=self._publish, put=self.put, background=self.slow.append,
+            writing=self.slow.append, read_plan=lambda _: self.plan(), reading=self.read,
         )  # fmt: skip
-        self.ledger = Ledger(folder / FILE_NAME)
+        self.ledger = Ledger(self.folder / FILE_NAME)
         self.opened.append(self.ledger)
-        self.store = Store(folder, self.disk)
+        self.store = Store(self.folder, self.disk)
         self.shell = Shell(
-            self.settings, around, self.ledger, self.store, JobLogs(folder / "logs", 9999), self.now
-        )
-        self.handle(Connected("s"), ManifestRead(self._plan))
+            self.settings, around, self.ledger, self.store,
+            JobLogs(self.folder / "logs", 9999), self.now, face=self.face,
+        )  # fmt: skip
+        self.handle(Connected(self.new_id()), ManifestRead(self.plan()))
+
+    def plan(self) -> Plan:
+        return self._plan
+
+    def put(self, event: Any) -> None:
+        """An event comes from another thread."""
+        self.inbox.append(event)
+
+    def read(self, work: Callable[[], None]) -> None:
+        """The manifest is to be read."""
+        self.reads.append(work)
 
     @property
     def core(self) -> Core:
@@ -85,12 +102,12 @@ class Coordinator:
 
     def files(self) -> None:
         """The other thread does what it was given; what comes of it is taken in."""
-        while self.slow or self.events:
+        while self.slow or self.inbox:
             while self.slow:
                 self.slow.popleft()()
-            if self.events:
-                events = [*self.events]
-                self.events.clear()
+            if self.inbox:
+                events = [*self.inbox]
+                self.inbox.clear()
                 self.handle(*events)
 
     def passes(self, seconds: float) -> None:
@@ -109,8 +126,8 @@ class Coordinator:
 
     def takes_in(self) -> None:
         """What other threads have told so far is taken in, and none of them goes on."""
-        while self.events:
-            self.handle(self.events.popleft())
+        while self.inbox:
+            self.handle(self.inbox.popleft())
 
     def job(self, name: str = "job") -> Job:
         """A job, as the ledger has it."""

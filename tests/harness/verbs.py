@@ -1,4 +1,4 @@
-"""Verbs of `fleet`, called in this process: no interpreter is started for each."""
+"""Verbs of `fleet`: called in this process, or run in one of their own."""
 
 from __future__ import annotations
 
@@ -6,17 +6,27 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from coordinator.cli import main
-from tests.harness.fleet import ROOT
+from tests.harness.fleet import ROOT, bare_environment
 
 PROGRAMS = frozenset(
     {"agent", "backup", "broker", "coordinator", "doctor", "fsck", "predict", "up"}
 )
+DEADLINE_S = 120.0
+
+
+def is_program(arguments: Sequence[str]) -> bool:
+    """Tell whether a verb turns the process into another program."""
+    return bool(PROGRAMS & {*arguments[:1]}) or "--here" in arguments
 
 
 @dataclass(frozen=True)
@@ -32,15 +42,16 @@ class Done:
         assert self.returncode == code, self.stderr
         return json.loads(self.stdout)
 
+    def text(self) -> str:
+        """Return what it has printed; it has to have gone well."""
+        assert self.returncode == 0, self.stdout + self.stderr
+        return self.stdout
+
 
 def verb(*arguments: str, environment: Mapping[str, str] | None = None) -> Done:
-    """Call a verb in a window of 80 columns, without this machine's own `FLEET_` variables.
-
-    Those that turn the process into another program have to be called in one of their own.
-    """
-    assert arguments[0] not in PROGRAMS, "it would take the place of this process"
-    bare = {key: one for key, one in os.environ.items() if not key.startswith("FLEET_")}
-    variables = {**bare, "COLUMNS": "80", "LINES": "40", **(environment or {})}
+    """Call a verb in a window of 80 columns, without this machine's own `FLEET_` variables."""
+    assert not is_program(arguments), "it would take the place of this process"
+    variables = {**bare_environment(), "COLUMNS": "80", "LINES": "40", **(environment or {})}
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.dict(os.environ, variables, clear=True),
@@ -50,3 +61,39 @@ def verb(*arguments: str, environment: Mapping[str, str] | None = None) -> Done:
     ):
         code = main([*arguments])
     return Done(code, out.getvalue(), err.getvalue())
+
+
+def process(
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    prefix: tuple[str, ...] = (),
+    typed: str = "",
+    **more: Any,
+) -> Done:
+    """Run a verb in a process of its own, without this machine's own `FLEET_` variables.
+
+    `prefix` is a command that runs it, `typed` what comes by standard input.
+    """
+    done = subprocess.run(
+        [*prefix, *command(*arguments)], timeout=DEADLINE_S, check=False, text=True,
+        env={**bare_environment(), "COLUMNS": "80", **(environment or {})},
+        **{"cwd": ROOT, "input": typed, "capture_output": True} | more,
+    )  # fmt: skip
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def command(*arguments: str) -> list[str]:
+    """Return how the command line is started."""
+    return [sys.executable, "-m", "coordinator.cli", *arguments]
+
+
+def answered(word: str, *arguments: str, **more: Any) -> Done:
+    """Run a verb in a process whose standard input is a terminal, where `word` is typed."""
+    pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, f"{word}\n".encode())
+        return process(*arguments, input=None, stdin=theirs, **more)
+    finally:
+        os.close(ours)
+        os.close(theirs)

@@ -31,7 +31,6 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_shellcheck_finds_nothing() -> None:
-    """In any of the scripts, as POSIX sh."""
     scripts = [str(path.relative_to(ROOT)) for path in ETC.glob("*.sh")]
     done = _run(_program("shellcheck"), "-x", "--severity=style", *scripts)
     assert (done.returncode, done.stdout) == (0, "")

@@ -139,7 +139,6 @@ def test_what_fails_is_not_started(install: Install, wheel: Path, tmp_path: Path
 def test_a_bundle_that_nobody_takes_is_an_error_and_is_not_left_behind(
     install: Install, wheel: Path, broker_url: str, tmp_path: Path
 ) -> None:
-    """Nor is a copy of the private part."""
     bundle, root = tmp_path / "host.fleet", tmp_path / "root"
     bundle.write_text("no identity")
     done = install(
@@ -168,7 +167,6 @@ def test_a_bundle_that_nobody_takes_is_an_error_and_is_not_left_behind(
 def test_wrong_usage_is_told_and_changes_nothing(
     options: list[str], code: int, said: str, install: Install, tmp_path: Path
 ) -> None:
-    """One line, with the remedy."""
     command = ["/bin/sh", str(Path(__file__).parents[2] / "etc/install-agent.sh")]
     done = subprocess.run(
         [*command, f"--root={tmp_path / 'root'}", *options],

@@ -58,6 +58,5 @@ def test_a_breach_is_seen(copy: Path, module: str, line: str, contract: str) -> 
 
 
 def test_the_tree_keeps_them(copy: Path) -> None:
-    """As it stands, none is broken."""
     done = _lint(copy)
     assert done.returncode == 0, done.stdout

@@ -19,14 +19,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_file(page: Path) -> None:
-    """No reader ends nowhere."""
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
         assert (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_into_a_page_leads_to_a_heading(page: Path) -> None:
-    """By the names that GitHub gives to headings."""
     for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text("utf-8")):
         other = page.parent / target if target else page
         if other.suffix == ".md":
@@ -90,7 +88,6 @@ def test_what_brokers_do_is_told_as_it_was_measured() -> None:
 
 
 def test_no_registry_and_no_path_of_a_machine_is_named() -> None:
-    """The tree stands for itself."""
     hosts = re.compile(r"files\.python" r"hosted\.org|py" r"pi\.org/simple|deb\.deb" r"ian\.org")
     for path in ROOT.rglob("*"):
         hidden = any(part.startswith(".") for part in path.relative_to(ROOT).parts)

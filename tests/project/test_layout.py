@@ -30,6 +30,5 @@ def test_a_file_name_stands_once_in_a_room(room: str) -> None:
 
 @pytest.mark.parametrize("folder", [*ROOMS, "tests", "benchmarks"])
 def test_no_file_is_longer_than_a_sitting(folder: str) -> None:
-    """A file is read in one go."""
     lines = {str(path): len(path.read_text("utf-8").splitlines()) for path in _files(folder)}
     assert {path: count for path, count in lines.items() if count > MAX_LINES} == {}

@@ -103,7 +103,6 @@ def test_the_traces_are_of_todays_messages() -> None:
 
 
 def test_what_a_person_looks_for_comes_first() -> None:
-    """In the order in which the product sends it today."""
     for topic, payload in _told():
         kind = TOPICS.parse(topic).kind
         if kind in {Kind.REQUEST, Kind.RESPONSE, Kind.JOB}:

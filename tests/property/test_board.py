@@ -77,7 +77,6 @@ class BoardMachine(RuleBasedStateMachine):
     """A coordinator's core, and whatever hosts, operators and time may do to it."""
 
     def __init__(self) -> None:
-        """An empty plan, and no host."""
         super().__init__()
         self._compared = compared()
         self._compared.__enter__()

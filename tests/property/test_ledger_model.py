@@ -34,7 +34,6 @@ class LedgerMachine(RuleBasedStateMachine):
     """Any events in any order, with crashes between them."""
 
     def __init__(self) -> None:
-        """An empty ledger on a file."""
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         self.ledger = Ledger(Path(self._folder.name) / "jobs.db")

@@ -125,7 +125,6 @@ class SimTrainer:
             self.tell(TrainerLine(self.job_id, self.attempt, json.dumps(event)))
 
     def tell(self, event: object) -> None:
-        """Bring an event to the agent's mailbox."""
         if self.node.generation == self.generation and self.node.up:
             self.node.put(event)
 
@@ -147,7 +146,6 @@ class AgentNode(Node):
     role = "agent"
 
     def __init__(self, run: Run, machine: Machine, host: HostSpec) -> None:
-        """Not started yet."""
         super().__init__(run, machine, f"fleet-{host.name}")
         self.host = host
         self.shell: AgentShell | None = None
@@ -198,7 +196,6 @@ class AgentNode(Node):
         self.wake_at_deadline()
 
     def turn(self, events: Sequence[Any]) -> None:
-        """See `Node`."""
         assert self.shell is not None
         self.run.checker.heard(self, events)
         self.shell.turn(events, self.machine.now())
@@ -211,7 +208,6 @@ class AgentNode(Node):
             self.end(self.down_s)
 
     def publish(self, *messages: Outgoing) -> bool:
-        """See `Node`; what is promised is noted."""
         for message in messages:
             if b'"finished"' in message.payload[:40] and message.topic.endswith("/job/response"):
                 report = decode(AGENT_RESPONSE, message.payload)
@@ -220,7 +216,6 @@ class AgentNode(Node):
         return super().publish(*messages)
 
     def next_deadline(self) -> float | None:
-        """See `Node`."""
         return self.shell.next_deadline() if self.shell else None
 
     def leave(self, down_s: float) -> None:
@@ -266,7 +261,6 @@ class AgentNode(Node):
         )  # fmt: skip
 
     def woke(self) -> None:
-        """See `Node`."""
         self.run.checker.woke(self)
 
     def _start_trainer(self, effect: StartTrainer) -> tuple[SimTrainer, bool]:

@@ -47,7 +47,6 @@ class Checker(TrainerChecks):
     """Watches one run. Raises `Violation` at the step that breaks a rule."""
 
     def __init__(self, run: Run) -> None:
-        """Nothing has happened yet."""
         super().__init__(run)
         self._bundles: dict[tuple[str, str, int], str] = {}
         self._promises: dict[tuple[str, str, int], str] = {}

@@ -10,7 +10,6 @@ class Timeline:
     """Calls, in order of their time; those of one time in the order in which they were asked."""
 
     def __init__(self) -> None:
-        """Start at zero."""
         self.now_s = 0.0
         self.steps = 0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []

@@ -33,7 +33,6 @@ class SimLedger(Ledger):
     """The real ledger, in memory; the process may end before a commit or after it."""
 
     def __init__(self, node: CoordinatorNode) -> None:
-        """Open one in memory."""
         super().__init__(":memory:")
         self._node = node
 
@@ -64,7 +63,6 @@ class CoordinatorNode(Node):
     role = "coordinator"
 
     def __init__(self, run: Run, machine: Machine) -> None:
-        """With an empty ledger."""
         super().__init__(run, machine, "fleet-coordinator")
         self.ledger = SimLedger(self)
         self.shell: CoordinatorShell | None = None
@@ -111,18 +109,15 @@ class CoordinatorNode(Node):
         self.wake_at_deadline()
 
     def turn(self, events: Sequence[Any]) -> None:
-        """See `Node`."""
         assert self.shell is not None
         self.run.given_back.heard(events)
         self.shell.turn(events, self.machine.now())
 
     def publish(self, *messages: Outgoing) -> bool:
-        """See `Node`; what it says of jobs that come back is noted."""
         self.run.given_back.said(messages)
         return super().publish(*messages)
 
     def next_deadline(self) -> float | None:
-        """See `Node`."""
         return self.shell.next_deadline() if self.shell else None
 
     def _read_plan(self, _announced: object) -> Plan:

@@ -21,7 +21,6 @@ class Inode:
     __slots__ = ("data", "modified_s", "synced")
 
     def __init__(self, now_s: float) -> None:
-        """Start empty, and with nothing durable."""
         self.data = bytearray()
         self.synced: bytes | None = None
         self.modified_s = now_s
@@ -31,7 +30,6 @@ class File:
     """An open file; unbuffered."""
 
     def __init__(self, disk: SimDisk, inode: Inode, *, append: bool) -> None:
-        """Open at the start, or at the end."""
         self._disk = disk
         self.inode = inode
         self._append = append
@@ -45,7 +43,6 @@ class File:
         self.closed = True
 
     def read(self, size: int = -1) -> bytes:
-        """Read from where we are."""
         end = len(self.inode.data) if size < 0 else self._at + size
         data = bytes(self.inode.data[self._at : end])
         self._at += len(data)
@@ -62,7 +59,6 @@ class File:
         return len(data)
 
     def write(self, data: bytes) -> int:
-        """Write where we are."""
         self._disk.before_write()
         inode = self.inode
         if self._append:
@@ -75,23 +71,19 @@ class File:
         return len(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go elsewhere."""
         self._at = offset if whence == 0 else len(self.inode.data) + offset
         return self._at
 
     def tell(self) -> int:
-        """Return where we are."""
         return self._at
 
     def truncate(self, size: int) -> None:
-        """Cut the file."""
         del self.inode.data[size:]
 
     def flush(self) -> None:
         """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """Close."""
         self.closed = True
 
 
@@ -101,7 +93,6 @@ class SimDisk:
     def __init__(
         self, rng: random.Random, now_s: Callable[[], float], before: Callable[[str], None]
     ) -> None:
-        """Start empty."""
         self._rng = rng
         self.now_s = now_s
         self._before = before
@@ -120,7 +111,6 @@ class SimDisk:
             raise OSError(errno.EROFS, "Read-only file system")
 
     def open(self, path: Path, mode: str) -> File:
-        """See `Disk`."""
         name = str(path)
         inode = self._names.get(name)
         if mode == "rb":
@@ -136,12 +126,10 @@ class SimDisk:
         return File(self, inode, append=mode[0] == "a")
 
     def sync(self, file: File) -> None:
-        """See `Disk`."""
         self.before_write()
         file.inode.synced = bytes(file.inode.data)
 
     def sync_folder(self, folder: Path) -> None:
-        """See `Disk`."""
         self._before("sync_folder")
         prefix = str(folder) + "/"
         last = 0
@@ -151,7 +139,6 @@ class SimDisk:
         self._settle(last)
 
     def replace(self, old: Path, new: Path) -> None:
-        """See `Disk`."""
         self.before_write()
         inode = self._names.get(str(old))
         if inode is None:
@@ -159,7 +146,6 @@ class SimDisk:
         self._change((str(old), "gone"), (str(new), inode))
 
     def unlink(self, path: Path) -> None:
-        """See `Disk`."""
         if self.trouble == "read-only":
             self.before_write()
         self._before("unlink")
@@ -167,7 +153,6 @@ class SimDisk:
             self._change((str(path), "gone"))
 
     def make_folder(self, folder: Path) -> None:
-        """See `Disk`."""
         for each in (*reversed(folder.parents), folder):
             name = str(each)
             if name not in self._names and name != "/":
@@ -175,7 +160,6 @@ class SimDisk:
                 self._change((name, None))
 
     def remove_tree(self, folder: Path) -> None:
-        """See `Disk`."""
         if self.trouble == "read-only":
             return
         self._before("remove_tree")
@@ -185,7 +169,6 @@ class SimDisk:
             self._change((name, "gone"))
 
     def glob(self, folder: Path, pattern: str) -> list[Path]:
-        """See `Disk`."""
         found = [str(folder)]
         for part in pattern.split("/"):
             found = [
@@ -197,19 +180,16 @@ class SimDisk:
         return [Path(name) for name in sorted(found)]
 
     def size_bytes(self, path: Path) -> int | None:
-        """See `Disk`."""
         inode = self._names.get(str(path))
         return None if inode is None else len(inode.data)
 
     def modified_s(self, path: Path) -> float:
-        """See `Disk`."""
         inode = self._names.get(str(path))
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
         return inode.modified_s
 
     def free_bytes(self, folder: Path) -> int:
-        """See `Disk`."""
         return 0 if self.trouble == "full" else 1 << 40
 
     def bytes_of(self, path: Path) -> bytes | None:

@@ -27,7 +27,6 @@ class GivenBack:
     """
 
     def __init__(self, checker: Checker) -> None:
-        """Nothing has come back yet."""
         self._checker = checker
         self._reports: dict[str, Released] = {}
         self._held: dict[str, Job] = {}  # the rows that the reports of this turn are about

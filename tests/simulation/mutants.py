@@ -54,12 +54,9 @@ class Mutant:
     first: int = 0  # of one that a seed in a thousand finds: shortly before such a seed
 
 
-def _no_fencing(patch: Patch) -> None:
-    patch(Job, "is_at", lambda job, host, attempt: True)
-
-
-def _attempt_not_checked(patch: Patch) -> None:
-    patch(Job, "is_at", lambda job, host, attempt: job.host == host)
+def _put(owner: Any, name: str, value: Any) -> Callable[[Patch], None]:
+    """Return what puts something in the place of a part of the fleet."""
+    return lambda patch: patch(owner, name, value)
 
 
 def _attempt_does_not_grow(patch: Patch) -> None:
@@ -82,14 +79,6 @@ def _publish_before_commit(patch: Patch) -> None:
     patch(Shell, "_flush", flush)
 
 
-def _stored_before_fsync(patch: Patch) -> None:
-    patch(SimDisk, "sync", lambda disk, file: None)
-
-
-def _names_not_synced(patch: Patch) -> None:
-    patch(Store, "_sync_names", lambda store, target: None)
-
-
 def _checkpoints_not_hashed(patch: Patch) -> None:
     real = Checkpoints.install
 
@@ -100,10 +89,6 @@ def _checkpoints_not_hashed(patch: Patch) -> None:
         real(kept, job_id, attempt, found, made_by)
 
     patch(Checkpoints, "install", install)
-
-
-def _checkpoints_of_others(patch: Patch) -> None:
-    patch(Checkpoints, "files", lambda kept, job_id: kept._root / job_id[:1] / "files")
 
 
 def _requeue_goes_on(patch: Patch) -> None:
@@ -151,10 +136,6 @@ def _ledger_lets_go_at_once(patch: Patch) -> None:
     patch(filing, "keep", keep)
 
 
-def _kept_bundles_not_filed(patch: Patch) -> None:
-    patch(filing, "on_loaded", lambda world, kept, now: None)
-
-
 def _assignments_not_deduplicated(patch: Patch) -> None:
     real = runs.on_assign
 
@@ -173,10 +154,6 @@ def _lease_by_wall_clock(patch: Patch) -> None:
     patch(World, "renew_lease", renew)
 
 
-def _lease_for_ever(patch: Patch) -> None:
-    patch(assignment, "on_lease_expired", lambda *_: None)
-
-
 def _lease_ends_with_connection(patch: Patch) -> None:
     real = presence.on_status
 
@@ -187,10 +164,6 @@ def _lease_ends_with_connection(patch: Patch) -> None:
                 world.timers.set(("lease", job.job_id), now.mono_s + 60.0)
 
     patch(presence, "on_status", on_status)
-
-
-def _lease_not_kept_by_agent(patch: Patch) -> None:
-    patch(leases, "on_timer", lambda *_: None)
 
 
 def _interrupted_not_offered(patch: Patch) -> None:
@@ -212,18 +185,6 @@ def _reports_sent_once(patch: Patch) -> None:
             reports.forget(state, job_id)
 
     patch(reports, "send", send)
-
-
-def _reports_not_kept(patch: Patch) -> None:
-    patch(Spool, "keep", lambda spool, report, data: None)
-
-
-def _not_announced_again(patch: Patch) -> None:
-    patch(reports, "SILENCE_S", 1e9)
-
-
-def _never_killed(patch: Patch) -> None:
-    patch(runs, "on_kill_timer", lambda *_: None)
 
 
 def _late_results_dropped(patch: Patch) -> None:
@@ -273,18 +234,6 @@ def _clears_unasked(patch: Patch) -> None:
     patch(DiskWork, "_keep", keep)
 
 
-def _owner_not_heard(patch: Patch) -> None:
-    patch(owner, "give_back", lambda *_: None)
-
-
-def _releases_not_asked_for(patch: Patch) -> None:
-    patch(release, "send", lambda *_: None)
-
-
-def _pause_lost_by_restart(patch: Patch) -> None:
-    patch(Ledger, "load_fleet", lambda ledger: FleetRecord())
-
-
 def _waiting_is_training(patch: Patch) -> None:
     def ran_s(world: World, report: Any, now: Now) -> float:
         return now.mono_s - world.given.get(report.job_id, (0, now))[1].mono_s
@@ -293,38 +242,48 @@ def _waiting_is_training(patch: Patch) -> None:
 
 
 MUTANTS = (
-    Mutant("no fencing at all", 100, _no_fencing),
-    Mutant("the attempt is not compared", 300, _attempt_not_checked),
+    Mutant("no fencing at all", 100, _put(Job, "is_at", lambda job, host, attempt: True)),
+    Mutant(
+        "the attempt is not compared",
+        300,
+        _put(Job, "is_at", lambda job, host, attempt: job.host == host),
+    ),
     Mutant("the attempt does not grow", 50, _attempt_does_not_grow),
     Mutant("published before committed", 300, _publish_before_commit),
-    Mutant("stored before fsync", 300, _stored_before_fsync),
-    Mutant("names not synced", 600, _names_not_synced),
+    Mutant("stored before fsync", 300, _put(SimDisk, "sync", lambda disk, file: None)),
+    Mutant("names not synced", 600, _put(Store, "_sync_names", lambda store, target: None)),
     Mutant("hash not checked", 100, _hash_not_checked),
     Mutant("completed when finished", 50, _completed_when_finished),
     Mutant("the ledger lets go at once", 50, _ledger_lets_go_at_once),
-    Mutant("kept bundles not filed", 600, _kept_bundles_not_filed),
+    Mutant("kept bundles not filed", 600, _put(filing, "on_loaded", lambda world, kept, now: None)),
     Mutant("assignments not deduplicated", 50, _assignments_not_deduplicated),
     Mutant("lease by the wall clock", 3000, _lease_by_wall_clock),
-    Mutant("lease for ever", 100, _lease_for_ever),
+    Mutant("lease for ever", 100, _put(assignment, "on_lease_expired", lambda *_: None)),
     Mutant("lease ends with the connection", 300, _lease_ends_with_connection),
-    Mutant("lease not kept by the agent", 300, _lease_not_kept_by_agent),
+    Mutant("lease not kept by the agent", 300, _put(leases, "on_timer", lambda *_: None)),
     Mutant("on_lost = stop ignored", 300, _stop_on_lost_ignored),
     Mutant("interrupted is not offered", 300, _interrupted_not_offered),
     Mutant("reports sent once", 50, _reports_sent_once),
-    Mutant("reports not kept on disk", 100, _reports_not_kept),
-    Mutant("uploads not announced again", 300, _not_announced_again),
-    Mutant("trainers never killed", 300, _never_killed),
+    Mutant("reports not kept on disk", 100, _put(Spool, "keep", lambda spool, report, data: None)),
+    Mutant("uploads not announced again", 300, _put(reports, "SILENCE_S", 1e9)),
+    Mutant("trainers never killed", 300, _put(runs, "on_kill_timer", lambda *_: None)),
     Mutant("late results dropped", 1000, _late_results_dropped),
     Mutant("final states move", 300, _final_states_move, first=4000),
     Mutant("bundle cleared too early", 100, _clears_unasked),
     Mutant("checkpoints not hashed", 600, _checkpoints_not_hashed, first=2000),
-    Mutant("checkpoints of others taken", 300, _checkpoints_of_others),
+    Mutant(
+        "checkpoints of others taken",
+        300,
+        _put(Checkpoints, "files", lambda kept, job_id: kept._root / job_id[:1] / "files"),
+    ),
     Mutant("a requeue takes old checkpoints", 400, _requeue_goes_on),
     Mutant("unchanged is not given back", 1000, _unchanged_is_repeated),
     Mutant("given back and still there", 300, _given_back_and_still_there),
-    Mutant("owner not heard", 300, _owner_not_heard),
-    Mutant("releases not asked for", 1000, _releases_not_asked_for),
-    Mutant("pause lost by a restart", 1000, _pause_lost_by_restart),
+    Mutant("owner not heard", 300, _put(owner, "give_back", lambda *_: None)),
+    Mutant("releases not asked for", 1000, _put(release, "send", lambda *_: None)),
+    Mutant(
+        "pause lost by a restart", 1000, _put(Ledger, "load_fleet", lambda ledger: FleetRecord())
+    ),
     Mutant("waiting is training", 50, _waiting_is_training),
 )
 

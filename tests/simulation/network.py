@@ -66,7 +66,6 @@ class Link:
         new_id: Callable[[], str],
         rng: random.Random,
     ) -> None:
-        """Set who connects."""
         self.client_id = client_id
         self.connected = False
         self.stopped = False
@@ -81,7 +80,6 @@ class Link:
         self._session: Session | None = None
 
     def start(self) -> None:
-        """Begin to connect."""
         self._broker.timeline.after(self._rng.random() * 0.05, self._connect)
 
     def publish(self, message: Outgoing) -> bool:
@@ -163,7 +161,6 @@ class Broker:
     """The broker and the network. Nothing in it is kept by a restart, unless it is told to be."""
 
     def __init__(self, timeline: Timeline, rng: random.Random, quirks: Quirks) -> None:
-        """Start with nobody."""
         self.timeline = timeline
         self.weather = Weather()
         self.faults: Counter[str] = Counter()

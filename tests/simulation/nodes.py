@@ -36,7 +36,6 @@ class Machine:
     """A machine: clocks, a disk, processes. Its monotonic clock starts anew at each boot."""
 
     def __init__(self, run: Run, name: str) -> None:
-        """Boot."""
         self.name = name
         self.run = run
         self.rng = random.Random(f"{name} {run.scenario.seed}")
@@ -80,7 +79,6 @@ class Node(ABC):
     """A program on a machine: it is started, has turns, crashes, and is started again."""
 
     def __init__(self, run: Run, machine: Machine, client_id: str) -> None:
-        """Not started yet."""
         self.run = run
         self.machine = machine
         self.client_id = client_id
@@ -123,7 +121,6 @@ class Node(ABC):
         """When it wants a turn without an event, by its own monotonic clock."""
 
     def put(self, event: Any) -> None:
-        """Bring a local event."""
         self.mailbox.put(event)
         self.wake(0.0)
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from broker.errors import BadTopic
-from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.events import Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import (
     MAX_JOBS,
     AskCancel,
@@ -67,7 +67,6 @@ class Run:
     """A fleet under a scenario. `trace` keeps a line for each thing that happens."""
 
     def __init__(self, scenario: Scenario, *, trace: bool = False) -> None:
-        """Build the fleet; nothing has happened."""
         self.scenario = scenario
         self.timeline = Timeline()
         self.faults: Counter[str] = Counter()
@@ -312,13 +311,17 @@ def _repair(node: Node) -> None:
     node.machine.disk.trouble = ""
 
 
-_OWNERS: Final[dict[str, Callable[[str, str], Wire]]] = {
-    "drain-now": lambda one, host: AskDrain(id=one, host=host, now=True),
-    "snooze-now": lambda one, host: AskSnooze(id=one, host=host, for_s=90.0, now=True),
-    "snooze": lambda one, host: AskSnooze(id=one, host=host, for_s=40.0),
-    "pause": lambda one, _: AskPause(id=one),
-    "pause-off": lambda one, _: AskPause(id=one, off=True),
-    "run": lambda one, host: AskRun(
+_VERBS: Final[dict[str, Callable[[str, str, str], Wire]]] = {
+    "cancel": lambda one, job, _: AskCancel(id=one, job=job),
+    "requeue": lambda one, job, _: AskRequeue(id=one, job=job),
+    "drain": lambda one, _, host: AskDrain(id=one, host=host),
+    "drain-now": lambda one, _, host: AskDrain(id=one, host=host, now=True),
+    "resume": lambda one, _, host: AskResume(id=one, host=host),
+    "snooze-now": lambda one, _, host: AskSnooze(id=one, host=host, for_s=90.0, now=True),
+    "snooze": lambda one, _, host: AskSnooze(id=one, host=host, for_s=40.0),
+    "pause": lambda one, *_: AskPause(id=one),
+    "pause-off": lambda one, *_: AskPause(id=one, off=True),
+    "run": lambda one, _, host: AskRun(
         id=one, job={"model": "gbt", "mode": "oracle", "hyper": {"n": 900 + int(host[1:]) % 2}}
     ),
 }
@@ -328,7 +331,6 @@ class Operator:
     """Somebody at a terminal: asks until there is an answer, or for half a minute."""
 
     def __init__(self, run: Run) -> None:
-        """Not connected yet."""
         self._run = run
         self._waiting: dict[str, bytes] = {}
         self._new_id = run.id_maker("op")
@@ -346,20 +348,12 @@ class Operator:
         """Carry out a verb."""
         run, plan = self._run, self._run.scenario.plan()
         request_id = self._new_id()
-        if verb == "cancel":
-            request = encode(AskCancel(id=request_id, job=job))
-        elif verb == "requeue":
-            request = encode(AskRequeue(id=request_id, job=job))
+        if verb in _VERBS:
+            request = encode(_VERBS[verb](request_id, job, host))
         elif verb == "cancel-each":
             names = tuple(spec.name for spec in plan.jobs[:MAX_JOBS])
             ask = AskEach(id=request_id, action="cancel", jobs=names, states=("pending",))
             request = encode(ask)
-        elif verb == "drain":
-            request = encode(AskDrain(id=request_id, host=host))
-        elif verb == "resume":
-            request = encode(AskResume(id=request_id, host=host))
-        elif verb in _OWNERS:
-            request = encode(_OWNERS[verb](request_id, host))
         else:
             if verb == "broken":
                 run.coordinator.manifest = None
@@ -384,5 +378,3 @@ class Operator:
             for request_id in list(self._waiting):
                 if f'"{request_id}"'.encode() in event.payload:
                     del self._waiting[request_id]
-        elif isinstance(event, Connected):
-            pass

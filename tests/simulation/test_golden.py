@@ -84,7 +84,6 @@ def test_fixed_seeds_decide_as_before() -> None:
 
 
 def test_a_fleet_sends_the_messages_that_it_sent_before() -> None:
-    """In their order, with their keys."""
     assert trace() == TRACE.read_text().splitlines()
 
 

@@ -63,7 +63,6 @@ def _entries(thing: Any) -> int:
 
 @pytest.mark.slow
 def test_a_month_leaves_nothing_behind() -> None:
-    """After thirty days there is no more of anything than after ten."""
     run = Run(_scenario(30))
     early: dict[str, int] = {}
     run.timeline.after(10.2 * DAY_S, lambda: early.update(_sizes(run)))

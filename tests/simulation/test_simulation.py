@@ -39,7 +39,6 @@ def _seeds(first: int, seeds: int) -> Iterator[Outcome]:
 
 
 def test_nothing_is_lost_and_nothing_is_done_twice(outcomes: list[Outcome]) -> None:
-    """In some seeds; `make sim SEEDS=100000` looks at many more."""
     assert not _broken(outcomes)
 
 
@@ -86,7 +85,6 @@ def _digest(seed: int, hash_seed: str) -> str:
 
 @pytest.mark.smoke
 def test_a_seed_always_gives_the_same_run() -> None:
-    """To the last message, in another process and with another order of sets."""
     first, second = _digest(7, "1"), _digest(7, "2")
     assert first == second
     assert len(json.loads(first)[3]) > 100
@@ -104,12 +102,10 @@ def test_a_deliberate_bug_is_found(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_deliberate_bug_is_found(mutant: Mutant) -> None:
-    """Within the number of seeds that is stated for it."""
     assert seeds_until_found(mutant) is not None
 
 
 def test_a_failing_seed_is_made_small() -> None:
-    """And the small one breaks the same rule."""
     mutant = next(one for one in MUTANTS if one.name == "hash not checked")
     with switched_on(mutant):
         seed = next(s for s in range(100) if run_one(draw(s)).violation is not None)

@@ -24,7 +24,6 @@ class Violation(AssertionError):  # noqa: N818 - what it is called
     """The fleet has broken a promise. `rule` names it, whatever the particulars."""
 
     def __init__(self, rule: str, text: str, job_id: str = "") -> None:
-        """Say which rule, how, and about which job."""
         super().__init__(rule, text, job_id)
         self.rule = rule
         self.text = text
@@ -38,7 +37,6 @@ class TrainerChecks:
     """The rules about trainers; see `Checker`, which has the others."""
 
     def __init__(self, run: Run) -> None:
-        """Nothing has happened yet."""
         self._run = run
         self.rows: dict[str, Job] = {}
         self._holders: dict[tuple[str, int], str] = {}

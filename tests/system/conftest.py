@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.browser import Browser
-from tests.harness.fleet import LONG, ROOT, SHORT, Fleet, Program, patient, wait_until
+from tests.harness.fleet import LONG, SHORT, Fleet, Program, patient, prepared_data, wait_until
 from tests.harness.owner import Owner
-from tests.harness.verbs import Done, verb
+from tests.harness.verbs import Done, is_program, process, verb
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small simulated data set, prepared."""
-    folder = tmp_path_factory.mktemp("data")
-    simulate = ["agent.trainer.simulate", "--out-dir", str(folder / "raw"), "--rows", "400"]
-    prepare = [
-        "agent.trainer.prepare", "--raw", str(folder / "raw" / "simulated.parquet"),
-        "--out-dir", str(folder / "data"),
-    ]  # fmt: skip
-    for arguments in (simulate, prepare):
-        subprocess.run(
-            [sys.executable, "-m", *arguments], check=True, capture_output=True, timeout=60,
-            cwd=ROOT,
-        )  # fmt: skip
-    return folder / "data"
+    return prepared_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +40,13 @@ def fleet(tmp_path: Path, system_broker: str, data: Path) -> Iterator[Fleet]:
 
 @pytest.fixture
 def cli(fleet: Fleet) -> Callable[..., Done]:
-    """The command line, aimed at the test's fleet, in this process."""
-    environment = {"FLEET_BROKER": fleet.broker_url, "FLEET_TOPIC_ROOT": fleet.root}
-    return lambda *arguments: verb(*patient(*arguments), environment=environment)
+    """The command line, aimed at the test's fleet; in this process, where it can be."""
+
+    def run(*arguments: str) -> Done:
+        call = process if is_program(arguments) else verb
+        return call(*patient(*arguments), environment=fleet.environment)
+
+    return run
 
 
 @pytest.fixture

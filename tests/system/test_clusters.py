@@ -14,7 +14,6 @@ import pytest
 from broker.errors import FleetError
 from broker.pki import identity as ids
 from broker.protocol.messages import AskList, AskWorkers
-from broker.system.machine import new_id
 from tests.harness import clusters, secured_brokers
 from tests.harness.certificates import Authority
 from tests.harness.fleet import SHORT, Fleet, wait_until
@@ -108,7 +107,7 @@ def _train(fleet: Fleet, strike: Callable[[], None]) -> None:
         if _completed(fleet) < JOBS:
             # Whoever came back late on RabbitMQ is not told by a wildcard what was said before.
             with contextlib.suppress(FleetError):
-                listed = fleet.client.ask(AskList(id=new_id()))["jobs"]
+                listed = fleet.ask(AskList)["jobs"]
                 fleet.rows |= {row["job_id"]: row for row in listed}
         return _completed(fleet) == JOBS
 
@@ -123,7 +122,7 @@ def _train(fleet: Fleet, strike: Callable[[], None]) -> None:
     assert {row["host"] for row in fleet.rows.values()} == {*HOSTS}
 
     def online() -> set[str]:
-        found: dict[str, Any] = fleet.client.ask(AskWorkers(id=new_id()))
+        found: dict[str, Any] = fleet.ask(AskWorkers)
         return {one["host"] for one in found["workers"] if one["presence"] == "online"}
 
     wait_until(lambda: online() == {*HOSTS}, "both hosts are seen", PATIENCE_S)

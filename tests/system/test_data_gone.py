@@ -106,17 +106,3 @@ def test_a_disk_that_hangs_keeps_no_agent_from_ending(training: Fleet, ends_with
     training.agent()
     training.until("waits-oracle", "completed")
     assert training.show("waits-oracle")["attempt"] == 1
-
-
-def test_a_trainer_that_fails_for_want_of_its_data_costs_the_job_nothing(
-    training: Fleet, ends_with: Path
-) -> None:
-    """Not even by the exit code that says that it will fail again."""
-    training.data.rename(training.data.with_name("unmounted"))
-    ends_with.write_text("2")
-    training.until("waits-oracle", "pending")
-    last = training.show("waits-oracle")["events"][-1]
-    assert (last["event"], "its prepared data is not there (" in last["why"]) == ("released", True)
-    assert barred(training) == ["no-data"]
-    training.data.with_name("unmounted").rename(training.data)
-    training.until("waits-oracle", lambda row: row["state"] == "running" and row["attempt"] == 2)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.harness.fleet import ROOT
+from tests.harness.verbs import Done, process
 
 pytestmark = [
     pytest.mark.system,
@@ -28,21 +29,16 @@ SET_IT = "this user has no home folder: set HOME, or XDG_"
 PLAN = 'schema_version = 1\n[[jobs]]\nmodel = "gbt"\nmode = "oracle"\n'
 
 
-def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _run(folder: Path, *arguments: str) -> Done:
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text(UNKNOWN)
     (folder / "plan.toml").write_text(PLAN)
-    path = os.pathsep.join([str(folder / "site"), str(Path(__file__).resolve().parents[2])])
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in {"HOME", "USER", "LOGNAME"} and not name.startswith(("XDG_", "FLEET_"))
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "coordinator.cli", *arguments],
-        cwd=folder, env={**kept, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    path = os.pathsep.join([str(folder / "site"), str(ROOT)])
+    without = ["env", "-u", "HOME", "-u", "USER", "-u", "LOGNAME"]
+    for name in os.environ:
+        without += ["-u", name] if name.startswith("XDG_") else []
+    environment = {"PYTHONPATH": path}
+    return process(*arguments, environment=environment, prefix=tuple(without), cwd=folder)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +68,6 @@ def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_who_has_no_home_is_told_what_lacks_it(
     tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    """In words, with what to set, and only where it is needed."""
     ran = _run(tmp_path, *arguments)
     assert "Traceback" not in ran.stderr
     assert (ran.returncode, said in ran.stdout + ran.stderr) == (code, True), ran.stderr

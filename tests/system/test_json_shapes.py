@@ -71,7 +71,6 @@ def test_json_has_the_keys_that_scripts_rely_on(
     fleet: Fleet, short: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """On a fleet with a finished job and one that no host can run."""
     fleet.plan(short, 'model = "gru"\nmode = "oracle"\nrequire_cuda = true')
     fleet.coordinator()
     agent = fleet.agent()

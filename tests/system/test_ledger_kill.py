@@ -22,31 +22,21 @@ import pytest
 
 from broker.clock import Now
 from broker.errors import StorageError
-from broker.protocol.messages import Needs
 from coordinator.jobs.jobs import Change, JobBook
-from coordinator.jobs.plan_entries import JobSpec, job_id
 from coordinator.jobs.records import HostRecord
 from coordinator.jobs.states import Event
 from coordinator.ledger import database
 from coordinator.ledger.ledger import Ledger
 from coordinator.ledger.replay import contradiction
+from tests.harness.coordinator import spec
+from tests.harness.fleet import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 # A migration that some later version might bring.
 NEXT = (*database.scripts(), "ALTER TABLE hosts ADD COLUMN note TEXT")
 NAMES = ("one", "two", "three")
 BATCHES = 6
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs fork and SIGKILL")
-
-
-def spec(name: str) -> JobSpec:
-    """A job."""
-    return JobSpec(
-        job_id=job_id("gbt", "oracle", {"of": name}, "host", (), 0), name=name, model="gbt",
-        mode="oracle", hyper={"of": name}, split_recipe="host", train_hosts=("a",), seed=0,
-        n_resamples=1, priority=0, needs=Needs(),
-    )  # fmt: skip
 
 
 def batches() -> Iterator[list[Change | HostRecord]]:
@@ -96,7 +86,6 @@ class Killer:
     """Ends this process when its n-th statement is about to be carried out, or counts them."""
 
     def __init__(self, point: int | None) -> None:
-        """Count alone, when `point` is none."""
         self.point = point
         self.seen = 0
         self._connect = sqlite3.connect
@@ -253,15 +242,13 @@ def test_a_backup_holds_what_was_in_when_it_began(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_cannot_be_made_is_not_blamed_on_the_ledger(tmp_path: Path) -> None:
-    """The target is named, with what helps; nothing is left behind."""
+    """The target is named; nothing is left behind."""
     Ledger(tmp_path / "l.db").close()
     (tmp_path / "file").touch()
-    help_ = "it needs a folder that is there and that this user may write to"
-    for folder, said in (("nowhere", "No such file or directory"), ("file", "Not a directory")):
+    for folder in ("nowhere", "file"):
         target = tmp_path / folder / "copy.db"
-        with pytest.raises(StorageError) as refusal:
+        with pytest.raises(StorageError, match=str(target)):
             database.back_up(tmp_path / "l.db", target)
-        assert str(refusal.value) == f"{target}: {said}; {help_}"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "l.db"]
 
 

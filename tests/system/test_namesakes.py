@@ -2,37 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
-
-import pytest
-
-from tests.harness.fleet import patient
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def cli(fleet: Any) -> Any:
-    """The command line, aimed at the test's fleet."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "coordinator.cli", *patient(*arguments)],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, cwd=ROOT,
-            check=False,
-            env=fleet.environment,
-        )  # fmt: skip
-
-    return run
-
-
-def _json(done: Any) -> Any:
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def _is_another(row: dict[str, Any], old: dict[str, Any]) -> bool:
@@ -48,7 +18,7 @@ def test_a_job_that_was_changed_leaves_one_of_its_name(fleet: Any, cli: Any, sho
     fate = f"`fleet cancel {old}` ends it"
     assert fate in cli("plan", str(fleet.manifest)).stdout
     assert cli("reload").returncode == 0
-    new = _json(cli("show", "gbt-oracle", "--json"))["job_id"][:12]
+    new = cli("show", "gbt-oracle", "--json").json()["job_id"][:12]
     assert new != old
     assert f"Namesake    {old}, pending, no longer in the manifest\n" in cli("show", "gbt-o").stdout
     shown = cli("show", old).stdout
@@ -75,8 +45,8 @@ def test_of_two_results_with_one_name_each_can_be_fetched(
     new = fleet.until("gbt-oracle", lambda row: _is_another(row, old))
     ids = [row["job_id"][:12] for row in (old, new)]
     by_name = cli("get", "gbt-oracle", "-o", str(fleet.tmp / "new"), "--raw", "--json")
-    assert _json(by_name)["artifact_id"] == new["artifact_id"]
+    assert by_name.json()["artifact_id"] == new["artifact_id"]
     words = f"by its name {ids[1]} was meant; another is so called: {ids[0]}, completed"
     assert words in by_name.stderr
     by_id = cli("get", ids[0], "-o", str(fleet.tmp / "old"), "--raw", "--json")
-    assert (_json(by_id)["artifact_id"], by_id.stderr) == (old["artifact_id"], "")
+    assert (by_id.json()["artifact_id"], by_id.stderr) == (old["artifact_id"], "")

@@ -7,15 +7,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from broker.protocol.messages import AskTrainers
-from broker.system.machine import new_id
 from coordinator.cli.get import fetch
 from coordinator.client.contact import NotDone
-from tests.harness.fleet import ROOT, Fleet, wait_until
+from tests.harness.fleet import ROOT, Fleet, Program, wait_until
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
@@ -47,9 +47,7 @@ def trainers(example: dict[str, str], tmp_path: Path) -> str:
 
 def until_known(fleet: Fleet) -> None:
     """Wait until the coordinator has heard of the trainer."""
-    wait_until(
-        lambda: "logreg" in fleet.client.ask(AskTrainers(id=new_id()))["trainers"], "the trainer"
-    )
+    wait_until(lambda: "logreg" in fleet.ask(AskTrainers)["trainers"], "the trainer")
 
 
 def test_the_example_runs_by_hand(example: dict[str, str], data: Path, tmp_path: Path) -> None:
@@ -71,16 +69,19 @@ def test_the_example_runs_by_hand(example: dict[str, str], data: Path, tmp_path:
 def test_the_example_runs_in_the_fleet(
     fleet: Fleet, example: dict[str, str], tmp_path: Path
 ) -> None:
-    """Announced, checked at reload, matched to its host, trained, stored."""
+    """Announced, checked at reload, matched to its host, trained, stored; known after a restart.
+
+    What the trainer cannot do (exit code 2) is not asked again: the job fails with its words.
+    """
     fleet.plan()
-    fleet.coordinator()
+    coordinator = fleet.coordinator()
     fleet.agent("plain")
     fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
     with pytest.raises(NotDone, match="manifest has errors") as unknown:
         fleet.reload()
     assert "unknown model 'logreg'" in str(unknown.value.data)
 
-    fleet.agent("lab", more=trainers(example, tmp_path))
+    lab = fleet.agent("lab", more=trainers(example, tmp_path))
     until_known(fleet)
     wrong = example["training_manifest.toml"].replace("alpha", "alfa")
     fleet.manifest.write_text(wrong, "utf-8")
@@ -93,42 +94,21 @@ def test_the_example_runs_in_the_fleet(
     assert row["host"] == "lab"
     assert row["metrics"]["auroc"] > 0.6
 
-
-def test_a_plan_with_a_trainer_of_ones_own_outlives_the_coordinator(
-    fleet: Fleet, example: dict[str, str], tmp_path: Path
-) -> None:
-    """Started again, before any host has come, it knows from its ledger that there is one."""
-    fleet.plan()
-    coordinator = fleet.coordinator()
-    lab = fleet.agent("lab", more=trainers(example, tmp_path))
-    until_known(fleet)
-    fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
-    fleet.reload()
-    fleet.until("logreg-oracle", "completed")
-    lab.stop()
-    coordinator.stop()
-    coordinator.start()
-    assert fleet.reload()["changes"]["unchanged"] == 1
-
-
-def test_a_trainer_that_cannot_do_it_is_not_asked_again(
-    fleet: Fleet, example: dict[str, str], tmp_path: Path
-) -> None:
-    """Exit code 2: the job fails at once, with the trainer's own words."""
-    fleet.plan()
-    fleet.coordinator()
-    fleet.agent("lab", more=trainers(example, tmp_path))
-    until_known(fleet)
     manifest = example["training_manifest.toml"] + 'train_hosts = ["nobody"]\n'
     fleet.manifest.write_text(manifest, "utf-8")
     fleet.reload()
     row = fleet.until("logreg-oracle", "failed")
     assert row["attempt"] == 1
     assert "one part has a single class" in row["error"]
+    lab.stop()
+    coordinator.stop()
+    coordinator.start()
+    assert fleet.reload()["changes"]["unchanged"] == 1, "its ledger knows the trainer"
 
 
 AWKWARD = """
 import json, sys
+from collections.abc import Callable
 from pathlib import Path
 
 out = Path(next(word.removeprefix("--out-dir=") for word in sys.argv if "--out-dir=" in word))
@@ -138,19 +118,29 @@ print(json.dumps({{"event": "result", "metrics": {{}}}}))
 """
 
 
+@pytest.fixture
+def lab(fleet: Fleet, example: dict[str, str], tmp_path: Path) -> Callable[[list[str]], Program]:
+    """`lab(names)`: a host whose trainer writes files of these names; the job is in the plan."""
+
+    def start(names: list[str]) -> Program:
+        (tmp_path / "logreg.py").write_text(AWKWARD.format(names=names), "utf-8")
+        fleet.plan()
+        fleet.coordinator()
+        agent = fleet.agent("lab", more=trainers(example, tmp_path))
+        until_known(fleet)
+        fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
+        fleet.reload()
+        return agent
+
+    return start
+
+
 @pytest.mark.skipif(os.name != "posix", reason="its system cannot store them")
 def test_whatever_its_files_are_called_the_result_can_be_fetched(
-    fleet: Fleet, example: dict[str, str], tmp_path: Path
+    fleet: Fleet, lab: Callable[[list[str]], Program], tmp_path: Path
 ) -> None:
-    """Also by names that only some systems can store."""
     names = ["epoch=3:loss=0.1.ckpt", "Model.bin", "model.bin", "aux", "a."]
-    (tmp_path / "logreg.py").write_text(AWKWARD.format(names=names), "utf-8")
-    fleet.plan()
-    fleet.coordinator()
-    fleet.agent("lab", more=trainers(example, tmp_path))
-    until_known(fleet)
-    fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
-    fleet.reload()
+    lab(names)
     fleet.until("logreg-oracle", "completed")
     got = fetch(fleet.client, "logreg-oracle", tmp_path / "got")
     assert {path.name: path.read_text() for path in got.files} == {name: name for name in names}
@@ -158,22 +148,14 @@ def test_whatever_its_files_are_called_the_result_can_be_fetched(
 
 @pytest.mark.skipif(os.name != "posix", reason="its system cannot store them")
 def test_what_no_bundle_may_hold_fails_the_job_and_is_kept(
-    fleet: Fleet, example: dict[str, str], tmp_path: Path
+    fleet: Fleet, lab: Callable[[list[str]], Program]
 ) -> None:
     """At once, since another attempt is no better; the owner finds it where the reason says."""
-    (tmp_path / "logreg.py").write_text(AWKWARD.format(names=["model", "a\nb"]), "utf-8")
-    fleet.plan()
-    fleet.coordinator()
-    agent = fleet.agent("lab", more=trainers(example, tmp_path))
-    until_known(fleet)
-    fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
-    fleet.reload()
+    agent = lab(["model", "a\nb"])
     row = fleet.until("logreg-oracle", "failed")
     assert row["attempt"] == 1
-    assert "is no plain relative name of text" in row["error"]
     kept = Path(row["error"].rpartition("is kept on this host for 7 days: ")[2])
     agent.stop()
-    fleet.agent("lab", more=trainers(example, tmp_path))
-    until_known(fleet)
+    agent.start()
     assert (kept / "out" / "model").read_text() == "model"
     assert kept.parent == fleet.tmp / "lab" / "refused"

@@ -12,7 +12,6 @@ import pytest
 
 from agent.spool.bundle import make_bundle
 from broker.protocol.messages import AskDrain, AskLogs
-from broker.system.machine import new_id
 from tests.harness.fleet import ROOT
 
 JOB = """model = "mlp"
@@ -41,7 +40,7 @@ def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def lines_of(fleet: Any) -> list[str]:
     """The job's log so far."""
-    found: list[str] = fleet.client.ask(AskLogs(id=new_id(), job="mlp-oracle"))["lines"]
+    found: list[str] = fleet.ask(AskLogs, job="mlp-oracle")["lines"]
     return found
 
 
@@ -93,7 +92,7 @@ schema = {{type = "object", properties = {{}}}}
     agent = fleet.agent("pi", more=own)
     wait_for(lambda: file.exists() and _steps(file)[-1:] >= [5], "five steps")
     agent.kill()
-    fleet.client.ask(AskDrain(id=new_id(), host="pi"))
+    fleet.ask(AskDrain, host="pi")
     fleet.agent("lap", more=own)
     fleet.agent("pi", more=own)
     row = fleet.until("seconds-oracle", "completed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,10 +16,9 @@ from broker.client.link import Link, LinkSettings
 from broker.deploy import Ports
 from broker.protocol.events import Connected, LinkEvent
 from broker.system.settings import BrokerSettings
-from tests.harness.brokers import BrokerProcess, free_port
-from tests.harness.fleet import Program, wait_until
-from tests.harness.secured_brokers import find_program
-from tests.system.test_identity import Owner
+from tests.harness.brokers import BrokerProcess, find_program, free_port
+from tests.harness.fleet import wait_until
+from tests.harness.owner import Owner
 
 
 @pytest.fixture
@@ -32,18 +30,14 @@ def owner(tmp_path: Path) -> Owner:
 
 
 @pytest.fixture
-def start(tmp_path: Path, owner: Owner) -> Iterator[Callable[..., dict[str, Any]]]:
+def start(owner: Owner, program: Any) -> Callable[..., dict[str, Any]]:
     """`start(module, *arguments, who=...)`: one of the programs; what it says when it is ready."""
-    made: list[Program] = []
 
     def begin(module: str, *arguments: str, who: Owner = owner) -> dict[str, Any]:
-        log = tmp_path / f"{len(made)}.log"
-        made.append(Program(module, list(arguments), who.environment, log))
-        return made[-1].start()
+        ready: dict[str, Any] = program(who, module, *arguments).ready
+        return ready
 
-    yield begin
-    for one in reversed(made):
-        one.kill()
+    return begin
 
 
 def rows(owner: Owner, verb: str, *where: str) -> list[dict[str, Any]]:
@@ -53,65 +47,38 @@ def rows(owner: Owner, verb: str, *where: str) -> list[dict[str, Any]]:
 
 
 def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
-    owner: Owner, start: Callable[..., dict[str, Any]], data: Path, tmp_path: Path
+    owner: Owner, start: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Told over the wire at once, or by the next command; read by a coordinator that has the CA."""
-    broker = owner.fleet / "broker"
-    port = start("broker.embedded", "--listen", "127.0.0.1:0", "--identity", str(broker))["port"]
-    url = f"mqtts://127.0.0.1:{port}"
-    bundle = tmp_path / "pi.fleet"
+    """Told over the wire at once, or by the next command."""
+    broker = str(owner.fleet / "broker")
+    port = start("broker.embedded", "--listen", "127.0.0.1:0", "--identity", broker)["port"]
+    url, bundle = f"mqtts://127.0.0.1:{port}", tmp_path / "pi.fleet"
     said = owner.run("enroll", "pi", "-o", str(bundle), "--broker", url)
     assert said.returncode == 0
     assert "not recorded at the coordinator yet: the broker" in said.stderr
-    assert "no coordinator did" in said.stderr
-
-    state = ("--state", str(tmp_path / "coordinator"))
-    start("coordinator.service", "--broker", url, *state)
+    start("coordinator.service", "--broker", url, "--state", str(tmp_path / "coordinator"))
     host = Owner(tmp_path / "host")
     host.done("join", str(bundle))
-    place = ("--state", str(tmp_path / "pi"), "--data", str(data))
-    start("agent.service", "--broker", url, *place, who=host)
+    start("agent.service", "--broker", url, "--state", str(tmp_path / "pi"), who=host)
     wait_until(lambda: _presences(owner, url) == {"pi": "online"}, "the host is there")
     assert rows(owner, "events", "--broker", url) == []
 
-    checks = host.run("doctor", "--role", "agent", "--broker", url, *place, "--json").stdout
-    found = {one["check"]: one for one in json.loads(checks)["checks"]}
-    assert found["session"]["level"] == "ok"
-    assert found["session"]["text"].startswith("the agent that runs here has been connected since")
-    assert found["coordinator"]["level"] == "skip"
-    assert found["coordinator"]["text"] == "not asked: the agent that runs here uses this name"
-
     said = owner.run("revoke", "pi", "--broker", url)
     assert (said.returncode, said.stderr) == (0, "")
-    assert "the coordinator gives it nothing more; it held no job\n" in said.stdout
-    assert "a job that pi runs" not in said.stdout, "it runs none"
+    assert "it held no job" in said.stdout
     wait_until(lambda: _presences(owner, url) == {"pi": "revoked"}, "it is shown as revoked")
     told = rows(owner, "events", "--broker", url)
     assert [(row["who"], row["event"], row["host"]) for row in told] == [
         ("operator:alice", "init", None), ("operator:alice", "enroll", "pi"),
         ("operator:alice", "revoke", "pi"),
     ]  # fmt: skip
-    assert "its certificate is in a file" in told[1]["why"]
-    table = owner.done("workers", "--broker", url)
-    assert "pi: its certificate was revoked by operator:alice" in table.replace("\n", " ")
-
-    assert "pi is revoked already" in owner.done("revoke", "pi", "--broker", url)
-    assert "has no certificate that holds" in owner.refused("revoke", "nobody", "--broker", url)
-    assert len(rows(owner, "events", "--broker", url)) == 3
-
-    words = " ".join(table.split())
-    assert "`fleet enroll pi --replace` lets it in again" in words
+    words = " ".join(owner.done("workers", "--broker", url).split())
+    assert "pi: its certificate was revoked by operator:alice" in words
+    assert "`fleet enroll pi --replace`" in words
     wait_until(lambda: "is it revoked" in str(status.read(tmp_path / "pi")), "it is refused")
-    checks = host.run("doctor", "--role", "agent", "--broker", url, *place, "--json").stdout
-    found = {one["check"]: one for one in json.loads(checks)["checks"]}
-    assert found["session"]["level"] == "fail"
-    assert "`fleet enroll pi --replace` on the CA's machine" in found["session"]["remedy"]
-    assert found["coordinator"]["level"] == "skip"
-    bundle.unlink()
-    owner.done("enroll", "pi", "--replace", "-o", str(bundle), "--broker", url)
-    said = " ".join(host.done("join", str(bundle), "--replace").split())
-    assert re.search(r"agent that runs here \(process \d+\) \w+ [a-z ]*with it by itself", said)
-    wait_until(lambda: _presences(owner, url) == {"pi": "online"}, "the host is there again")
+    assert "pi is revoked already" in owner.done("revoke", "pi", "--broker", url)
+    assert "has no certificate" in owner.refused("revoke", "nobody", "--broker", url)
+    assert len(rows(owner, "events", "--broker", url)) == 3
 
 
 def test_a_coordinator_that_has_the_ca_needs_nobody_to_tell_it(
@@ -119,8 +86,8 @@ def test_a_coordinator_that_has_the_ca_needs_nobody_to_tell_it(
 ) -> None:
     """What was done while it was away, and what is done while nobody can reach it."""
     owner.run("enroll", "pi", "-o", str(tmp_path / "pi.fleet"))
-    broker = owner.fleet / "broker"
-    port = start("broker.embedded", "--listen", "127.0.0.1:0", "--identity", str(broker))["port"]
+    broker = str(owner.fleet / "broker")
+    port = start("broker.embedded", "--listen", "127.0.0.1:0", "--identity", broker)["port"]
     url = f"mqtts://127.0.0.1:{port}"
     ca = ("--ca", str(owner.fleet / "ca"))
     start("coordinator.service", "--broker", url, "--state", str(tmp_path / "c"), *ca)
@@ -132,9 +99,7 @@ def test_a_coordinator_that_has_the_ca_needs_nobody_to_tell_it(
     said = owner.run("revoke", "pi", FLEET_BROKER="mqtts://127.0.0.1:1")
     assert said.returncode == 0
     assert "revoked pi" in said.stdout
-    outlook = "pi runs now is stopped there if its agent is reached; else it goes on"
-    assert outlook in " ".join(said.stdout.split()), "nobody has said what it holds"
-    assert "not recorded at the coordinator yet: the broker is not reachable" in said.stderr
+    assert "not recorded at the coordinator yet" in said.stderr
     wait_until(lambda: told() == ["init", "enroll", "revoke"], "the coordinator has read it")
 
 

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import queue
 import socket
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,54 +12,11 @@ from typing import Any
 import pytest
 
 from tests.chaos.namespace import Namespace
-from tests.harness.fleet import ROOT, SHORT, Program, wait_until
+from tests.harness.fleet import SHORT, Program, wait_until
+from tests.harness.owner import DEADLINE_S, Owner
 
 pytestmark = pytest.mark.slow
-DEADLINE_S = 60.0
 HOSTS = ("attic", "cellar")
-
-
-class Terminal:
-    """Somebody at a terminal, with a home of their own, on a machine of their own or on this."""
-
-    def __init__(self, home: Path, network: Namespace | None = None) -> None:
-        """Nothing of whoever runs the tests is in the environment."""
-        self.home = home
-        self.prefix = () if network is None else network.prefix
-        self.environment = {
-            key: value for key, value in os.environ.items() if not key.startswith("FLEET_")
-        } | {"XDG_CONFIG_HOME": str(home), "COLUMNS": "80", "PYTHONUNBUFFERED": "1"}
-
-    def done(self, *arguments: str) -> str:
-        """Run a command that goes well; what it printed."""
-        ran = subprocess.run(
-            [*self.prefix, sys.executable, "-m", "coordinator.cli", *arguments],
-            capture_output=True, text=True, timeout=DEADLINE_S, env=self.environment, cwd=ROOT,
-            check=False,
-        )  # fmt: skip
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout
-
-    def enroll(self, name: str, address: str) -> tuple[subprocess.Popen[str], list[str]]:
-        """Start `fleet enroll`; return it, and the command that it prints for the host."""
-        command = ["-m", "coordinator.cli", "enroll", name, "--address", f"{address}:0"]
-        waiting = subprocess.Popen(
-            [sys.executable, *command],
-            stdout=subprocess.PIPE, text=True, env=self.environment, cwd=ROOT,
-        )  # fmt: skip
-        lines: queue.Queue[str] = queue.Queue()
-
-        def read() -> None:
-            assert waiting.stdout is not None
-            with waiting.stdout:
-                for line in waiting.stdout:
-                    lines.put(line)
-
-        threading.Thread(target=read, daemon=True).start()
-        while True:
-            line = lines.get(timeout=DEADLINE_S).strip()
-            if line.startswith("fleet join "):
-                return waiting, line.split()[1:]
 
 
 @pytest.fixture
@@ -97,12 +49,12 @@ def test_a_fleet_over_tls_from_init_to_revoke(
     networks: list[Namespace], data: Path, tmp_path: Path
 ) -> None:
     """Every command as people type it; a revoked host is out within seconds, the other stays."""
-    owner = Terminal(tmp_path / "owner")
+    owner = Owner(tmp_path / "owner")
     names = [part for network in networks for part in ("--broker", network.address)]
     owner.done("init", *names, "--operator", "alice")
     with ExitStack() as stack:
 
-        def start(who: Terminal, module: str, *arguments: str) -> tuple[Program, dict[str, Any]]:
+        def start(who: Owner, module: str, *arguments: str) -> tuple[Program, dict[str, Any]]:
             log = tmp_path / f"{module}-{who.home.name}.log"
             program = Program(module, list(arguments), who.environment, log, who.prefix)
             stack.callback(program.kill)
@@ -116,7 +68,7 @@ def test_a_fleet_over_tls_from_init_to_revoke(
         agents = {}
         for host, network in zip(HOSTS, networks, strict=True):
             url = f"mqtts://{network.address}:{port}"
-            machine = Terminal(tmp_path / host, network)
+            machine = Owner(tmp_path / host, network.prefix)
             waiting, join = owner.enroll(host, network.address)
             machine.done(*join)
             assert waiting.wait(DEADLINE_S) == 0
@@ -145,5 +97,5 @@ def test_a_fleet_over_tls_from_init_to_revoke(
         assert state_of("cellar") == "online"
 
 
-def _completed(owner: Terminal, here: tuple[str, ...]) -> int:
+def _completed(owner: Owner, here: tuple[str, ...]) -> int:
     return int(json.loads(owner.done("status", "--json", *here))["jobs"]["completed"])

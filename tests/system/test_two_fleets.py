@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.chaos.namespace import Namespace
 from tests.harness.brokers import BrokerProcess
-from tests.harness.fleet import ROOT, Fleet, Program
+from tests.harness.fleet import Fleet, Program, bare_environment
+from tests.harness.verbs import Done, answered, process
 
 
 def test_two_fleets_of_equal_names_work_on_one_broker(
@@ -35,7 +33,7 @@ def test_two_fleets_of_equal_names_work_on_one_broker(
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+def alone(tmp_path: Path) -> Iterator[Callable[..., Done]]:
     """`alone(*words, answer=...)`: a verb where a fleet is at the usual address, and none named.
 
     `answer` is what somebody types at a terminal; without one there is none.
@@ -44,22 +42,11 @@ def alone(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[
         namespace = Namespace()
     except OSError as error:
         pytest.skip(f"no network namespace: {error}")
-    environment = {key: value for key, value in os.environ.items() if "FLEET" not in key} | {
-        "XDG_CONFIG_HOME": str(tmp_path)
-    }
+    environment = bare_environment() | {"XDG_CONFIG_HOME": str(tmp_path)}
 
-    def run(*words: str, answer: str = "") -> subprocess.CompletedProcess[str]:
-        ours, theirs = os.openpty() if answer else os.pipe()
-        os.write(ours if answer else theirs, answer.encode())
-        try:
-            return subprocess.run(
-                [*namespace.prefix, sys.executable, "-m", "coordinator.cli", *words], cwd=ROOT,
-                stdin=theirs if answer else subprocess.DEVNULL, env=environment,
-                capture_output=True, text=True, timeout=60, check=False,
-            )  # fmt: skip
-        finally:
-            os.close(ours)
-            os.close(theirs)
+    def run(*words: str, answer: str = "") -> Done:
+        aimed: dict[str, Any] = {"environment": environment, "prefix": namespace.prefix}
+        return answered(answer, *words, **aimed) if answer else process(*words, **aimed)
 
     programs = []
     try:
@@ -77,24 +64,21 @@ def alone(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[
 
 @pytest.mark.slow
 def test_a_fleet_that_nobody_named_is_named_and_not_changed_unasked(
-    alone: Callable[..., subprocess.CompletedProcess[str]],
+    alone: Callable[..., Done],
 ) -> None:
     """It may be anybody's that listens on this machine. A script has to say that it is meant."""
     address = "mqtt://127.0.0.1:1883"
-    told = f"this is the fleet at {address}; --broker or FLEET_BROKER names another\n"
     found = alone("status", "--json")
-    assert (found.returncode, found.stderr) == (0, told)
-    assert not json.loads(found.stdout)["paused"]
+    assert not found.json()["paused"]
+    assert f"this is the fleet at {address}" in found.stderr
     refused = alone("pause")
-    assert refused.returncode == 2
-    assert f"nobody has named it: say --broker {address}" in refused.stderr
-    no = alone("pause", answer="n\n")
+    assert (refused.returncode, f"say --broker {address}" in refused.stderr) == (2, True)
+    no = alone("pause", answer="n")
     assert no.returncode == 1
-    question = f"Let `fleet pause` change the fleet at {address}? [y/N]: "
-    assert no.stderr == f"{told}{question}nothing was changed\n"
-    assert not json.loads(alone("status", "--json").stdout)["paused"]
-    assert alone("pause", answer="y\n").returncode == 0
-    assert json.loads(alone("status", "--json").stdout)["paused"]
+    assert f"Let `fleet pause` change the fleet at {address}?" in no.stderr
+    assert not alone("status", "--json").json()["paused"]
+    assert alone("pause", answer="y").returncode == 0
+    assert alone("status", "--json").json()["paused"]
     named = alone("pause", "--off", "--broker", address)
     assert (named.returncode, named.stderr) == (0, "")
     assert "no job" in alone("cancel", "nope", "--yes").stderr, "the coordinator was asked"

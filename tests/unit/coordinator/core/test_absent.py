@@ -8,20 +8,12 @@ from __future__ import annotations
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Incoming
-from tests.harness.coordinator import Fleet, Host, spec
-
-
-def _rival(fleet: Fleet) -> None:
-    """Another coordinator is seen."""
-    status = m.Status(state="online", session="s-other", instance="c2", boot_id="b")
-    fleet.handle(Incoming(fleet.topics.coordinator_status(), m.encode(status)))
+from broker.protocol.events import Connected
+from tests.harness.coordinator import Fleet, Host, joined, running, spec
 
 
 def _running(*, listed: bool = True) -> tuple[Fleet, Host]:
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     if listed:
         pi.beats((job.job_id, 1, "running"))
     return fleet, pi
@@ -37,9 +29,8 @@ def test_a_job_that_was_listed_and_is_not_any_more_goes_back_at_once() -> None:
 
 
 def test_what_another_coordinator_may_have_stopped_costs_the_job_nothing() -> None:
-    """However often: the job is not at fault, and must not fail of it."""
     fleet, pi = _running()
-    _rival(fleet)
+    fleet.hears_coordinator("c2")
     for attempt in range(1, 6):
         pi.beats()
         assert (fleet.job().attempt, fleet.job().losses) == (attempt + 1, 0)
@@ -75,7 +66,6 @@ def test_a_heartbeat_that_was_overtaken_brings_nothing_back() -> None:
 
 
 def test_a_heartbeat_that_was_overtaken_renews_the_lease() -> None:
-    """However late they come: as long as they do, the host is at work."""
     fleet, pi = _running()
     identity, seq = fleet.job().job_id, pi.seq + 100
     pi.seq = seq
@@ -101,8 +91,7 @@ def test_what_was_never_listed_stays_until_its_lease_ends() -> None:
 
 def test_an_assignment_on_its_way_is_not_missed() -> None:
     """It is awaited until it is answered, connections lost or not."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     pi.beats()
     fleet.handle(Connected("session-again"))
     for _ in range(4):
@@ -112,8 +101,7 @@ def test_an_assignment_on_its_way_is_not_missed() -> None:
 
 def test_a_job_that_starts_after_our_return_is_not_missed_by_an_older_heartbeat() -> None:
     """It was claimed when the connection was new: its first heartbeats may be of before."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     fleet.handle(Connected("session-again"))
     pi.runs()
     pi.beats()

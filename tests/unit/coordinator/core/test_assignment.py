@@ -10,7 +10,6 @@ from tests.harness.plainscan import compared
 
 
 def test_a_lost_job_goes_back_to_the_host_that_may_have_its_checkpoint() -> None:
-    """Though another suits it better."""
     with compared():
         fleet = Fleet(spec())
         large = fleet.host("large").joins(physical_cores=16)
@@ -28,7 +27,6 @@ def test_a_lost_job_goes_back_to_the_host_that_may_have_its_checkpoint() -> None
 
 
 def test_a_job_behind_many_that_do_not_fit_is_found() -> None:
-    """They do not stand in its way."""
     never = [spec(f"never-{number:03}", priority=5, min_ram_gib=99.0) for number in range(300)]
     with compared():
         fleet = Fleet(*never)
@@ -38,7 +36,6 @@ def test_a_job_behind_many_that_do_not_fit_is_found() -> None:
 
 
 def test_a_host_that_comes_free_is_given_the_next_job_in_claim_order() -> None:
-    """By priority; whatever was added since counts."""
     with compared():
         fleet = Fleet(*(spec(f"job-{number}", priority=number) for number in range(5)))
         pi = fleet.host("pi").joins()

@@ -17,7 +17,7 @@ from coordinator.core.effects import ManifestRead, PartStored, ReadManifest, War
 from coordinator.core.state import MAX_ANSWERS
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import Action
-from tests.harness.coordinator import HEX, OPERATOR, Fleet, spec
+from tests.harness.coordinator import HEX, OPERATOR, Fleet, joined, spec
 
 KEY = OperatorKey("k" * 40)
 OTHER = OperatorKey("j" * 40)
@@ -60,7 +60,7 @@ def unsigned(answer: m.OperatorResponse) -> m.OperatorResponse:
 
 def refused(fleet: Fleet, kind: str) -> int:
     """How many `fleet status` counts of a kind."""
-    count = fleet.asks(m.AskStatus(id="s")).data["refused"].get(kind, 0)
+    count = fleet.status()["refused"].get(kind, 0)
     assert isinstance(count, int)
     return count
 
@@ -90,7 +90,6 @@ def test_who_may_only_look_may_look(ask: Any) -> None:
 
 @pytest.mark.parametrize("user", ["operator:alice", "homeassistant"])
 def test_operators_change_things_and_are_named(user: str) -> None:
-    """In the history of the job, and with the host that they drained."""
     fleet = Fleet(spec())
     fleet.host().joins()
     assert fleet.asks(m.AskDrain(id="d", host="pi"), f"{user}/x").ok
@@ -182,14 +181,14 @@ def test_garbage_in_place_of_a_signature_is_dropped(auth: Any) -> None:
     before = [*map(str, state(fleet))]
     assert fleet.asks(_altered(m.encode(CANCEL), auth=auth)) is None
     assert [*map(str, state(fleet))] == before
-    assert fleet.asks(m.AskStatus(id="s")).data["dropped"] == {"operator/request": 1}
+    assert fleet.status()["dropped"] == {"operator/request": 1}
 
 
 def test_an_oversize_request_is_dropped_before_it_is_parsed() -> None:
     """M2."""
     fleet = keyed()
     fleet.asks(_altered(m.encode(CANCEL), auth={"at": 0, "mac": "0" * m.MAX_PAYLOAD_BYTES}))
-    assert fleet.asks(m.AskStatus(id="s")).data["dropped"] == {"operator/request": 1}
+    assert fleet.status()["dropped"] == {"operator/request": 1}
 
 
 def test_a_replay_is_answered_and_does_nothing() -> None:
@@ -345,8 +344,7 @@ def test_a_report_about_another_hosts_job_changes_nothing(kind: str, ahead: int)
 @pytest.mark.parametrize("kind", REPORTS)
 def test_a_report_of_an_attempt_that_is_over_changes_nothing(kind: str) -> None:
     """J1: even of the host that has the newest one."""
-    fleet = Fleet(spec())
-    pi = fleet.host("pi").joins()
+    fleet, pi = joined(spec())
     pi.runs()
     fleet.asks(m.AskRequeue(id="q", job="job"))
     pi.reports(m.Stopped, fleet.job(), 1, request_id=pi.heard(m.Cancel)[-1].id)

@@ -6,7 +6,7 @@ from broker.protocol import messages as m
 from coordinator.core.effects import FinishPart, PartStored
 from coordinator.core.effects import SendChunk as SendDownload
 from tests.harness.agent import HEX
-from tests.harness.coordinator import Fleet, Host, spec
+from tests.harness.coordinator import Fleet, Host, joined, running, spec
 
 FULL = m.Objection(code="full", said="its disk")
 
@@ -25,9 +25,7 @@ def released(fleet: Fleet, pi: Host) -> None:
 
 def test_a_released_job_waits_for_its_checkpoint_and_goes_on_elsewhere() -> None:
     """Nobody else is given the job before; whoever is, is told where to go on from."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.gives_back(job)
     assert not pi.heard(m.Noted)
     other = fleet.host("other").joins()
@@ -45,8 +43,7 @@ def test_an_attempt_that_gets_no_further_than_its_checkpoint_is_given_back_all_t
 
     A repeated report of an attempt that was given back is not of the one after it.
     """
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     released(fleet, pi)
     for attempt in (2, 3, 4):
         job = pi.runs()
@@ -77,7 +74,6 @@ def test_a_checkpoint_flows_to_the_host_that_has_the_job_and_to_nobody_else() ->
 
 
 def test_a_checkpoint_outlives_the_coordinator() -> None:
-    """It is in the ledger."""
     fleet = Fleet(spec())
     released(fleet, fleet.host().joins())
     fleet.host().reports(m.Refused, fleet.job(), request_id="r", reasons=(FULL,))
@@ -90,8 +86,7 @@ def test_a_checkpoint_outlives_the_coordinator() -> None:
 
 def test_a_requeued_job_starts_anew() -> None:
     """Who asks for it again does not want the half of it."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     released(fleet, pi)
     pi.runs()
     fleet.asks(m.AskRequeue(id="r", job="job"))
@@ -99,9 +94,7 @@ def test_a_requeued_job_starts_anew() -> None:
 
 
 def test_a_completed_job_has_no_checkpoint_any_more() -> None:
-    """It may be deleted."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     released(fleet, pi)
     job = pi.runs()
     report = {"artifact_id": "7c" * 32, "size_bytes": 9, "metrics": {}}
@@ -112,9 +105,7 @@ def test_a_completed_job_has_no_checkpoint_any_more() -> None:
 
 def test_a_goodbye_in_the_middle_of_it_gives_the_job_back_without() -> None:
     """The job does not wait for an agent that has gone."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.gives_back(job)
     pi.status("offline", "goodbye")
     assert (fleet.job().state, fleet.job().checkpoint) == ("pending", None)

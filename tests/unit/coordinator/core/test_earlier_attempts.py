@@ -29,8 +29,7 @@ def trained(ran_s: float | None, wait_s: float = 900.0) -> tuple[Fleet, Host]:
         host.beats((job.job_id, 1, "running"))
     host.status("offline", "lost")
     fleet.passes(wait_s)
-    host.session = "s-again"
-    host.joins((job.job_id, 1, "reporting"))
+    host.returns((job.job_id, 1, "reporting"))
     host.reports(
         Finished, fleet.job(), artifact_id=HEX, size_bytes=2000, metrics={}, ran_s=ran_s
     )  # fmt: skip
@@ -87,7 +86,6 @@ def test_what_cannot_be_is_not_believed(said_s: float | None, told_s: float | No
 
 
 def test_after_a_restart_a_trainer_ran_no_longer_than_its_job_is_there() -> None:
-    """When the attempt was given out, the coordinator does not know any more."""
     fleet = Fleet(spec())
     fleet.passes(50.0)
     host = fleet.host().joins()
@@ -133,7 +131,6 @@ def test_an_attempt_that_ends_otherwise_says_how_long_it_ran() -> None:
 
 
 def test_the_ledger_keeps_what_a_job_took(tmp_path: Path) -> None:
-    """With its row and with the event, for whoever starts anew."""
     fleet, _ = trained(590.0)
     ledger = Ledger(tmp_path / "training_jobs.db")
     ledger.commit(fleet.changes)

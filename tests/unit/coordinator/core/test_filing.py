@@ -32,7 +32,6 @@ def fsck(folder: Path) -> int:
 
 
 def test_it_becomes_a_file_and_the_ledger_lets_go_of_it(tmp_path: Path) -> None:
-    """Without being asked, and nothing stays behind."""
     coordinator = finished(tmp_path)
     coordinator.files()
     path = coordinator.store.path_of(ID)
@@ -44,26 +43,7 @@ def test_it_becomes_a_file_and_the_ledger_lets_go_of_it(tmp_path: Path) -> None:
     assert fsck(tmp_path) == 0
 
 
-@pytest.mark.parametrize("filed", [False, True])
-def test_a_crash_before_the_ledger_has_let_go_loses_nothing(
-    tmp_path: Path, *, filed: bool
-) -> None:  # fmt: skip
-    """Whether the file was there already or not: the next start has one."""
-    coordinator = finished(tmp_path)
-    if filed:
-        coordinator.files()
-    again = coordinator.crashes()
-    assert again.job().artifact_id == ID
-    again.files()
-    again.passes(1.5)
-    path = again.store.path_of(ID)
-    assert path is not None
-    assert path.read_bytes() == DATA
-    assert again.ledger.bundle_sizes() == {}
-
-
 def test_what_is_no_file_yet_is_there_all_the_same(tmp_path: Path) -> None:
-    """For whoever fetches it, and for whoever checks the folder."""
     coordinator = finished(tmp_path)
     coordinator.tells(m.AskFetch(id="f", job="job", chunk_bytes=1024))
     assert coordinator.fetched() == DATA
@@ -112,10 +92,10 @@ def test_that_it_was_lost_is_not_believed_once_it_has_come_again(tmp_path: Path)
     reports(pi, job)
     (again,) = coordinator.slow
     coordinator.slow.clear()
-    coordinator.handle(coordinator.events.popleft())
+    coordinator.handle(coordinator.inbox.popleft())
     assert reports(pi, job) == ["stored"]
     again()
-    coordinator.handle(coordinator.events.popleft())
+    coordinator.handle(coordinator.inbox.popleft())
     coordinator.files()
     coordinator.passes(2)
     coordinator.tells(m.AskFetch(id="f", job="job", chunk_bytes=1024))
@@ -182,7 +162,6 @@ def test_the_status_says_how_the_disk_of_the_store_is(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_goes_on_refusing_is_tried_every_half_minute(tmp_path: Path) -> None:
-    """However many more it refuses in between."""
     coordinator = finished(tmp_path)
     coordinator.disk.full = True
     coordinator.files()

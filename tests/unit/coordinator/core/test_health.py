@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from coordinator.core.effects import AppendIndex, ArtifactLost, Collect, Collected, PartStored
+from coordinator.core.effects import AppendIndex, ArtifactLost, Collect, Collected
 from coordinator.jobs.records import moment
-from tests.harness.coordinator import HEX, Fleet, Host, spec
+from tests.harness.coordinator import HEX, Fleet, Host, joined, running, spec
 
 
 def _fails(
@@ -19,28 +19,12 @@ def _fails(
     host.reports(m.Failed, job, error=error, exit_code=1, **more)
 
 
-def _why(fleet: Fleet, name: str = "job") -> list[str]:
-    answer = fleet.asks(m.AskWhy(id=fleet.new_id(), job=name))
-    assert answer is not None
-    data: Any = answer.data
-    return [reason["code"] for host in data["hosts"] for reason in host["reasons"]]
-
-
-def _worker(fleet: Fleet, name: str = "pi") -> dict[str, Any]:
-    answer = fleet.asks(m.AskWorkers(id=fleet.new_id()))
-    assert answer is not None
-    data: Any = answer.data
-    return next(row for row in data["workers"] if row["host"] == name)
-
-
 def test_a_failure_that_may_pass_is_tried_again_after_a_while() -> None:
-    """With a backoff that doubles; `why` says when, the history what failed."""
-    fleet = Fleet(spec(retries=2))
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec(retries=2))
     _fails(pi)
     assert (fleet.job().state, fleet.job().failures) == ("pending", 1)
     assert fleet.history[-1] == ("job", "retried")
-    assert "retry" in _why(fleet)
+    assert "retry" in fleet.reasons()
     assert not pi.heard(m.Assign)
     fleet.passes(30)
     assert {one.attempt for one in pi.heard(m.Assign)} == {2}
@@ -68,9 +52,7 @@ def test_a_failure_that_cannot_pass_is_final_at_once() -> None:
 
 def test_a_retry_goes_to_another_host_if_there_is_one() -> None:
     """The one on which it failed is held back for a while."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     attic = fleet.host("attic").joins()
     pi.reports(m.Failed, job, error="e", exit_code=1)
     fleet.passes(31)
@@ -78,9 +60,7 @@ def test_a_retry_goes_to_another_host_if_there_is_one() -> None:
 
 
 def test_a_retry_waits_across_a_restart() -> None:
-    """By the wall clock then, and never longer than the longest backoff."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     _fails(pi)
     fleet.start()
     pi.joins()
@@ -90,7 +70,6 @@ def test_a_retry_waits_across_a_restart() -> None:
 
 
 def test_requeue_gives_fresh_retries() -> None:
-    """As it gives fresh losses."""
     fleet = Fleet(spec(retries=0))
     _fails(fleet.host().joins())
     assert fleet.job().state == "failed"
@@ -99,9 +78,7 @@ def test_requeue_gives_fresh_retries() -> None:
 
 
 def test_requeue_leaves_a_kept_checkpoint_aside() -> None:
-    """As its help says: what is requeued is trained from the beginning."""
-    fleet = Fleet(spec(), max_attempts=1)
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec(), max_attempts=1)
     fleet.core.world.stored[HEX] = 2000
     pi.reports(m.Released, pi.runs(), reason="quiet", artifact_id=HEX, size_bytes=2000)
     (again,) = pi.heard(m.Assign)
@@ -142,7 +119,7 @@ def test_a_host_on_which_others_jobs_fail_is_put_in_quarantine() -> None:
     (reason,) = fleet.records["sick"].restraints()
     assert "job0, job1, job2 failed on it" in reason.figures["said"]
     assert moment(fleet.now.text()) in reason.figures["said"]
-    assert reason.code in _why(fleet, "job3")
+    assert reason.code in fleet.reasons("job3")
     fleet.start()
     sick.joins()
     assert fleet.job("job3").state == "pending", "it is remembered across a restart"
@@ -162,7 +139,6 @@ def test_a_success_clears_a_host() -> None:
 
 
 def test_a_drained_host_gets_no_new_jobs_and_keeps_what_it_has() -> None:
-    """Across a restart, until it is resumed; unknown hosts are refused."""
     fleet = Fleet(spec("a", 2), spec("b", 1))
     fleet.core.world.stored[HEX] = 2000
     pi = fleet.host().joins()
@@ -174,8 +150,8 @@ def test_a_drained_host_gets_no_new_jobs_and_keeps_what_it_has() -> None:
     pi.reports(m.Finished, job, artifact_id=HEX, size_bytes=2000)
     assert fleet.job("a").state == "completed"
     assert fleet.job("b").state == "pending"
-    assert "drained" in _why(fleet, "b")
-    assert _worker(fleet)["barred"]
+    assert "drained" in fleet.reasons("b")
+    assert fleet.worker()["barred"]
     assert not fleet.asks(m.AskDrain(id="d2", host="pi")).ok
     assert fleet.asks(m.AskDrain(id="d3", host="nobody")).code == "not_found"
     fleet.asks(m.AskResume(id="r", host="pi"))
@@ -192,8 +168,7 @@ def _gives_up(fleet: Fleet, pi: Host) -> Any:
 
 def test_a_result_that_comes_after_its_job_was_given_up_is_kept() -> None:
     """The job stays failed; requeue takes the result instead of training again."""
-    fleet = Fleet(spec(), stale_after_s=50.0, max_attempts=1)
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec(), stale_after_s=50.0, max_attempts=1)
     job = _gives_up(fleet, pi)
     pi.beats((job.job_id, 1, "reporting"))
     assert not pi.heard(m.Cancel), "it is told to stop what it has finished"
@@ -209,9 +184,7 @@ def test_a_result_that_comes_after_its_job_was_given_up_is_kept() -> None:
 
 
 def test_a_late_result_is_uploaded_like_any_other() -> None:
-    """And a trainer that still runs is stopped, but not what it has finished."""
-    fleet = Fleet(spec(), stale_after_s=50.0, max_attempts=1)
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec(), stale_after_s=50.0, max_attempts=1)
     job = _gives_up(fleet, pi)
     pi.beats((job.job_id, 1, "running"))
     (cancel,) = pi.heard(m.Cancel)
@@ -223,8 +196,7 @@ def test_a_late_result_is_uploaded_like_any_other() -> None:
 
 def test_an_assignment_is_for_one_process_of_the_agent() -> None:
     """Another process of that name takes no part; the claim is taken back at once."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     assert pi.heard(m.Assign)[0].instance == "i-pi"
     pi.session, pi.instance = "s-2", "i-2"
     pi.status("online", "birth")
@@ -236,11 +208,10 @@ def test_an_assignment_is_for_one_process_of_the_agent() -> None:
 
 def test_a_host_holds_what_the_ledger_says_between_two_heartbeats() -> None:
     """`workers` and `list` agree; a heartbeat tells how far a job is, and what is to be stopped."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
 
     def holds() -> list[tuple[str, str]]:
-        return [(job["name"], job["phase"]) for job in _worker(fleet)["jobs"]]
+        return [(job["name"], job["phase"]) for job in fleet.worker()["jobs"]]
 
     (assign,) = pi.heard(m.Assign)
     assert holds() == [("job", "starting")]
@@ -249,13 +220,11 @@ def test_a_host_holds_what_the_ledger_says_between_two_heartbeats() -> None:
     assert holds() == [("job", "running")]
     pi.beats((fleet.job().job_id, 1, "bundling"))
     assert holds() == [("job", "bundling")]
-    assert pi.finishes(fleet.job()) == "wanted"
-    pi.uploads()
-    fleet.handle(PartStored(HEX, 2000))
+    pi.brings_home(fleet.job())
     assert fleet.job().state == "completed"
     assert holds() == [], "its heartbeat is older"
     pi.beats(("e" * 64, 3, "running"))
-    assert [job["phase"] for job in _worker(fleet)["jobs"]] == ["stopping"]
+    assert [job["phase"] for job in fleet.worker()["jobs"]] == ["stopping"]
 
 
 @pytest.mark.parametrize(
@@ -264,10 +233,9 @@ def test_a_host_holds_what_the_ledger_says_between_two_heartbeats() -> None:
      ("battery", "asleep"), ("silence", "silent")],
 )  # fmt: skip
 def test_presence_in_one_word(how: str, word: str) -> None:
-    """By the will's delay, goodbyes, sleeps and batteries."""
     fleet = Fleet()
     pi = fleet.host().joins(battery=how == "battery")
-    assert _worker(fleet)["presence"] == "online"
+    assert fleet.worker()["presence"] == "online"
     if how == "sleep":
         pi.beats(suspended_s=30.0)
     if how == "silence":
@@ -275,7 +243,7 @@ def test_presence_in_one_word(how: str, word: str) -> None:
     else:
         fleet.passes(5 if how in {"reset", "goodbye"} else 50)
         pi.status("offline", "goodbye" if how == "goodbye" else "lost")
-    assert _worker(fleet)["presence"] == word
+    assert fleet.worker()["presence"] == word
 
 
 def test_old_artifacts_are_collected_but_never_a_jobs_result() -> None:

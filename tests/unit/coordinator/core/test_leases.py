@@ -15,7 +15,7 @@ from broker.protocol.events import Connected, Disconnected
 from coordinator.core.effects import PartStored, Tick
 from coordinator.core.receipts import receipt as receipt_of
 from tests.harness.agent import HEX, JOB, Agent, leased, shell_of
-from tests.harness.coordinator import Fleet, Host, spec
+from tests.harness.coordinator import Fleet, Host, joined, running, spec
 
 OTHER = "6b" * 32
 
@@ -30,9 +30,7 @@ def _resumable(agent: Agent, *, resumable: bool) -> None:
 
 def _running(**settings: float) -> tuple[Fleet, Host, Host]:
     """A fleet of two; `pi` runs the job, `pc` has nothing to do."""
-    fleet = Fleet(spec(), **settings)
-    pi = fleet.host("pi").joins()
-    job = pi.runs()
+    fleet, pi, job = running(**settings)
     pi.beats((job.job_id, 1, "running"))
     return fleet, pi, fleet.host("pc").joins()
 
@@ -176,9 +174,7 @@ def test_a_machine_that_may_sleep_has_a_longer_lease() -> None:
 
 def test_an_acceptance_and_a_heartbeat_are_answered_by_a_lease() -> None:
     """L1: it names what was heard, and the attempts that are still the host's."""
-    fleet = Fleet(spec(), spec("other"))
-    pi = fleet.host().joins()
-    job = pi.runs()
+    _, pi, job = running(spec(), spec("other"))
     (lease,) = pi.heard(m.Lease)
     assert [(one.job_id, one.attempt) for one in lease.jobs] == [(job.job_id, 1)]
     pi.beats((job.job_id, 1, "running"), (OTHER, 1, "running"))
@@ -201,8 +197,7 @@ def test_leases_begin_anew_after_our_own_absence() -> None:
 
 def test_an_accepted_claim_outlives_a_restart_of_the_coordinator() -> None:
     """L7: its host may have been granted a lease that this process knows nothing of."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     assign = pi.heard(m.Assign)[-1]
     pi.reports(m.Accepted, fleet.job(), request_id=assign.id)
     fleet.start()
@@ -220,12 +215,9 @@ def test_a_result_of_a_lost_attempt_is_taken_while_a_later_one_runs() -> None:
     pc.joins()
     later = pc.runs()
     assert (later.host, later.attempt) == ("pc", 2)
-    pi.session = "s-again"
-    pi.joins((job.job_id, 1, "reporting"))
+    pi.returns((job.job_id, 1, "reporting"))
     assert not pi.heard(m.Cancel)
-    assert pi.finishes(job, 1, receipt=receipt) == "wanted"
-    pi.uploads()
-    fleet.handle(PartStored(HEX, 2000))
+    pi.brings_home(job, 1, receipt=receipt)
     assert (fleet.job().state, fleet.job().host, fleet.job().attempt) == ("completed", "pi", 2)
     assert (fleet.changes[-1].attempt, fleet.changes[-1].event) == (1, "completed")
     assert [one.attempt for one in pc.heard(m.Cancel)] == [2]
@@ -238,9 +230,7 @@ def test_a_result_of_an_attempt_that_a_twin_gave_back_is_taken() -> None:
     fleet.asks(m.AskPause(id="p"))
     pi.reports(m.Released, job, reason="drained")
     assert fleet.job().state == "pending"
-    assert pi.finishes(job, 1, receipt=receipt) == "wanted"
-    pi.uploads()
-    fleet.handle(PartStored(HEX, 2000))
+    pi.brings_home(job, 1, receipt=receipt)
     assert fleet.job().state == "completed"
 
 

@@ -133,7 +133,6 @@ def test_the_newest_figures_count(scene: Scene) -> None:
 
 
 def test_nothing_is_said_any_more_once_there_is_room(scene: Scene) -> None:
-    """It comes home as any other."""
     part = scene.offers().part
     scene.fleet.handle(PartOpened(HEX, RangeSet(), part))
     assert scene.summary().no_room is None
@@ -142,6 +141,5 @@ def test_nothing_is_said_any_more_once_there_is_room(scene: Scene) -> None:
 
 
 def test_a_job_that_is_cancelled_waits_for_nothing(scene: Scene) -> None:
-    """Nor does any other that its host does not hold any more."""
     scene.asks(m.AskCancel(id="c", job="job"))
     assert scene.summary().no_room is None

@@ -48,7 +48,7 @@ def test_a_job_beside_the_manifest_is_the_same_job_as_one_in_it() -> None:
     assert (data["added"], data["state"]) == (True, "pending")
     (assign,) = pi.heard(m.Assign)
     assert (assign.hyper, assign.needs.min_ram_gib) == ({"depth": 4}, 1.0)
-    shown = fleet.asks(m.AskList(id="l1")).data["jobs"][0]
+    shown = fleet.listed()[0]
     assert (shown["submitted_by"], shown["in_plan"]) == ("operator:op", True)
     assert fleet.actions[-1].job_id == data["job_id"]
 
@@ -67,7 +67,6 @@ def test_asked_for_again_it_is_there_already() -> None:
 
 
 def test_a_reload_leaves_it_in_the_plan() -> None:
-    """Also when the manifest has had it for a while."""
     fleet = _fleet(spec("other"))
     _run(fleet, **JOB, name="mine")
     fleet.plan(spec("other"))
@@ -93,7 +92,6 @@ def test_a_job_that_the_manifest_has_given_up_is_taken_up_again() -> None:
 
 
 def test_cancel_and_requeue_work_as_for_any_other() -> None:
-    """And it is in the ledger as it is in memory."""
     fleet = _fleet()
     _run(fleet, **JOB, name="mine")
     assert fleet.asks(m.AskCancel(id="c1", job="mine")).ok
@@ -180,7 +178,6 @@ def test_a_job_that_has_moved_since_it_was_chosen_is_left_as_it_is() -> None:
 
 
 def test_jobs_are_listed_by_their_models() -> None:
-    """By the states as well, page by page."""
     jobs = [replace(spec(f"{model}{n}"), model=model) for n in range(3) for model in ("mlp", "gbt")]
     fleet = Fleet(*jobs)
     fleet.asks(m.AskCancel(id="c", job="gbt1"))

@@ -6,20 +6,13 @@ import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected, Incoming
-from broker.stream.ranges import RangeSet
-from coordinator.core.effects import (
-    OpenPart,
-    PartOpened,
-)
 from coordinator.core.stopping import MAX_STOPS
-from tests.harness.coordinator import Fleet, Host, spec
+from tests.harness.coordinator import Fleet, Host, joined, running, spec
 
 
 def test_heartbeats_renew_the_lease_and_silence_loses_the_job() -> None:
     """The next attempt goes to another host; the old one is told to stop when it speaks."""
-    fleet = Fleet(spec(), stale_after_s=100.0)
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running(stale_after_s=100.0)
     for _ in range(5):
         fleet.passes(90)
         pi.beats((job.job_id, 1, "running"))
@@ -38,9 +31,7 @@ def test_heartbeats_renew_the_lease_and_silence_loses_the_job() -> None:
 
 def test_a_host_that_comes_back_in_time_goes_on() -> None:
     """J6: nobody else has been given the job meanwhile, so its work counts."""
-    fleet = Fleet(spec(), stale_after_s=100.0)
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running(stale_after_s=100.0)
     pi.status("offline", "lost")
     fleet.passes(150)
     assert fleet.job().state == "pending"
@@ -52,9 +43,7 @@ def test_a_host_that_comes_back_in_time_goes_on() -> None:
 
 
 def test_a_job_that_is_lost_too_often_fails() -> None:
-    """With the words of what happened; requeue gives it new attempts."""
-    fleet = Fleet(spec(), stale_after_s=50.0, max_attempts=2)
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec(), stale_after_s=50.0, max_attempts=2)
     for _ in range(2):
         pi.runs()
         fleet.passes(49)
@@ -68,27 +57,29 @@ def test_a_job_that_is_lost_too_often_fails() -> None:
 
 def test_an_agent_that_restarts_without_the_job_loses_it_at_once() -> None:
     """J5: no need to wait for the lease."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     pi.runs()
     pi.status("offline", "lost")
     fleet.passes(2)
-    pi.session, pi.instance = "s-2", "i-2"
-    pi.joins()
+    pi.returns(anew=True)
     assert ("job", "lost") in fleet.history
     (assign,) = pi.heard(m.Assign)
     assert assign.attempt == 2
 
 
-def test_a_goodbye_gives_back_what_ran_but_not_what_is_finished() -> None:
-    """P3: a finished bundle waits in the spool and is still wanted."""
+def _two_run() -> tuple[Fleet, Host]:
+    """`pi` runs jobs a and b."""
     fleet = Fleet(spec("a"), spec("b"))
     pi = fleet.host().joins(slots=2)
-    first, second = pi.heard(m.Assign)
-    for assign in (first, second):
-        job = fleet.ledger[assign.job_id]
-        pi.reports(m.Accepted, job, request_id=assign.id)
-        pi.reports(m.Started, job, slot=0, pid=1)
+    for assign in pi.heard(m.Assign):
+        pi.reports(m.Accepted, fleet.ledger[assign.job_id], request_id=assign.id)
+        pi.reports(m.Started, fleet.ledger[assign.job_id], slot=0, pid=1)
+    return fleet, pi
+
+
+def test_a_goodbye_gives_back_what_ran_but_not_what_is_finished() -> None:
+    """P3: a finished bundle waits in the spool and is still wanted."""
+    fleet, pi = _two_run()
     assert pi.finishes(fleet.job("a")) == "wanted"
     pi.status("offline", "goodbye")
     assert fleet.job("a").state == "running"
@@ -96,18 +87,12 @@ def test_a_goodbye_gives_back_what_ran_but_not_what_is_finished() -> None:
     assert fleet.job("b").losses == 0
 
 
-OWED = (("a", 1), ("b", 7))
-
-
 def test_a_goodbye_keeps_what_was_finished_while_no_coordinator_was_there() -> None:
     """P3: this coordinator has never heard of the report; of an older attempt it wants nothing."""
-    fleet = Fleet(spec("a"), spec("b"))
-    pi = fleet.host().joins(slots=2)
-    for assign in pi.heard(m.Assign):
-        job = fleet.ledger[assign.job_id]
-        pi.reports(m.Accepted, job, request_id=assign.id)
-        pi.reports(m.Started, job, slot=0, pid=1)
-    owes = [m.OwedResult(job_id=fleet.job(name).job_id, attempt=at) for name, at in OWED]
+    fleet, pi = _two_run()
+    owes = [
+        m.OwedResult(job_id=fleet.job(name).job_id, attempt=at) for name, at in (("a", 1), ("b", 7))
+    ]
     pi.status("offline", "goodbye", owes=owes)
     assert fleet.job("a").state == "running"
     assert fleet.job("b").state == "pending"
@@ -115,10 +100,8 @@ def test_a_goodbye_keeps_what_was_finished_while_no_coordinator_was_there() -> N
 
 def test_a_late_will_of_an_old_session_changes_nothing() -> None:
     """P2."""
-    fleet = Fleet()
-    pi = fleet.host().joins()
-    pi.session = "s-2"
-    pi.joins()
+    fleet, pi = joined()
+    pi.returns()
     pi.status("offline", "lost", session="s-pi")
     assert fleet.core.world.hosts["pi"].online
     pi.status("offline", "lost")
@@ -127,8 +110,7 @@ def test_a_late_will_of_an_old_session_changes_nothing() -> None:
 
 def test_a_silent_host_is_offline() -> None:
     """P7: whatever the broker says or does not say."""
-    fleet = Fleet(host_timeout_s=100.0)
-    pi = fleet.host().joins()
+    fleet, pi = joined(host_timeout_s=100.0)
     fleet.passes(99)
     assert fleet.core.world.hosts["pi"].online
     fleet.passes(2)
@@ -140,8 +122,7 @@ def test_a_silent_host_is_offline() -> None:
 @pytest.mark.parametrize("says", ["nothing", "that all are lost", "so, and retains it"])
 def test_no_host_is_away_because_the_broker_is(says: str) -> None:
     """However long that lasts, and whatever a broker says of its clients as it ends."""
-    fleet = Fleet()
-    pi = fleet.host().joins()
+    fleet, pi = joined()
     if says != "nothing":
         pi.status("offline", "lost")
     fleet.handle(Disconnected("refused", False))
@@ -178,9 +159,7 @@ def test_thousands_of_hosts_keep_the_schemas_of_their_trainers_once() -> None:
 
 def test_another_host_speaks_for_nobody() -> None:
     """J1: the attempt alone is no proof; the job is the host's that was given it."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, _, job = running()
     other = fleet.host("other").joins()
     assert other.finishes(job) == "superseded"
     other.reports(m.Failed, job, error="forged")
@@ -192,8 +171,7 @@ def test_another_host_speaks_for_nobody() -> None:
 
 def test_a_host_that_lists_ever_new_jobs_is_told_of_so_many_at_a_time() -> None:
     """Each is told until it is answered: nobody fills the memory with jobs that there are not."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     ids = iter(range(1_000_000))
     for _ in range(20):
         pi.beats(*((f"{next(ids):064x}", 1, "running") for _ in range(m.MAX_LISTED)))
@@ -204,12 +182,3 @@ def test_a_host_that_lists_ever_new_jobs_is_told_of_so_many_at_a_time() -> None:
     pi.heard(m.Cancel)
     pi.beats(("e" * 64, 1, "running"))
     assert [one.job_id for one in pi.heard(m.Cancel)] == ["e" * 64]
-
-
-def _offers(fleet: Fleet, host: Host, artifact_id: str) -> bool:
-    """A host has its job's result to bring, and announces it; whether it may send."""
-    (job,) = fleet.core.world.held_at(host.name)
-    host.reports(m.Finished, job, artifact_id=artifact_id, size_bytes=2000)
-    for opened in fleet.took(OpenPart):
-        fleet.handle(PartOpened(opened.artifact_id, RangeSet(), opened.part))
-    return bool(host.heard(m.Grant))

@@ -10,17 +10,15 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from broker.protocol.topic_table import Kind
-from coordinator.core.effects import ManifestRefused, PartStored
+from coordinator.core.effects import ManifestRefused
 from coordinator.jobs.jobs import Change
 from coordinator.jobs.states import Event
 from coordinator.manifest.problems import Problem
-from tests.harness.coordinator import HEX, OPERATOR, Fleet, spec
+from tests.harness.coordinator import HEX, OPERATOR, Fleet, joined, running, spec
 
 
 def test_the_highest_priority_goes_first_and_one_job_fills_one_slot() -> None:
-    """Then the older; the rest waits."""
-    fleet = Fleet(spec("low", 1), spec("high", 9), spec("middle", 5))
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec("low", 1), spec("high", 9), spec("middle", 5))
     assert [assign.name for assign in pi.heard(m.Assign)] == ["high"]
     assert fleet.job("high").state == "claimed"
     assert fleet.job("high").attempt == 1
@@ -30,8 +28,7 @@ def test_the_highest_priority_goes_first_and_one_job_fills_one_slot() -> None:
 
 def test_an_assignment_is_repeated_until_it_is_answered() -> None:
     """With the same id and attempt; after the time is over the job is pending again."""
-    fleet = Fleet(spec(), claim_timeout_s=30.0)
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec(), claim_timeout_s=30.0)
     fleet.passes(20)
     assigned = pi.heard(m.Assign)
     assert len(assigned) > 2
@@ -44,8 +41,7 @@ def test_an_assignment_is_repeated_until_it_is_answered() -> None:
 
 def test_a_refusal_is_explained_and_not_asked_again_at_once() -> None:
     """The host's own words are what `why` shows."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     (assign,) = pi.heard(m.Assign)
     pi.reports(
         m.Refused,
@@ -90,10 +86,7 @@ def test_cancel_and_requeue_in_every_state(state: str) -> None:
 
 
 def test_cancel_is_repeated_until_the_agent_answers() -> None:
-    """And no longer."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     fleet.asks(m.AskCancel(id="c", job="job"))
     fleet.passes(10)
     cancels = pi.heard(m.Cancel)
@@ -124,7 +117,6 @@ def test_a_command_past_its_expiry_is_not_carried_out() -> None:
 
 @pytest.mark.parametrize("state", ["pending", "claimed", "running", "finished"])
 def test_a_coordinator_that_restarts_goes_on(state: str) -> None:
-    """From the ledger alone, with the agent in the midst of it."""
     fleet = Fleet(spec())
     pi = fleet.host()
     if state != "pending":
@@ -144,9 +136,7 @@ def test_a_coordinator_that_restarts_goes_on(state: str) -> None:
         (assign, *_) = pi.heard(m.Assign)
         pi.reports(m.Accepted, fleet.job(), request_id=assign.id)
     assert fleet.job().attempt == 1
-    assert pi.finishes(fleet.job()) == "wanted"
-    pi.uploads()
-    fleet.handle(PartStored(HEX, 2000))
+    pi.brings_home(fleet.job())
     assert fleet.job().state == "completed"
     assert [event for _, event in fleet.history].count("assigned") == 1
 
@@ -203,7 +193,6 @@ def test_a_manifest_with_errors_is_marked_until_it_is_mended() -> None:
 
 
 def test_a_job_is_told_in_a_line_whatever_a_host_says_of_it() -> None:
-    """For the coordinator's log: what became of it, where, and why."""
     fleet = Fleet(spec("a"))
     after = replace(fleet.job("a"), host="pi", attempt=2, error="out of\x1b[2J memory\nmore")
     change = Change(Event.FAILED, fleet.job("a"), after, "now", "host:pi", "")
@@ -235,7 +224,7 @@ def test_what_an_operator_reads() -> None:
     """status, list in pages, workers, trainers."""
     fleet = Fleet(*(spec(f"job-{number:03}", seed=number) for number in range(250)))
     fleet.host().joins()
-    status = fleet.asks(m.AskStatus(id="s")).data
+    status = fleet.status()
     assert status["jobs"]["pending"] == 249
     assert status["active"] == 1
     assert status["runnable"] == 249
@@ -251,8 +240,7 @@ def test_what_an_operator_reads() -> None:
 
 def test_what_a_host_waits_for_is_said_before_the_rows() -> None:
     """Of a job that moves twice in a turn there is one row, as it then is, after all else."""
-    fleet = Fleet()
-    pi = fleet.host().joins()
+    fleet, pi = joined()
     fleet.sent.clear()
     ask = m.AskRun(id="r", job={"name": "asked", "model": "gbt", "mode": "oracle"})
     fleet.handle(Incoming(fleet.topics.operator_request(OPERATOR), m.encode(ask)))

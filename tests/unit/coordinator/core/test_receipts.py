@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from coordinator.core.effects import PartStored
 from coordinator.core.receipts import receipt
 from tests.harness.agent import Agent
-from tests.harness.coordinator import HEX, Fleet, Host, spec
+from tests.harness.coordinator import Fleet, Host, spec
 
 FULL = m.Objection(code="full", said="its disk")
 
@@ -46,9 +45,7 @@ def test_a_restored_ledger_takes_what_it_gave_out_before() -> None:
     fleet, pi, assign = restored()
     assert fleet.job().attempt == 0
     pi.status("online", "birth")
-    assert pi.finishes(fleet.job(), 2, assign.receipt) == "wanted"
-    pi.uploads()
-    fleet.handle(PartStored(HEX, 2000))
+    pi.brings_home(fleet.job(), 2, assign.receipt)
     assert (fleet.job().state, fleet.job().attempt, fleet.job().host) == ("completed", 2, "pi")
     assert [word for _, word in fleet.history] == ["restored", "resumed", "completed"]
 
@@ -80,7 +77,7 @@ def test_no_other_word_is_taken(who: str, attempt: int, said: str | None) -> Non
     evil.uploads()
     assert str(fleet.ledger) == before
     assert not fleet.core.world.uploads
-    assert fleet.asks(m.AskStatus(id="s")).data["refused"] == {"report": 1}
+    assert fleet.status()["refused"] == {"report": 1}
 
 
 def test_who_was_given_the_job_since_keeps_it() -> None:
@@ -93,7 +90,6 @@ def test_who_was_given_the_job_since_keeps_it() -> None:
 
 
 def test_another_coordinators_receipts_are_worth_nothing() -> None:
-    """Nor is an empty one to a coordinator that has no key."""
     fleet, pi, _ = restored()
     other = receipt(b"another key", "pi", fleet.job().job_id, 2)
     assert pi.finishes(fleet.job(), 2, other) == "superseded"
@@ -103,7 +99,6 @@ def test_another_coordinators_receipts_are_worth_nothing() -> None:
 
 
 def test_an_agent_shows_the_receipt_in_all_that_it_says_of_a_job() -> None:
-    """Also after its own restart, from the spool."""
     agent = Agent()
     agent.runs(2, receipt="ab" * 16)
     finished = agent.finishes(2)

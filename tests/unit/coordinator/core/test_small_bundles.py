@@ -89,7 +89,6 @@ def test_one_commit_completes_the_job_and_keeps_its_artifact() -> None:
     ],
 )
 def test_a_bundle_that_does_not_fit_is_asked_for(more: dict[str, object]) -> None:
-    """By the stream, which checks it piece by piece."""
     fleet = Fleet(spec())
     reported(fleet, **more)
     assert not fleet.took(FileBundles)

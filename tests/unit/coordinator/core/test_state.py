@@ -35,7 +35,6 @@ def test_a_large_plan_is_published_little_by_little() -> None:
 
 
 def test_a_job_that_moves_before_its_row_was_published_is_published_as_it_is() -> None:
-    """Its newest row is the last one."""
     jobs = [spec(f"job-{number}", seed=number) for number in range(ROWS_AT_ONCE + 1)]
     last = spec("last", priority=9)
     fleet = Fleet(*jobs, last)

@@ -7,23 +7,9 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.events import Connected, Disconnected
 from coordinator.core.effects import Warn
-from tests.harness.coordinator import Fleet, spec
-
-
-def _why(fleet: Fleet, name: str = "job") -> list[str]:
-    answer = fleet.asks(m.AskWhy(id=fleet.new_id(), job=name))
-    assert answer is not None
-    data: Any = answer.data
-    return [reason["code"] for host in data["hosts"] for reason in host["reasons"]]
-
-
-def _worker(fleet: Fleet, name: str = "pi") -> dict[str, Any]:
-    answer = fleet.asks(m.AskWorkers(id=fleet.new_id()))
-    assert answer is not None
-    data: Any = answer.data
-    return next(row for row in data["workers"] if row["host"] == name)
+from tests.harness.coordinator import Fleet, running, spec
 
 
 def test_two_agents_of_one_name_are_seen_and_get_no_jobs() -> None:
@@ -34,15 +20,15 @@ def test_two_agents_of_one_name_are_seen_and_get_no_jobs() -> None:
         pi.session, pi.instance = f"s{number}", f"i{number % 2}"
         pi.status("online", "birth")
     pi.joins()
-    assert _worker(fleet)["presence"] == "twins"
-    assert "twins" in _why(fleet)
+    assert fleet.worker()["presence"] == "twins"
+    assert "twins" in fleet.reasons()
     told = [effect.text for effect in fleet.effects if isinstance(effect, Warn)]
     assert sum("two agents use the name 'pi'" in text for text in told) == 1, "once, in the log"
     assert fleet.job().state == "pending"
-    assert _worker(fleet)["alone_in_s"] == 180
+    assert fleet.worker()["alone_in_s"] == 180
     fleet.passes(141)
     pi.beats()
-    assert _worker(fleet)["alone_in_s"] == 39
+    assert fleet.worker()["alone_in_s"] == 39
     fleet.passes(40)
     pi.beats()
     assert fleet.job().state == "claimed"
@@ -50,9 +36,7 @@ def test_two_agents_of_one_name_are_seen_and_get_no_jobs() -> None:
 
 def test_twins_do_not_lose_each_others_jobs() -> None:
     """After the first turn the fleet knows better than to believe what one of them lacks."""
-    fleet = Fleet(spec(), max_attempts=3)
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running(max_attempts=3)
     for number in range(12):
         pi.session, pi.instance = f"s{number}", ("i-b", "i-pi")[number % 2]
         pi.joins(*([(job.job_id, 1, "running")] if pi.instance == "i-pi" else []))
@@ -63,9 +47,7 @@ def test_twins_do_not_lose_each_others_jobs() -> None:
 @pytest.mark.parametrize("will", [True, False])
 def test_a_twin_that_comes_costs_a_running_job_nothing(*, will: bool) -> None:
     """Not even at its first turn: it is there at once, and the other one comes back in seconds."""
-    fleet = Fleet(spec(), max_attempts=1)
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running(max_attempts=1)
     fleet.passes(60)
     for number in range(4):
         if will:
@@ -78,9 +60,7 @@ def test_a_twin_that_comes_costs_a_running_job_nothing(*, will: bool) -> None:
 
 def test_a_twin_that_is_ended_in_order_speaks_for_itself_alone() -> None:
     """What the other one trains goes on; it is back in a moment."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.session, pi.instance = "s-2", "i-twin"
     pi.joins()
     pi.status("offline", "goodbye")
@@ -95,26 +75,20 @@ def test_a_twin_that_is_ended_in_order_speaks_for_itself_alone() -> None:
 def test_a_second_coordinator_is_told_of() -> None:
     """Once; its own messages, and retained ones of an earlier process, are not meant."""
     fleet = Fleet()
-    topic = fleet.topics.coordinator_status()
     for instance, retained in (("c1", False), ("old", True), ("c2", False), ("c2", False)):
-        status = m.Status(state="online", session=f"s-{instance}", instance=instance, boot_id="b")
-        fleet.handle(Incoming(topic, m.encode(status), retained))
+        fleet.hears_coordinator(instance, retained=retained)
     (warning,) = fleet.took(Warn)
     assert "another coordinator" in warning.text
 
 
 def test_a_second_coordinator_is_known_of_when_the_ledger_takes_changes_again() -> None:
     """It is told of once, and what it may have had hosts stop is no loss all the same."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
-    status = m.Status(state="online", session="s-c2", instance="c2", boot_id="b")
-    said = Incoming(fleet.topics.coordinator_status(), m.encode(status))
-    fleet.handle(said)
+    fleet, pi, job = running()
+    fleet.hears_coordinator("c2")
     core = fleet.core
     fleet.start()  # as the shell does when the disk refuses a commit
     fleet.core.inherit(core)
-    fleet.handle(said)
+    fleet.hears_coordinator("c2")
     assert len(fleet.took(Warn)) == 1
     pi.beats((job.job_id, 1, "running"))
     pi.beats()
@@ -126,18 +100,11 @@ def test_a_second_coordinator_is_known_of_when_the_ledger_takes_changes_again() 
 def test_a_second_coordinator_is_told_of_that_throws_this_one_off_the_broker(state: Any) -> None:
     """It is never heard live: at each return its birth or its will lies there."""
     fleet = Fleet()
-    topic = fleet.topics.coordinator_status()
-
-    def says(state: Any, session: str, instance: str, *, retained: bool = True) -> None:
-        status = m.Status(state=state, session=session, instance=instance, boot_id="b")
-        fleet.handle(Incoming(topic, m.encode(status), retained))
-
-    says("offline", "s-earlier", "earlier")
-    for number in range(3):
-        fleet.handle(Disconnected("connection lost"))
-        if number:
-            says(state, f"s{number}", "another")
-        says("offline", "s-earlier", "earlier")
+    for number in range(4):
+        if number > 1:
+            fleet.hears_coordinator("another", state, f"s{number}", retained=True)
+        fleet.hears_coordinator("earlier", "offline", "s-earlier", retained=True)
         fleet.handle(Connected(f"session-again-{number}"))
+        fleet.handle(Disconnected("connection lost"))
     (warning,) = fleet.took(Warn)
     assert "another coordinator (instance another)" in warning.text

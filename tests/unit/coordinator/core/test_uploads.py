@@ -8,7 +8,7 @@ from broker.protocol import messages as m
 from broker.stream.ranges import RangeSet
 from coordinator.core import effects as fx
 from coordinator.core.uploads import ABANDONED_S, MAX_UPLOADS
-from tests.harness.coordinator import HEX, Fleet, Host, spec
+from tests.harness.coordinator import HEX, Fleet, Host, joined, running, spec
 
 
 def _offers(fleet: Fleet, host: Host, artifact_id: str) -> bool:
@@ -22,9 +22,7 @@ def _offers(fleet: Fleet, host: Host, artifact_id: str) -> bool:
 
 def test_an_artifact_comes_home() -> None:
     """finished, grant, chunks, stored, completed, noted: in this order."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     assert pi.finishes(job) == "wanted"
     pi.uploads()
     assert [chunk.index for chunk in fleet.took(fx.WriteChunk)] == [0, 1]
@@ -52,26 +50,20 @@ def test_what_is_stored_already_completes_at_once() -> None:
 
 def test_a_disk_that_refuses_keeps_the_work() -> None:
     """The agent is told, and tries again until it fits."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.finishes(job)
     pi.uploads()
     (upload,) = fleet.core.world.uploads.values()
     fleet.handle(fx.PartFailed(HEX, upload.part, "no space left"))
     assert pi.heard(m.Rejected)
     assert fleet.job().state == "running"
-    assert pi.finishes(job) == "wanted"
-    pi.uploads()
-    fleet.handle(fx.PartStored(HEX, 2000))
+    pi.brings_home(job)
     assert fleet.job().state == "completed"
 
 
 def test_the_result_of_an_old_attempt_is_superseded() -> None:
     """J1: somebody else has the job now."""
-    fleet = Fleet(spec(), stale_after_s=50.0)
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running(stale_after_s=50.0)
     pi.status("offline", "lost")
     fleet.passes(60)
     fleet.host("attic").joins().runs()
@@ -81,9 +73,7 @@ def test_the_result_of_an_old_attempt_is_superseded() -> None:
 
 def test_an_ordinary_handover_of_a_checkpoint_is_no_false_report() -> None:
     """The answer to its report was lost: it repeats that, and the job has left it by then."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     fleet.asks(m.AskDrain(id="d", host="pi", now=True))
     pi.gives_back(job)
     pi.uploads()
@@ -100,9 +90,7 @@ def test_an_ordinary_handover_of_a_checkpoint_is_no_false_report() -> None:
 @pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_what_is_given_back_late_is_not_lost_a_second_time(*, with_checkpoint: bool) -> None:
     """Its lease was over; a heartbeat from before comes after the report, and changes nothing."""
-    fleet = Fleet(spec(), stale_after_s=50.0)
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running(stale_after_s=50.0)
     pi.status("offline", "lost")
     fleet.passes(60)
     assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
@@ -133,8 +121,7 @@ def _announces(host: Host, chunk_bytes: int) -> None:
 
 def test_a_failure_of_an_earlier_opening_does_not_end_the_upload() -> None:
     """The agent has cut its artifact otherwise meanwhile; what it sends now is written."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     pi.runs()
     _announces(pi, 2048)
     (first,) = fleet.took(fx.OpenPart)
@@ -150,8 +137,7 @@ def test_a_failure_of_an_earlier_opening_does_not_end_the_upload() -> None:
 
 def test_however_often_an_artifact_changes_one_part_is_opened_at_a_time() -> None:
     """While the disk hangs nothing piles up before it."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     pi.runs()
     for number in range(50):
         _announces(pi, 1024 * (1 + number % 2))
@@ -173,9 +159,7 @@ def test_few_artifacts_of_one_host_come_at_once() -> None:
 
 def test_a_part_that_is_being_checked_is_left_alone() -> None:
     """The same artifact, cut otherwise, must not open the file under the hasher."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     pi.finishes(job)
     pi.uploads()
     assert fleet.took(fx.FinishPart)

@@ -50,11 +50,11 @@ def test_while_a_manifest_is_read_the_others_are_answered(coordinator: Coordinat
     assert coordinator.asks(reload) is None
     assert coordinator.asks(m.AskStatus(id="s"))
     assert coordinator.asks(reload) is None
-    assert not coordinator.events, "no turn has read it"
+    assert not coordinator.inbox, "no turn has read it"
     coordinator.answers()
     while coordinator.reads:
         coordinator.reads.popleft()()
-    coordinator.handle(*coordinator.events)
+    coordinator.handle(*coordinator.inbox)
     answers = coordinator.answers()
     assert {one.id for one in answers} == {"r"}
     data: Any = answers[0].data

@@ -10,7 +10,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from broker.protocol.topic_table import Kind
-from tests.harness.coordinator import OPERATOR, Fleet, spec
+from tests.harness.coordinator import OPERATOR, Fleet, joined, spec
 from tests.harness.shell import Coordinator, ledgers_closed
 
 __all__ = ["ledgers_closed"]
@@ -21,8 +21,7 @@ FULL = m.Objection(code="full", said=WORD * 1900)
 @pytest.mark.parametrize("offset", [0, 6])
 def test_a_page_of_jobs_that_failed_is_heard(offset: int) -> None:
     """Each tells the end of its trainer's output."""
-    fleet = Fleet(*(spec(f"job{number}", retries=0) for number in range(12)))
-    pi = fleet.host().joins()
+    fleet, pi = joined(*(spec(f"job{number}", retries=0) for number in range(12)))
     for _ in range(12):
         name = pi.heard(m.Assign)[-1].name
         pi.reports(m.Failed, fleet.job(name), error=WORD * 15_000, transient=False)
@@ -37,7 +36,7 @@ def test_why_is_heard_where_many_hosts_say_much() -> None:
     for number in range(100):
         host = fleet.host(f"host{number}").joins(trainers={})
         host.beats(refuses=WORD * 1900)
-    assert fleet.asks(m.AskWhy(id="w", job="job")).data["known"] == 100
+    assert fleet.why()["known"] == 100
 
 
 def test_the_status_is_heard_where_many_hosts_say_much() -> None:
@@ -45,7 +44,7 @@ def test_the_status_is_heard_where_many_hosts_say_much() -> None:
     fleet = Fleet()
     for number in range(60):
         fleet.host(f"host{number}").joins().beats(refuses=WORD * 1900)
-    told = fleet.asks(m.AskStatus(id="s")).data["restrained"]
+    told = fleet.status()["restrained"]
     assert told[0]["reasons"] == [{"code": "refuses", "said": WORD * 1900}]
     assert len(told) > 10
 

@@ -12,7 +12,7 @@ from coordinator.cli import status as verb
 from coordinator.cli.list_ import _draw as draw_jobs
 from coordinator.jobs import in_words
 from coordinator.scheduler.forecast import Held
-from tests.harness.coordinator import Fleet, spec
+from tests.harness.coordinator import Fleet, running, spec
 from tests.unit.coordinator.scheduler.test_forecast import host, named, whole
 
 
@@ -25,9 +25,7 @@ def _text(shown: Any) -> str:
 
 
 def _runs_at_a_host_that_goes(**settings: Any) -> Fleet:
-    fleet = Fleet(spec(), stale_after_s=120.0, **settings)
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running(stale_after_s=120.0, **settings)
     progress = m.Progress(attempt=1, epoch=1, epochs=2, eta_s=49.0)
     pi.says(fleet.topics.progress("pi", job.job_id), progress)
     pi.status("offline", "lost")
@@ -40,16 +38,16 @@ def test_a_cut_is_told_with_what_comes_of_the_job() -> None:
     fleet = _runs_at_a_host_that_goes()
     wait = "unless it comes back, in 2 min the job goes back into the queue"
     expected = f"the agent of pi is cut off; {wait}"
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    why = fleet.why()
     told = {"host": "pi", "presence": "cut-off", "left_s": 110.0, "is_last": False}
     assert why["away"] == told
     assert in_words.summary(why) == f"it is running on pi, but {expected}"
-    rows = fleet.asks(m.AskList(id="l")).data["jobs"]
+    rows = fleet.listed()
     assert rows[0]["away"] == told
     shown = _text(draw_jobs(rows))
     assert f"job: {expected}" in shown
     assert "49 s" not in shown
-    status = fleet.asks(m.AskStatus(id="s")).data
+    status = fleet.status()
     assert status["away"] == [told | {"job": "job"}]
     assert f"job: {expected}" in _text(verb._warnings(status))
     fleet.passes(111)
@@ -59,21 +57,19 @@ def test_a_cut_is_told_with_what_comes_of_the_job() -> None:
 def test_the_last_loss_is_told_as_what_it_is() -> None:
     """The job will not go back into the queue any more."""
     fleet = _runs_at_a_host_that_goes(max_attempts=1)
-    assert fleet.asks(m.AskWhy(id="w", job="job")).data["away"]["is_last"]
+    assert fleet.why()["away"]["is_last"]
 
 
 def test_nothing_is_said_of_a_host_that_is_there() -> None:
-    """Nor of a job that waits."""
     fleet = Fleet(spec(), spec("other"))
     fleet.host().joins().runs()
-    assert fleet.asks(m.AskStatus(id="s")).data["away"] == []
-    rows = fleet.asks(m.AskList(id="l")).data["jobs"]
+    assert fleet.status()["away"] == []
+    rows = fleet.listed()
     assert [row["away"] for row in rows] == [None, None]
 
 
 @pytest.mark.parametrize("online", [True, False])
 def test_a_job_at_a_host_that_is_away_has_no_end_that_is_known(*, online: bool) -> None:
-    """Nor does the plan end with it."""
     held = Held(named("job"), "pi", elapsed_s=10.0, share=0.5, eta_s=10.0)
     found = whole(views=[host("pi", online=online)], held=(held,))
     (one,) = found.outlooks.values()

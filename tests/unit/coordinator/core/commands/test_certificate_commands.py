@@ -18,7 +18,7 @@ from coordinator.core.effects import JournalRead, PartStored
 from coordinator.jobs.records import Action, Revocation
 from coordinator.ledger.ledger import Ledger
 from coordinator.service.renewal import JournalReader
-from tests.harness.coordinator import HEX, Fleet, spec
+from tests.harness.coordinator import HEX, Fleet, joined, running, spec
 
 ALICE = "operator:alice/cli"
 
@@ -29,32 +29,24 @@ def entry(fleet: Fleet, action: Any = "revoke", name: str = "pi", **more: Any) -
     return m.AskIdentity(action=action, name=name, **fields)
 
 
-def worker(fleet: Fleet, name: str = "pi") -> dict[str, Any]:
-    """A host as `fleet workers` has it."""
-    rows = fleet.asks(m.AskWorkers(id=fleet.new_id())).data["workers"]
-    found: dict[str, Any] = next(row for row in rows if row["host"] == name)
-    return found
-
-
 def counted(fleet: Fleet, kind: str) -> int:
     """What `fleet status` has of a kind."""
-    refused = fleet.asks(m.AskStatus(id=fleet.new_id())).data["refused"]
+    refused = fleet.status()["refused"]
     return int(refused.get(kind, 0))
 
 
 def test_a_revoked_host_gives_back_its_job_and_gets_no_other() -> None:
     """On a broker that lets it stay as well; it is told to stop, and others are given the job."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     pi.runs()
     answer = fleet.asks(entry(fleet), ALICE)
     assert answer.data == {"name": "pi", "jobs": ["job"]}
     assert (fleet.job().state, fleet.job().host, fleet.job().losses) == ("pending", None, 0)
     fleet.asks(m.AskStatus(id="s"))
-    row = worker(fleet)
+    row = fleet.worker()
     assert (row["presence"], row["status"]) == ("revoked", "online")
     assert [(one["code"], one["who"]) for one in row["barred"]] == [("revoked", "operator:alice")]
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    why = fleet.why()
     assert row["barred"][0] in why["hosts"][0]["reasons"]
     assert fleet.host("other").joins().heard(m.Assign)[0].attempt == 2
 
@@ -79,9 +71,7 @@ def test_a_revoked_host_is_named_also_where_nothing_else_is_known_of_it() -> Non
 
 def test_nothing_that_a_revoked_host_says_counts() -> None:
     """Its result neither; but that it goes may be known. All of it is counted."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     fleet.asks(entry(fleet), ALICE)
     before = str(fleet.ledger)
     assert pi.finishes(job) is None
@@ -93,14 +83,13 @@ def test_nothing_that_a_revoked_host_says_counts() -> None:
     assert not fleet.core.world.uploads
     assert counted(fleet, "revoked") == 5
     pi.status("offline", "lost")
-    assert worker(fleet)["status"] == "offline"
-    assert worker(fleet)["presence"] == "revoked"
+    assert fleet.worker()["status"] == "offline"
+    assert fleet.worker()["presence"] == "revoked"
 
 
 def test_a_host_that_is_enrolled_again_is_given_jobs_again() -> None:
     """`fleet resume` is not for that, and says what is."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     fleet.asks(entry(fleet), ALICE)
     refusal = fleet.asks(m.AskResume(id="r", host="pi"), ALICE)
     assert not refusal.ok
@@ -110,19 +99,17 @@ def test_a_host_that_is_enrolled_again_is_given_jobs_again() -> None:
     fleet.passes(90)  # it may have been at work on what it was told to stop
     pi.joins()
     assert pi.heard(m.Assign)[0].attempt == 2
-    assert worker(fleet)["presence"] == "online"
+    assert fleet.worker()["presence"] == "online"
 
 
 def test_a_host_that_is_back_before_we_hear_of_it_is_asked_at_once() -> None:
     """Its agent connects as soon as it has the certificate, and what it is was refused then."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     fleet.asks(entry(fleet), ALICE)
     fleet.passes(90)
     pi.status("offline", "lost")
     pi.heard(m.Assign)
-    pi.session = "s-again"
-    pi.joins()
+    pi.returns()
     assert not pi.heard(m.Assign)
     fleet.asks(entry(fleet, "enroll"), ALICE)
     assert len(pi.heard(m.Rebirth)) == 1
@@ -131,7 +118,6 @@ def test_a_host_that_is_back_before_we_hear_of_it_is_asked_at_once() -> None:
 
 
 def test_it_stays_revoked_when_the_coordinator_restarts(tmp_path: Path) -> None:
-    """By the ledger, however old the record is."""
     ledger = Ledger(tmp_path / "l.db")
     at = ["2020-01-01T00:00:00.000Z", "2020-01-02T00:00:00.000Z", "2020-01-03T00:00:00.000Z"]
 
@@ -189,7 +175,7 @@ def test_operators_alone_tell_of_certificates(user: str) -> None:
     fleet.host().joins()
     answer = fleet.asks(entry(fleet), f"{user}/x")
     assert (answer.ok, answer.code) == (False, "refused")
-    assert worker(fleet)["presence"] == "online"
+    assert fleet.worker()["presence"] == "online"
 
 
 def _done(id_: str, action: Any) -> m.AskIdentity:

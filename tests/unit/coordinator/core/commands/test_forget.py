@@ -9,7 +9,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from coordinator.faces.homeassistant import CLEAR_AFTER_S
-from tests.harness.coordinator import Fleet, spec
+from tests.harness.coordinator import Fleet, joined, running, spec
 from tests.harness.home import home
 
 __all__ = ["home"]
@@ -36,7 +36,6 @@ def test_a_host_that_is_gone_is_forgotten(home: Any) -> None:
 
 
 def test_what_is_retained_of_it_goes_too(home: Any) -> None:
-    """Else the broker would bring it back at the coordinator's next start."""
     fleet = home()
     pi = fleet.host("pi")
     fleet.host("other")
@@ -88,15 +87,13 @@ def test_a_restart_meanwhile_leaves_none_of_its_entities(home: Any, passed_s: fl
 
 
 def test_one_that_comes_back_is_new(home: Any) -> None:
-    """With all its entities, and not drained; even while it is being removed."""
     fleet = home()
     pi = fleet.host("pi")
     before = fleet.configs("pi")
     fleet.asks(m.AskDrain(id="d", host="pi"))
     pi.status("offline", "goodbye")
     fleet.asks(forget())
-    pi.session = "s2"
-    pi.joins()
+    pi.returns()
     fleet.passes(20)
     assert fleet.configs("pi") == before
     assert fleet.state()["accepts"] is True
@@ -113,8 +110,7 @@ def test_a_host_that_is_there_is_not_forgotten() -> None:
 
 def test_a_host_with_a_job_is_not_forgotten() -> None:
     """Its work may still come; when the job is lost, it may go."""
-    fleet = Fleet(spec())
-    pi = fleet.host("pi").joins()
+    fleet, pi = joined(spec())
     pi.runs()
     pi.status("offline", "lost")
     answer = fleet.asks(forget())
@@ -127,9 +123,7 @@ def test_a_host_with_a_job_is_not_forgotten() -> None:
 
 def test_nothing_is_left_that_would_speak_to_it() -> None:
     """Timers and repeated messages of a forgotten host end."""
-    fleet = Fleet(spec())
-    pi = fleet.host("pi").joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     fleet.asks(m.AskCancel(id="c", job="job"))
     pi.status("offline", "lost")
     assert fleet.asks(forget()).ok
@@ -141,6 +135,5 @@ def test_nothing_is_left_that_would_speak_to_it() -> None:
 
 
 def test_an_unknown_host_is_told_so() -> None:
-    """With where to look."""
     answer = Fleet().asks(forget("nobody"))
     assert (answer.code, "fleet workers" in answer.message) == ("not_found", True)

@@ -132,7 +132,6 @@ def test_requeue_lets_be_what_the_plan_has_no_more(home: Any) -> None:
 
 
 def test_reload_reads_the_manifest(home: Any) -> None:
-    """And what came of it is on record."""
     fleet = home(spec("one"))
     fleet.specs = (*fleet.specs, spec("two"))
     fleet.told("coordinator", "reload")
@@ -143,7 +142,6 @@ def test_reload_reads_the_manifest(home: Any) -> None:
 @pytest.mark.parametrize(("node", "command"), [("coordinator", "drain"), ("coordinator", "cancel"),
                                                ("pi", "reload"), ("pi", "requeue")])  # fmt: skip
 def test_a_command_that_a_node_does_not_have_is_dropped(home: Any, node: str, command: str) -> None:
-    """And counted."""
     fleet = home()
     fleet.host("pi")
     fleet.told(node, command)
@@ -153,7 +151,6 @@ def test_a_command_that_a_node_does_not_have_is_dropped(home: Any, node: str, co
 
 @pytest.mark.parametrize("payload", [b"", b"OFF", b"{}", b'{"type":"forget"}', b"\xff", b"[1]"])
 def test_what_is_no_command_is_dropped(home: Any, payload: bytes) -> None:
-    """Empty ones are cleared topics."""
     fleet = home()
     fleet.host("pi")
     fleet.handle(Incoming(fleet.topics.home_command("pi"), payload))
@@ -187,7 +184,6 @@ def test_with_an_operator_key_home_assistant_may_look_alone(home: Any) -> None:
 
 
 def test_who_allows_it_takes_unsigned_commands(home: Any) -> None:
-    """Of Home Assistant alone; operators go on signing."""
     fleet = home(commands=True, operator_key=OperatorKey("k" * 64))
     fleet.host("pi")
     assert fleet.asks(m.AskDrain(id="d", host="pi")).code == "refused"

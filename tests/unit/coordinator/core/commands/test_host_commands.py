@@ -15,35 +15,17 @@ from coordinator.jobs.in_words import summary, words
 from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.jobs.records import FleetRecord, HostRecord
 from coordinator.ledger.ledger import Ledger
-from tests.harness.coordinator import Fleet, Host, spec
-
-
-def _ask(fleet: Fleet, kind: Any, **fields: Any) -> m.OperatorResponse:
-    answer = fleet.asks(kind(id=fleet.new_id(), **fields))
-    assert isinstance(answer, m.OperatorResponse)
-    return answer
+from tests.harness.coordinator import Fleet, joined, running, spec
 
 
 def _codes(reasons: Any) -> list[str]:
     return [reason["code"] for reason in reasons]
 
 
-def _busy() -> tuple[Fleet, Host]:
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    pi.runs()
-    return fleet, pi
-
-
-def _why(fleet: Fleet, name: str = "job") -> Any:
-    answer = _ask(fleet, m.AskWhy, job=name)
-    return answer.data
-
-
 def test_a_drain_at_once_has_the_host_give_back_what_it_holds() -> None:
     """At no cost to the job; it goes on elsewhere, and the answer says what is given back."""
-    fleet, pi = _busy()
-    answer = _ask(fleet, m.AskDrain, host="pi", now=True)
+    fleet, pi, _ = running()
+    answer = fleet.ask(m.AskDrain, host="pi", now=True)
     assert answer.data == {"host": "pi", "drained": True, "jobs": ["job"], "gives_back": True}
     (release,) = pi.heard(m.Release)
     assert (release.attempt, release.why) == (1, "drained by operator:op")
@@ -57,21 +39,21 @@ def test_a_drain_at_once_has_the_host_give_back_what_it_holds() -> None:
 
 def test_without_now_what_runs_goes_on_and_can_be_ended_later() -> None:
     """`drain`, then `drain --now`; a third time there is nothing to do."""
-    fleet, pi = _busy()
-    assert _ask(fleet, m.AskDrain, host="pi").data["gives_back"] is False  # type: ignore[index,call-overload]
+    fleet, pi, _ = running()
+    assert fleet.ask(m.AskDrain, host="pi").data["gives_back"] is False
     pi.beats((fleet.job().job_id, 1, "running"))
     assert not pi.heard(m.Release)
-    assert not _ask(fleet, m.AskDrain, host="pi").ok
-    assert _ask(fleet, m.AskDrain, host="pi", now=True).ok
+    assert not fleet.ask(m.AskDrain, host="pi").ok
+    assert fleet.ask(m.AskDrain, host="pi", now=True).ok
     assert pi.heard(m.Release)
-    assert not _ask(fleet, m.AskDrain, host="pi", now=True).ok
+    assert not fleet.ask(m.AskDrain, host="pi", now=True).ok
 
 
 def test_a_release_is_asked_for_until_the_host_is_at_it() -> None:
     """Soon again, then at each heartbeat that lists the job; not when it is ending there."""
-    fleet, pi = _busy()
+    fleet, pi, _ = running()
     job = fleet.job()
-    _ask(fleet, m.AskDrain, host="pi", now=True)
+    fleet.ask(m.AskDrain, host="pi", now=True)
     pi.heard(m.Release)
     fleet.passes(30)
     assert len(pi.heard(m.Release)) >= 2
@@ -91,8 +73,8 @@ def test_a_release_is_asked_for_until_the_host_is_at_it() -> None:
 
 def test_after_a_restart_of_the_coordinator_it_is_asked_for_again() -> None:
     """What a host may not hold stands in the ledger."""
-    fleet, pi = _busy()
-    _ask(fleet, m.AskDrain, host="pi", now=True)
+    fleet, pi, _ = running()
+    fleet.ask(m.AskDrain, host="pi", now=True)
     fleet.start()
     fleet.plan(spec())
     pi.joins()
@@ -102,21 +84,20 @@ def test_after_a_restart_of_the_coordinator_it_is_asked_for_again() -> None:
 
 
 def test_a_result_that_is_on_its_way_is_not_given_back() -> None:
-    """It is finished: it goes home."""
-    fleet, pi = _busy()
+    fleet, pi, _ = running()
     pi.finishes(fleet.job())
-    _ask(fleet, m.AskDrain, host="pi", now=True)
+    fleet.ask(m.AskDrain, host="pi", now=True)
     assert not pi.heard(m.Release)
     pi.uploads()
 
 
 def test_a_snooze_ends_by_itself_and_is_in_the_story() -> None:
     """No jobs until then; with `now` what runs is given back."""
-    fleet, pi = _busy()
-    answer = _ask(fleet, m.AskSnooze, host="pi", for_s=3600.0, now=True)
+    fleet, pi, _ = running()
+    answer = fleet.ask(m.AskSnooze, host="pi", for_s=3600.0, now=True)
     assert pi.heard(m.Release)
     pi.reports(m.Released, fleet.job(), reason="r")
-    (row,) = _why(fleet)["hosts"]
+    (row,) = fleet.why()["hosts"]
     until = rfc3339(fleet.now.wall_s + 3600)
     snoozed = {"code": "snoozed", "host": "pi", "who": "operator:op", "until": until}
     assert row["reasons"] == [snoozed]
@@ -129,7 +110,7 @@ def test_a_snooze_ends_by_itself_and_is_in_the_story() -> None:
     over = fleet.actions[-1]
     assert (over.who, over.action, over.host) == ("coordinator", "resume", "pi")
     assert over.what == "the snooze by operator:op is over"
-    assert answer.data["until"]  # type: ignore[index,call-overload]
+    assert answer.data["until"]
 
 
 @pytest.mark.parametrize(("kind", "more"), [(m.AskDrain, {}), (m.AskSnooze, {"for_s": 3600.0})])
@@ -137,12 +118,12 @@ def test_what_runs_is_finished_unless_it_is_to_be_given_back_now(
     kind: Any, more: dict[str, float]
 ) -> None:
     """One rule for both verbs; what was not asked for at first may be asked for later."""
-    fleet, pi = _busy()
-    said: Any = _ask(fleet, kind, host="pi", **more).data
+    fleet, pi, _ = running()
+    said = fleet.ask(kind, host="pi", **more).data
     assert (said["jobs"], said["gives_back"]) == (["job"], False)
     pi.beats((fleet.job().job_id, 1, "running"))
     assert not pi.heard(m.Release)
-    said = _ask(fleet, kind, host="pi", now=True, **more).data
+    said = fleet.ask(kind, host="pi", now=True, **more).data
     assert (said["jobs"], said["gives_back"]) == (["job"], True)
     assert pi.heard(m.Release)
 
@@ -154,8 +135,8 @@ def test_a_snooze_goes_on_after_a_restart(
     """By the wall clock; one that was set back does not lengthen it beyond what it was."""
     fleet = Fleet(spec())
     fleet.host().joins()
-    _ask(fleet, m.AskCancel, job="job")
-    _ask(fleet, m.AskSnooze, host="pi", for_s=3600.0)
+    fleet.ask(m.AskCancel, job="job")
+    fleet.ask(m.AskSnooze, host="pi", for_s=3600.0)
     fleet.passes(1800)
     now = fleet.now
     shifted = property(
@@ -171,55 +152,53 @@ def test_a_snooze_goes_on_after_a_restart(
 
 def test_the_end_of_a_snooze_ends_nothing_else() -> None:
     """What else keeps jobs from the host is told; that there is no snooze is no error."""
-    fleet, _ = _busy()
-    _ask(fleet, m.AskSnooze, host="pi", for_s=600.0, finish=True)
-    _ask(fleet, m.AskDrain, host="pi")
-    ended: Any = _ask(fleet, m.AskSnooze, host="pi", for_s=0.0).data
+    fleet, _, _ = running()
+    fleet.ask(m.AskSnooze, host="pi", for_s=600.0, finish=True)
+    fleet.ask(m.AskDrain, host="pi")
+    ended = fleet.ask(m.AskSnooze, host="pi", for_s=0.0).data
     assert (ended["host"], ended["until"]) == ("pi", None)
     assert (_codes(ended["was"]), _codes(ended["refuses"])) == (["snoozed"], ["drained"])
     record = fleet.records["pi"]
     assert (record.drained, record.snoozed_until) == (True, "")
-    again: Any = _ask(fleet, m.AskSnooze, host="pi", for_s=0.0).data
+    again = fleet.ask(m.AskSnooze, host="pi", for_s=0.0).data
     assert (again["was"], len(again["refuses"])) == ([], 1)
     assert fleet.actions[-1].action == "snooze off"
-    assert _ask(fleet, m.AskSnooze, host="nobody", for_s=0.0).code == "not_found"
+    assert fleet.ask(m.AskSnooze, host="nobody", for_s=0.0).code == "not_found"
 
 
 def test_resume_lifts_a_snooze_and_a_drain_and_says_what_else_holds() -> None:
     """What the owner has said is not the operator's to lift."""
-    fleet = Fleet()
-    pi = fleet.host().joins()
-    _ask(fleet, m.AskSnooze, host="pi", for_s=60.0)
-    _ask(fleet, m.AskDrain, host="pi")
+    fleet, pi = joined()
+    fleet.ask(m.AskSnooze, host="pi", for_s=60.0)
+    fleet.ask(m.AskDrain, host="pi")
     pi.beats(refuses="quiet until 18:00 by its owner")
-    data: Any = _ask(fleet, m.AskResume, host="pi").data
+    data: Any = fleet.ask(m.AskResume, host="pi").data
     assert _codes(data["was"]) == ["drained", "snoozed"]
     assert not any("`" in words(one, remedy=False) for one in data["was"]), "the remedy was this"
     assert data["refuses"] == "quiet until 18:00 by its owner"
-    again = _ask(fleet, m.AskResume, host="pi")
+    again = fleet.ask(m.AskResume, host="pi")
     assert not again.ok
     assert "it takes no jobs now: quiet until 18:00 by its owner" in again.message
-    status: Any = _ask(fleet, m.AskStatus).data
+    status = fleet.ask(m.AskStatus).data
     assert status["restrained"] == [
         {"host": "pi", "reasons": [{"code": "refuses", "said": "quiet until 18:00 by its owner"}]}
     ]
 
 
 def test_a_paused_fleet_gives_nothing_out_and_says_so() -> None:
-    """Over restarts; what runs goes on, and operators see it at once."""
     fleet = Fleet(spec("one", 9), spec("two"))
-    assert _ask(fleet, m.AskPause).ok
+    assert fleet.ask(m.AskPause).ok
     pi = fleet.host().joins()
     fleet.passes(60)
     assert not pi.heard(m.Assign)
-    status: Any = _ask(fleet, m.AskStatus).data
+    status: Any = fleet.ask(m.AskStatus).data
     assert (status["paused"]["code"], status["paused"]["who"]) == ("paused", "operator:op")
     assert status["runnable"] == 0
-    assert "`fleet pause --off` lifts it" in summary(_why(fleet, "one"))
+    assert "`fleet pause --off` lifts it" in summary(fleet.why("one"))
     fleet.start()
     pi.joins()
     assert not pi.heard(m.Assign)
-    assert _ask(fleet, m.AskPause, off=True).ok
+    assert fleet.ask(m.AskPause, off=True).ok
     pi.beats()
     assert [assign.name for assign in pi.heard(m.Assign)] == ["one"]
 
@@ -228,19 +207,18 @@ def test_the_end_of_a_pause_gives_jobs_out_at_once() -> None:
     """To every host that is open, also to one that somebody has looked at during the pause."""
     fleet = Fleet()
     pi, pc = fleet.host("pi").joins(), fleet.host("pc").joins()
-    assert _ask(fleet, m.AskDrain, host="pc").ok
-    assert _ask(fleet, m.AskPause).ok
+    assert fleet.ask(m.AskDrain, host="pc").ok
+    assert fleet.ask(m.AskPause).ok
     fleet.plan(spec("one", 9), spec("two"))
     pi.beats()
-    assert _ask(fleet, m.AskResume, host="pc").ok
-    assert _ask(fleet, m.AskStatus).data["runnable"] == 0  # type: ignore[index,call-overload]
-    assert _ask(fleet, m.AskPause, off=True).ok
+    assert fleet.ask(m.AskResume, host="pc").ok
+    assert fleet.ask(m.AskStatus).data["runnable"] == 0
+    assert fleet.ask(m.AskPause, off=True).ok
     given = [assign for host in (pi, pc) for assign in host.heard(m.Assign)]
     assert {assign.name for assign in given} == {"one", "two"}, "without waiting for a heartbeat"
 
 
 def test_every_decision_comes_out_of_the_ledger_as_it_went_in() -> None:
-    """In a real one."""
     ledger = Ledger(":memory:")
     records = [
         HostRecord("a", drained=True, at="t", who="w", drained_now=True),
@@ -275,7 +253,7 @@ def test_a_host_with_quiet_hours_is_given_nothing_before_it_knows_them() -> None
     (rules,) = pi.heard(m.Rules)
     assert rules.rules == m.HostRules(quiet_hours=("22:00-07:00",))
     assert not pi.heard(m.Assign)
-    (row,) = _why(fleet)["hosts"]
+    (row,) = fleet.why()["hosts"]
     assert _codes(row["reasons"]) == ["rules"]
     pi.beats()
     assert not pi.heard(m.Rules), "not with every heartbeat"
@@ -290,7 +268,6 @@ def test_a_host_with_quiet_hours_is_given_nothing_before_it_knows_them() -> None
 
 
 def test_rules_that_the_manifest_gives_up_are_taken_back() -> None:
-    """And a host without any is told nothing."""
     fleet = Fleet()
     _ruled(fleet, idle_only=True)
     pi = fleet.host().joins()
@@ -311,25 +288,24 @@ def test_while_a_host_is_starting_nobody_is_told_that_nothing_can_start() -> Non
     fleet = Fleet(spec("one", require_cuda=True))
     pi = fleet.host()
     pi.status("online", "birth")
-    status: Any = _ask(fleet, m.AskStatus).data
+    status = fleet.ask(m.AskStatus).data
     assert status["starting"] == 1
     assert "can start yet: 1 host is starting." in [*_draw(status | {"forecast": None})][-1]
     pi.joins()
-    status = _ask(fleet, m.AskStatus).data
+    status = fleet.ask(m.AskStatus).data
     assert status["starting"] == 0
     assert "can start; `fleet why JOB`" in [*_draw(status | {"forecast": None})][-1]
 
 
 def test_a_host_that_was_mistyped_is_guessed() -> None:
-    """In the refusal, whatever was to be done with it."""
     fleet = Fleet()
     fleet.host("laptop").joins()
-    said = [_ask(fleet, ask, host="laptp", **more).message for ask, more in (
+    said = [fleet.ask(ask, host="laptp", **more).message for ask, more in (
         (m.AskDrain, {}), (m.AskSnooze, {"for_s": 60.0}), (m.AskResume, {})
     )]  # fmt: skip
     words = "no host is called 'laptp'; did you mean 'laptop'? `fleet workers` shows them"
     assert said == [words] * 3
-    far = _ask(fleet, m.AskDrain, host="x").message
+    far = fleet.ask(m.AskDrain, host="x").message
     assert far == "no host is called 'x'; `fleet workers` shows them"
 
 
@@ -339,14 +315,14 @@ def test_a_host_whose_data_has_gone_says_why_it_is_given_no_jobs() -> None:
     pi = fleet.host().joins(data_id=None)
 
     def told() -> tuple[Any, Any]:
-        (row,) = _ask(fleet, m.AskWorkers).data["workers"]
+        (row,) = fleet.ask(m.AskWorkers).data["workers"]
         assert row["condition"] == ("no data" if row["barred"] else row["presence"])
-        return row["barred"], _ask(fleet, m.AskStatus).data["restrained"]
+        return row["barred"], fleet.ask(m.AskStatus).data["restrained"]
 
     (why,), restrained = told()
     assert why == {"code": "no-data"}
     assert restrained == [{"host": "pi", "reasons": [why]}]
-    assert why in _why(fleet)["hosts"][0]["reasons"]
+    assert why in fleet.why()["hosts"][0]["reasons"]
     pi.joins()
     assert told() == ([], [])
     pi.joins(data_id=None)

@@ -18,7 +18,7 @@ from coordinator.jobs.reasons import reason
 from coordinator.scheduler.forecast import Forecast, Held
 from coordinator.ui import terminal
 from coordinator.ui.outlook import end_of_plan, to_dict
-from tests.harness.coordinator import Fleet, spec
+from tests.harness.coordinator import Fleet, joined, spec
 from tests.unit.coordinator.scheduler.test_durations import ran
 from tests.unit.coordinator.scheduler.test_forecast import host as view
 from tests.unit.coordinator.scheduler.test_forecast import named, waits, whole
@@ -74,9 +74,7 @@ def test_the_plan_tells_what_a_prediction_needs() -> None:
 
 
 def test_a_retry_says_when_it_may_begin() -> None:
-    """So that nobody predicts it sooner."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     pi.reports(m.Failed, pi.runs(), error="boom", transient=True)
     (row,) = plan(fleet)["jobs"]
     assert 0 < row["ready_in_s"] <= 30.0
@@ -84,8 +82,7 @@ def test_a_retry_says_when_it_may_begin() -> None:
 
 def test_why_names_no_host_that_has_just_refused_it() -> None:
     """It is not given the job again at once, and the table below says so."""
-    fleet = Fleet(spec())
-    pi = fleet.host("pi").joins()
+    fleet, pi = joined(spec())
     (assign,) = pi.heard(m.Assign)
     pi.reports(
         m.Refused,
@@ -168,8 +165,7 @@ def test_a_retry_has_an_end_at_once() -> None:
     fleet = _busy()
     assert _read(_client(fleet), "lost")["forecast"]["basis"] == "earlier", "though it waits"
     lab = fleet.host("lab")
-    lab.session, lab.instance = "s-2", "i-2"
-    lab.joins(trainers={"gbt": m.TrainerInfo(hyper_schema=EPOCHS)})
+    lab.returns(trainers={"gbt": m.TrainerInfo(hyper_schema=EPOCHS)}, anew=True)
     assert (fleet.job("lost").host, fleet.job("lost").state) == ("lab", "claimed")
     found = _read(_client(fleet), "lost")["forecast"]
     assert found["ends_in_s"] == {"quick": 250.0, "median": 250.0, "slow": 1000.0}
@@ -256,7 +252,7 @@ def test_while_the_fleet_is_paused_a_prediction_says_so_and_the_remedy_is_to_end
     fleet.host("pi").joins()
     assert fleet.asks(m.AskPause(id="pause")).ok
     fleet.plan(spec())
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    why = fleet.why()
     assert [(one["code"], one["hosts"]) for one in why["remedies"]] == [("unpause", ["pi"])]
     assert plan(fleet)["paused"]["code"] == "paused"
     found = replace(whole(waits("a"), views=[view("pi")]), paused=True)

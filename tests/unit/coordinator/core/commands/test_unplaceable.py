@@ -23,20 +23,15 @@ from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 from coordinator.top import job_table, layout
 from coordinator.ui import terminal, up_live
 from coordinator.ui.words import by_row
-from tests.harness.coordinator import Fleet, spec
+from tests.harness.coordinator import Fleet, joined, spec
 
 AT = Now(1.0, 1.0)
 
 
-def rows(fleet: Fleet, **wanted: Any) -> Any:
-    """A page of the jobs."""
-    return fleet.asks(m.AskList(id=fleet.new_id(), **wanted)).data["jobs"]
-
-
 def marked(fleet: Fleet) -> set[str]:
     """The jobs that are told to be for no host; `why` says the same, and `status` counts them."""
-    found = {row["name"] for row in rows(fleet) if row["unplaceable"]}
-    said = fleet.asks(m.AskStatus(id=fleet.new_id())).data["unplaceable"]
+    found = {row["name"] for row in fleet.listed() if row["unplaceable"]}
+    said = fleet.status()["unplaceable"]
     assert {one["name"] for one in said["jobs"]} == found
     assert said["count"] == len(found)
     world = fleet.core.world
@@ -84,13 +79,13 @@ def test_what_can_run_again_loses_its_mark() -> None:
     fleet.asks(m.AskDrain(id="d", host="pi"))
     fleet.plan(spec("a"), spec("b"), spec("c", min_cores=64))
     assert marked(fleet) == {"c"}, "a is with its host, b waits for it"
-    why = fleet.asks(m.AskWhy(id="w", job="b")).data
+    why = fleet.why("b")
     said = "the only known host cannot take it now: it waits for `fleet resume pi`"
     assert summary(why) == said
     assert [(one["code"], one["hosts"]) for one in why["remedies"]] == [("resume", ["pi"])]
-    assert fleet.asks(m.AskStatus(id="t")).data["runnable"] == 0, "`fleet up --until-idle` ends"
+    assert fleet.status()["runnable"] == 0, "`fleet up --until-idle` ends"
     fleet.asks(m.AskPause(id="p"))
-    why = fleet.asks(m.AskWhy(id="x", job="b")).data
+    why = fleet.why("b")
     assert summary(why).endswith("but the only known host cannot take it even then")
     fleet.asks(m.AskPause(id="q", off=True))
     fleet.asks(m.AskResume(id="r", host="pi"))
@@ -107,8 +102,8 @@ def test_what_can_run_again_loses_its_mark() -> None:
 
 def waiting(fleet: Fleet) -> dict[str, Any]:
     """What jobs wait for that no host can take now, by name; `status` and `why` say the same."""
-    found = {row["name"]: row["waits_for"] for row in rows(fleet) if "waits_for" in row}
-    said = fleet.asks(m.AskStatus(id=fleet.new_id())).data["waiting"]
+    found = {row["name"]: row["waits_for"] for row in fleet.listed() if "waits_for" in row}
+    said = fleet.status()["waiting"]
     assert {one["name"]: one["waits_for"] for one in said["jobs"]} == found
     assert said["count"] == len(found)
     job_table = [one for one in fleet.core.world.book.all() if one.state == "pending"]
@@ -135,8 +130,8 @@ def test_a_job_whose_data_is_away_waits_for_it() -> None:
     assert marked(fleet) == {"cuda"}
     assert waiting(fleet) == {"here": data, "both": data, "there": resume}
     fleet.asks(m.AskPause(id="q", off=True))
-    assert fleet.asks(m.AskStatus(id="s")).data["runnable"] == 0, "`fleet up --until-idle` ends"
-    said = fleet.asks(m.AskWhy(id="w", job="both")).data
+    assert fleet.status()["runnable"] == 0, "`fleet up --until-idle` ends"
+    said = fleet.why("both")
     assert summary(said) == "none of 2 known hosts can take it now: it waits for data on pi"
     pi.status("offline", "lost")
     assert (marked(fleet), waiting(fleet)["here"]) == ({"cuda"}, data)
@@ -146,7 +141,6 @@ def test_a_job_whose_data_is_away_waits_for_it() -> None:
 
 
 def test_of_many_hosts_without_data_the_first_are_named() -> None:
-    """Of those that a job may go to, and whose trainer takes it."""
     fleet = Fleet()
     for name in "abcdef":
         schema = {"properties": {"epochs": {"type": "integer", "maximum": 5 if name > "b" else 99}}}
@@ -169,12 +163,12 @@ def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatc
     fleet.asks(m.AskDrain(id="d", host="pc"))
     only = [replace(spec(name), allowed_hosts=("pc",)) for name in ("x", "y")]
     fleet.plan(spec("a"), *only)
-    listed = _text(list_._draw(rows(fleet)), 100).splitlines()
+    listed = _text(list_._draw(fleet.listed()), 100).splitlines()
     assert listed[2].split()[:4] == ["a", "pending", "awaits", "data"]
     assert listed[3].split()[:4] == ["x", "pending", "awaits", "resume"]
     both = ["a waits for data on pi", "x, y wait for `fleet resume pc`"]
     assert listed[-2:] == both
-    data = fleet.asks(m.AskStatus(id="s")).data
+    data = fleet.status()
     told = _text(status._draw({**data, "forecast": None}), 100).splitlines()
     assert [one.strip() for one in told if one.strip() in both] == both
     mirror = Mirror()
@@ -210,7 +204,7 @@ def test_a_job_that_only_revoked_hosts_could_run_is_for_none() -> None:
 
     tell("revoke", fleet.now.wall_s)
     assert marked(fleet) == {"cuda"}
-    why = fleet.asks(m.AskWhy(id="w", job="cuda")).data
+    why = fleet.why("cuda")
     assert why["hopeless"]
     assert {"code": "enroll", "host": "pc", "hosts": ["pc"], "count": 1} in why["remedies"]
     assert "resume" not in str(why)
@@ -281,7 +275,7 @@ def test_the_status_names_those_that_no_host_can_run() -> None:
     """Below the counts, of which pending jobs alone say nothing."""
     fleet = Fleet(spec("a", min_cores=64), spec("b", min_cores=64), spec("c"))
     fleet.host("pi").joins()
-    data = {**fleet.asks(m.AskStatus(id="s")).data, "forecast": None}
+    data = {**fleet.status(), "forecast": None}
     said = "no known host can run a, b; `fleet why a` says why"
     assert said in _text(status._draw(data), 200)
     assert data["unplaceable"]["count"] == 2
@@ -304,7 +298,7 @@ def test_what_is_left_over_waits_or_is_for_no_host() -> None:
     client: Any = Client()
 
     def said(*names: str) -> list[str]:
-        left = up_live.left_over(client, [row for row in rows(fleet) if row["name"] in names])
+        left = up_live.left_over(client, [row for row in fleet.listed() if row["name"] in names])
         return [*up_live.in_words(client, left, len(left))]
 
     both = said("a", "b")
@@ -314,18 +308,16 @@ def test_what_is_left_over_waits_or_is_for_no_host() -> None:
 
 
 def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside an idle host without, while its grace lasts; and what ends it."""
     monkeypatch.setenv("COLUMNS", "80")
-    fleet = Fleet()
-    pi = fleet.host("pi").joins()
+    fleet, pi = joined()
     fleet.plan(
         spec("a", prefer_cuda=True), spec("b", prefer_cuda=True, min_cores=64),
         spec("c", require_cuda=True),
     )  # fmt: skip
-    found = {row["name"]: row.get("awaits_cuda_s") for row in rows(fleet)}
+    found = {row["name"]: row.get("awaits_cuda_s") for row in fleet.listed()}
     grace_s = fleet.core.world.grace_s()
     assert found == {"a": pytest.approx(grace_s, abs=1.0), "b": None, "c": None}
-    lines = _text(list_._draw(sorted(rows(fleet), key=by_row)), 80).splitlines()
+    lines = _text(list_._draw(sorted(fleet.listed(), key=by_row)), 80).splitlines()
     assert lines[2].split()[:4] == ["a", "pending", "awaits", "CUDA"]
     span = terminal.span(grace_s)
     assert f"awaits CUDA: a prefers it; in {span} any host may have it" in lines
@@ -333,9 +325,9 @@ def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPat
     for _ in range(int(grace_s // 20) + 1):
         fleet.passes(20)
         pi.beats()
-        left += [row["awaits_cuda_s"] for row in rows(fleet) if "awaits_cuda_s" in row]
+        left += [row["awaits_cuda_s"] for row in fleet.listed() if "awaits_cuda_s" in row]
     assert left == pytest.approx([grace_s - 20 * n for n in range(1, len(left) + 1)], abs=1.0)
     assert len(left) >= grace_s // 20 - 1
-    assert not any(row.get("awaits_cuda_s") for row in rows(fleet))
-    (a,) = (row for row in rows(fleet) if row["name"] == "a")
+    assert not any(row.get("awaits_cuda_s") for row in fleet.listed())
+    (a,) = (row for row in fleet.listed() if row["name"] == "a")
     assert (a["state"], a["host"]) == ("claimed", "pi")

@@ -9,7 +9,7 @@ import pytest
 from broker.protocol import messages as m
 from coordinator.cli.why import _advice
 from coordinator.jobs.in_words import summary
-from tests.harness.coordinator import Fleet, spec
+from tests.harness.coordinator import Fleet, joined, spec
 
 
 def test_why_tells_how_the_hosts_are() -> None:
@@ -21,7 +21,7 @@ def test_why_tells_how_the_hosts_are() -> None:
     fleet.plan(spec(min_cores=8), spec("other", min_cores=8))
     fleet.passes(90.0)
     laptop.status("offline", "lost")
-    why = fleet.asks(m.AskWhy(id="w", job="other")).data
+    why = fleet.why("other")
     assert why["suitable"] == {"asleep": ["laptop"]}
     assert [(one["clause"], one["against"], one["left"]) for one in why["clauses"]] == [
         ("min_cores", 1, 1), ("online", 1, 0), ("free", 1, 0)
@@ -42,7 +42,6 @@ def test_why_tells_how_the_hosts_are() -> None:
     ],
 )
 def test_a_failed_job_has_a_next_step(error: str, first: str, *, lost: bool) -> None:
-    """By what has happened."""
     data = {"state": "failed", "name": "job", "error": error, "was_lost": lost}
     found = _advice(data)
     assert found[0].startswith(first)
@@ -67,7 +66,6 @@ def test_why_answers_for_any_number_of_hosts() -> None:
 
 
 def test_hosts_that_would_suit_are_counted_though_not_all_are_named() -> None:
-    """Each by what holds it up."""
     fleet = Fleet()
     for number in range(150):
         fleet.host(f"h{number:03}").joins(ram_available_bytes=1)
@@ -92,16 +90,16 @@ def test_while_the_fleet_is_paused_a_job_that_nobody_can_run_is_told_so() -> Non
     fleet.host("pi").joins()
     assert fleet.asks(m.AskPause(id="pause")).ok
     fleet.plan(spec(min_ram_gib=900))
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    why = fleet.why()
     assert summary(why).endswith("lifts it, but the only known host cannot take it even then")
     (remedy,) = why["remedies"]
     assert remedy["key"] == "min_ram_gib"
     assert "paused" in [one["code"] for one in why["hosts"][0]["reasons"]]
     fleet.host("pc").joins()
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    why = fleet.why()
     assert summary(why).endswith("but none of 2 known hosts can take it even then")
     fleet.plan(spec())
-    why = fleet.asks(m.AskWhy(id="w", job="job")).data
+    why = fleet.why()
     assert summary(why).endswith("`fleet pause --off` lifts it")
 
 
@@ -113,23 +111,20 @@ def test_while_the_fleet_is_paused_a_job_that_nobody_can_run_is_told_so() -> Non
     ],
 )
 def test_what_helps_a_failed_job_depends_on_why_it_failed(error: str, remedy: str) -> None:
-    """To try bad input again is pointless."""
-    fleet = Fleet(spec(retries=0))
-    pi = fleet.host("pi").joins()
+    fleet, pi = joined(spec(retries=0))
     pi.reports(m.Failed, pi.runs(), error=error)
-    said = summary(fleet.asks(m.AskWhy(id="w", job="job")).data)
+    said = summary(fleet.why())
     assert said.startswith(f"it failed: {error}{remedy}")
     assert said.count("requeue") == 1
 
 
 def test_what_no_waiting_ends_comes_first_and_is_not_told_as_passing() -> None:
     """`now` where waiting helps alone; a busy slot is the least of a host without CUDA."""
-    fleet = Fleet(spec("first", priority=1), spec("second"), spec("gru", require_cuda=True))
-    pi = fleet.host("pi").joins()
+    fleet, pi = joined(spec("first", priority=1), spec("second"), spec("gru", require_cuda=True))
     pi.runs("first")
-    never = fleet.asks(m.AskWhy(id="w1", job="gru")).data
+    never = fleet.why("gru")
     assert summary(never) == "the only known host cannot take it"
     (host,) = never["hosts"]
     assert [one["code"] for one in host["reasons"]] == ["no-cuda", "busy"]
-    soon = fleet.asks(m.AskWhy(id="w2", job="second")).data
+    soon = fleet.why("second")
     assert summary(soon) == "the only known host cannot take it now"
