@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pydantic import ValidationError
 
 from agent.core import endings, leases, output, owner, reports, resumption, runs
+from agent.core.core_settings import CoreSettings
 from agent.core.effects import (
     BundleChecked,
     BundleFailed,
@@ -33,7 +34,7 @@ from agent.core.effects import (
     Unbundled,
     Vitals,
 )
-from agent.core.state import CoreSettings, State, Stop
+from agent.core.state import State, Stop
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.protocol.events import Connected, Disconnected, Incoming

@@ -6,6 +6,7 @@ setting is documented in etc/fleet.toml.example.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import stat
@@ -91,14 +92,13 @@ def config_in(folder: Path, given: Path | None, environment: Mapping[str, str]) 
 class Settings(BaseModel):
     """Base of a section's settings.
 
-    `environment_names` maps variables to fields, `option_names` fields to options that are named
-    otherwise.
+    `environment_names` maps variables to fields, `options` fields to command line options.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     section: ClassVar[str]
     environment_names: ClassVar[Mapping[str, str]] = {}
-    option_names: ClassVar[Mapping[str, str]] = {}
+    options: ClassVar[Mapping[str, str]] = {}
 
     @field_validator("*", mode="after")
     @classmethod
@@ -127,12 +127,32 @@ class Settings(BaseModel):
         for name, value in (overrides or {}).items():
             if value is not None:
                 values[name] = value
-                option = name.removesuffix("_s").replace("_", "-")
-                sources[name] = cls.option_names.get(name, f"--{option}")
+                sources[name] = cls.options.get(name, f"--{name}")
         try:
             return cls.model_validate(values)
         except ValidationError as error:
             raise ConfigError(_words(error, sources, list(cls.model_fields))) from None
+
+    def part(self, model: type[BaseModel]) -> dict[str, Any]:
+        """Return the values of the fields that `model` has, too."""
+        return {name: getattr(self, name) for name in model.model_fields}
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser, *fields: str) -> None:
+        """Add the options of these fields, of all that have one if none is named."""
+        for name in fields or cls.options:
+            field, option = cls.model_fields[name], cls.options[name]
+            kind: dict[str, Any] = {"metavar": option.strip("-").upper()}
+            if field.annotation is bool:
+                kind = {"action": "store_const", "const": True}
+            told = (field.description or "").replace("%", "%%")
+            parser.add_argument(option, dest=name, help=told, **kind)
+
+    @classmethod
+    def by_options(cls, arguments: argparse.Namespace, **more: Any) -> Self:
+        """Return the settings by the options of `add_options`, and what is said beside them."""
+        said = {name: getattr(arguments, name, None) for name in cls.options}
+        return cls.load(arguments.config, said | more)
 
 
 class BrokerSettings(Settings):
@@ -146,10 +166,13 @@ class BrokerSettings(Settings):
         "FLEET_PLAIN": "plain",
         "FLEET_OPERATOR_KEY_FILE": "operator_key_file",
     }
-    option_names: ClassVar[Mapping[str, str]] = {
+    options: ClassVar[Mapping[str, str]] = {
         "url": "--broker",
         "topic_root": "--root",
+        "identity": "--identity",
+        "plain": "--plain",
         "origins": "--origin",
+        "websocket": "--websocket",
     }
 
     url: str = Field(

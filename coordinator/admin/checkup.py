@@ -71,7 +71,7 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield check_python()
     yield check_memory()
     yield check_clock(system_clock())
-    found = load(arguments)
+    found, _ = load(arguments)
     settings, broker, own = found.settings, found.broker, found.own
     for line in found.faults.lines:
         yield fail("config", line, "etc/fleet.toml.example explains every key")
@@ -200,9 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_options(parser)
-    parser.add_argument("--state", type=Path, help="folder of the ledger and the artifact store")
-    parser.add_argument("--manifest", type=Path, help="the plan")
-    parser.add_argument("--ca", type=Path, help="folder of the CA, to renew hosts' certificates")
+    CoordinatorSettings.add_options(parser, "state", "manifest", "ca")
     return parser
 
 

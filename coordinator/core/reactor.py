@@ -35,6 +35,7 @@ from coordinator.core import (
     uploads,
 )
 from coordinator.core.commands import certificate_commands, host_commands, requests
+from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import (
     ArtifactLost,
     BundleFiled,
@@ -59,7 +60,7 @@ from coordinator.core.effects import (
     Warn,
 )
 from coordinator.core.entries import Answer
-from coordinator.core.state import CoreSettings, World
+from coordinator.core.state import World
 from coordinator.jobs.jobs import Change, Job, JobBook
 from coordinator.jobs.records import Action, FleetRecord, HostRecord, Record, RequestKey, Revocation
 from coordinator.jobs.states import JobState

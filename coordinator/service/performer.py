@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -17,6 +17,7 @@ from broker.protocol.messages import OperatorResponse, encode
 from broker.protocol.topics import Topics
 from broker.system.files import RealDisk
 from coordinator.core.authorization import RequestRefused
+from coordinator.core.core_settings import DAY_S
 from coordinator.core.effects import (
     AppendIndex,
     AppendLog,
@@ -58,8 +59,6 @@ from coordinator.store.store import PARTS_KEPT_S, Store
 from coordinator.store.writer import Intake
 
 log = logging.getLogger("fleet.coordinator")
-
-DAY_S: Final = 86_400.0
 
 Event = Connected | Disconnected | Incoming | ShellEvent
 Schemas = Mapping[str, Mapping[str, JsonValue]]

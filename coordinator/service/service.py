@@ -29,6 +29,7 @@ from broker.system.settings import BrokerSettings
 from broker.system.systemd import Notifier
 from broker.system.trainer_settings import OwnTrainer
 from coordinator import __version__
+from coordinator.core.core_settings import DAY_S, CorePart, CoreSettings
 from coordinator.core.effects import (
     ManifestChanged,
     ManifestRead,
@@ -37,13 +38,12 @@ from coordinator.core.effects import (
     Tick,
 )
 from coordinator.core.receipts import ledger_id
-from coordinator.core.state import CoreSettings
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.source import PlanFile
 from coordinator.service.continuity import open_ledger
 from coordinator.service.entrance import Entrance
-from coordinator.service.performer import DAY_S, Event, Retention, Surroundings
+from coordinator.service.performer import Event, Retention, Surroundings
 from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
 from coordinator.service.shell import Shell
 from coordinator.service.state_files import HomeMemory, installation_id, load_key
@@ -322,6 +322,7 @@ class Service:
     ) -> CoreSettings:
         settings = self._settings
         return CoreSettings(
+            **settings.part(CorePart),
             instance=new_id(),
             boot_id=boot_id(),
             machine=machine_name(),
@@ -329,17 +330,8 @@ class Service:
             started_at=started_at,
             manifest=None if settings.manifest is None else str(settings.manifest.absolute()),
             broker=address,
-            stale_after_s=settings.stale_after_s,
-            max_attempts=settings.max_attempts,
-            claim_timeout_s=settings.claim_timeout_s,
-            host_timeout_s=settings.host_timeout_s,
-            sleep_grace_s=settings.sleep_grace_s,
-            prefer_cuda_grace_s=settings.prefer_cuda_grace_s,
-            window_bytes=settings.window_bytes,
             operator_key=operator_key,
             receipt_key=load_key(settings.state),
-            request_window_s=settings.request_window_s,
-            keep_results_s=settings.keep_unreferenced_days * DAY_S,
             trainers=builtin_trainers()
             | {name: trainer.hyper_schema for name, trainer in self._own.items()},
             home_commands=self._home.enabled

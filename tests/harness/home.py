@@ -19,9 +19,9 @@ from broker.protocol.events import Connected, Incoming, Outgoing
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import HOME_STATUS, Topics
 from broker.system.files import RealDisk
+from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import ManifestRead
 from coordinator.core.reactor import Core
-from coordinator.core.state import CoreSettings
 from coordinator.faces.homeassistant import HomeAssistant
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
@@ -48,7 +48,7 @@ class Home:
         self.sent: list[tuple[Any, Any]] = []
         self.kept: bytes | None = None
         self.settings = CoreSettings(
-            "c", "b", manifest="plan.toml", home_commands=commands, **settings
+            instance="c", boot_id="b", manifest="plan.toml", home_commands=commands, **settings
         )
         self._opened = contextlib.ExitStack()
         self.start()

@@ -21,9 +21,9 @@ from broker.protocol.events import Connected, Incoming, Outgoing
 from broker.protocol.signing import OperatorKey, signed_by
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
+from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import ManifestRead
 from coordinator.core.reactor import Core
-from coordinator.core.state import CoreSettings
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.ledger.ledger import FILE_NAME, Ledger
@@ -54,7 +54,7 @@ class Coordinator:
         self.mono_s, self.skew_s = 0.0, 0.0  # by which the wall clock was set
         self._ids = itertools.count()
         self._plan = Plan(specs or (spec(),))
-        self.settings = CoreSettings("c", "b", **settings)
+        self.settings = CoreSettings.model_construct(instance="c", boot_id="b", **settings)
         around = Surroundings(
             topics=self.topics, disk=self.disk, rng=random.Random(1), new_id=self.new_id,
             publish=self._publish, put=self.events.append, background=self.slow.append,
