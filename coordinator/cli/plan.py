@@ -278,10 +278,10 @@ def _print(
 
 def _print_changes(out: Any, found: Difference, rows: int) -> bool:
     """Say what would change; return whether that was more than `rows`."""
-    from coordinator.manifest.diff import in_words
+    from coordinator.jobs.causes import plan_words
 
     cut = tell(out, announced(found), rows)
-    words = in_words(found.counts())
+    words = plan_words(found.counts())
     outlook.say(out, terminal.Text().append("A reload: ", "bold").append(words))
     return cut
 

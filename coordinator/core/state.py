@@ -38,6 +38,7 @@ from coordinator.core.entries import (
     Stop,
     Upload,
 )
+from coordinator.jobs.causes import NONE, Cause
 from coordinator.jobs.hosts import Host, TrainerSets
 from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
@@ -135,7 +136,7 @@ class World:
         self.out.append(effect)
 
     def move(
-        self, job: Job, event: Event, now: Now, who: str, why: str = "", **changes: Any
+        self, job: Job, event: Event, now: Now, who: str, why: Cause = NONE, **changes: Any
     ) -> Job:
         """Move a job, keep its timers in step, and tell whoever watches it."""
         after = self.book.move(job, event, now, who, why, **changes)

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from coordinator.jobs.records import GOES_ON, AttemptFilter, Result
-from coordinator.jobs.set_aside import told_metric
+from coordinator.jobs.records import AttemptFilter, Result
 from coordinator.jobs.states import Event
 from coordinator.ledger.database import Database, sql
 
@@ -54,7 +53,6 @@ def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
         "since": wanted.since,
         "events": json.dumps(events),
         "ends": json.dumps([event.value for event in ENDS]),
-        "goes_on": GOES_ON,
         "limit": wanted.limit + 1,  # one more: whether there is an older page
     }
     told: list[JsonValue] = []
@@ -119,5 +117,6 @@ def results(database: Database, job_id: str) -> list[Result]:
             by = host or (name if role == "host" else None)
             found[attempt] = Result(attempt, came_at, by, artifact_id, size_bytes)
         elif attempt in found and found[attempt].set_aside_at is None:
-            found[attempt] = replace(found[attempt], metric=told_metric(why), set_aside_at=at)
+            metrics = json.loads(why).get("metrics", {})
+            found[attempt] = replace(found[attempt], metrics=metrics, set_aside_at=at)
     return [found[attempt] for attempt in sorted(found)]

@@ -35,7 +35,7 @@ def record(database: Database, action: Action) -> None:
     database.execute(
         sql("insert_action"),
         (action.at, action.who, client, request_id, action.action, action.job_id, action.host,
-         action.outcome, action.what, answer),
+         action.outcome, json.dumps(action.what), answer),
     )  # fmt: skip
 
 
@@ -75,6 +75,7 @@ def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:
     size_bytes = 0
     for table, (seq, *row) in heapq.merge(*tables, key=_moment):
         fields = dict(zip(_FIELDS, row, strict=True))
+        fields["why"] = json.loads(fields["why"])
         size_bytes += len(json.dumps(fields))
         if told and (size_bytes > PAGE_BYTES or len(told) >= wanted.limit):
             return {"events": told, "next": list(reached), "more": True}

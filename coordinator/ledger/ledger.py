@@ -139,7 +139,8 @@ class Ledger:
         """Return the newest `limit` events of a job, oldest first."""
         rows = self._rows("events_of_job", job_id, limit)
         keys = ("at", "event", "from", "to", "attempt", "host", "who", "why", "ran_s")
-        return [dict(zip(keys, row, strict=True)) for row in reversed(rows)]
+        events = [dict(zip(keys, row, strict=True)) for row in reversed(rows)]
+        return [event | {"why": json.loads(event["why"])} for event in events]
 
     def load_answers(self, limit: int) -> dict[RequestKey, tuple[str, OperatorResponse]]:
         """Return the newest answers to commands, oldest first, each with its time (RFC 3339)."""
@@ -239,7 +240,7 @@ class Ledger:
                 change.attempt,
                 after.host,
                 change.who,
-                change.why,
+                json.dumps(change.why),
                 change.ran_s,
                 result,
                 None if result is None else change.size_bytes,

@@ -97,7 +97,7 @@ SELECT ended.seq, ended.at, ended.event, ended.from_state, ended.to_state, ended
     ended.attempt, jobs.name, jobs.model, jobs.mode,
     json_extract(jobs.spec, '$.hyper.epochs'), coalesce(began.host, ended.host), began.at,
     (began.event = 'started' OR ended.ran_s IS NOT NULL) AND (
-        SELECT substr(given.why, 1, length(:goes_on)) <> :goes_on FROM events AS given
+        SELECT json_extract(given.why, '$.resumed_from') IS NULL FROM events AS given
         WHERE given.job_id = ended.job_id AND given.attempt = ended.attempt
         AND given.event = 'assigned') AND (
         ended.attempt = 1 OR NOT EXISTS (
@@ -154,7 +154,7 @@ SELECT seq, at, who, action, outcome, job_id,
     (SELECT name FROM jobs WHERE jobs.job_id = told.job_id), host, NULL, NULL, NULL, what
 FROM actions AS told
 WHERE NOT (outcome = 'done'
-        AND (action IN ('cancel', 'requeue') OR action = 'run' AND what = ''))
+        AND (action IN ('cancel', 'requeue') OR action = 'run' AND what = '{}'))
     AND seq > :after AND (:since IS NULL OR at >= :since)
     AND (:job_id IS NULL OR job_id = :job_id)
     AND (:host IS NULL OR host = :host OR who = 'host:' || :host)

@@ -47,7 +47,7 @@ CREATE TABLE events (                       -- history of each job; the newest i
     attempt     INTEGER NOT NULL,
     host        TEXT,
     who         TEXT NOT NULL,
-    why         TEXT NOT NULL,
+    why         TEXT NOT NULL CHECK (json_valid(why)),     -- coordinator.jobs.causes
     ran_s       REAL CHECK (ran_s IS NULL OR ran_s >= 0),   -- measured by the agent
     artifact_id TEXT CHECK (                                -- result that this event brought
         artifact_id IS NULL OR length(artifact_id) = 64),
@@ -67,7 +67,7 @@ CREATE TABLE actions (                      -- what operators asked for, and the
     job_id     TEXT REFERENCES jobs (job_id),
     host       TEXT,
     outcome    TEXT NOT NULL CHECK (outcome IN ('done', 'refused')),
-    what       TEXT NOT NULL,               -- what was changed, in words
+    what       TEXT NOT NULL CHECK (json_valid(what)),     -- what came of it: jobs.causes
     answer     TEXT,                        -- JSON; NULL: refused before it was looked at
     CHECK ((client IS NULL) = (request_id IS NULL)),
     CHECK (answer IS NULL OR client IS NOT NULL)

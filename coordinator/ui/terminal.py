@@ -15,6 +15,7 @@ from rich.text import Text
 
 from broker.sentences import HANG, LEAST, held, printable, span
 from coordinator.jobs import host_condition
+from coordinator.jobs.causes import in_words
 from coordinator.ui.columns import GAP, HELD, Column, Table
 from coordinator.ui.words import *  # noqa: F403 - they are to be had from here as well
 from coordinator.ui.words import by, first_line, local, told
@@ -136,7 +137,7 @@ def print_event(row: dict[str, Any]) -> None:
     line.append(f"{what:<10}", style="" if row["outcome"] == "done" else "red")
     place = "of" if row["event"] in {"enroll", "revoke"} else "on"  # done where the CA is
     on = [printable(part) for part in (row["name"], host and f"{place} {host}") if part]
-    why = first_line(row["why"], 2000)
+    why = first_line(in_words(row["why"]), 2000)
     if len(on) > 1 and line.cell_len + GAP + cell_len(" ".join(on)) > out.width:
         where = on.pop()
         why = f"{where}: {why}" if why else where

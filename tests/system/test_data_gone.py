@@ -117,7 +117,10 @@ def test_a_trainer_that_fails_for_want_of_its_data_costs_the_job_nothing(
     ends_with.write_text("2")
     training.until("waits-oracle", "pending")
     last = training.show("waits-oracle")["events"][-1]
-    assert (last["event"], "its prepared data is not there (" in last["why"]) == ("released", True)
+    assert (last["event"], "its prepared data is not there (" in last["why"]["text"]) == (
+        "released",
+        True,
+    )
     assert "it has no prepared data" in barred(training)[0]
     training.data.with_name("unmounted").rename(training.data)
     training.until("waits-oracle", lambda row: row["state"] == "running" and row["attempt"] == 2)

@@ -93,7 +93,7 @@ def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
         ("operator:alice", "init", None), ("operator:alice", "enroll", "pi"),
         ("operator:alice", "revoke", "pi"),
     ]  # fmt: skip
-    assert "its certificate is in a file" in told[1]["why"]
+    assert "its certificate is in a file" in told[1]["why"]["text"]
     table = owner.done("workers", "--broker", url)
     assert "pi: its certificate was revoked by operator:alice" in table.replace("\n", " ")
 

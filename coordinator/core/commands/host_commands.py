@@ -27,6 +27,7 @@ from coordinator.core import release
 from coordinator.core.authorization import Data, RequestRefused, fitting, no_host
 from coordinator.core.state import World
 from coordinator.jobs import host_condition
+from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.hosts import Host
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import Action, FleetRecord, HostForgotten, HostRecord
@@ -163,7 +164,7 @@ def on_alarm(world: World, host: str, now: Now) -> None:
         return
     _cancel_alarm(world, host)
     world.remember(record.without_snooze())
-    what = f"the snooze by {record.snoozed_by} is over"
+    what = cause("snooze_over", by=record.snoozed_by)
     world.remember(Action(now.text(), "coordinator", "resume", "done", what, host=host))
 
 
@@ -208,18 +209,11 @@ def lacks_data(host: Host) -> bool:
     return host.online and host.capability is not None and host.capability.data_id is None
 
 
-def outcome(data: Data) -> str:
-    """Say in words what the answer to one of these commands holds beyond what was asked for."""
-    said = [f"until {data['until']}"] if data.get("until") else []
-    jobs = data.get("jobs")
-    if isinstance(jobs, list) and jobs:
-        verb = "gives back" if data.get("gives_back") else "finishes"
-        said.append(f"it {verb} {', '.join(map(str, jobs))}")
-    was = data.get("was")
-    said += map(str, was) if isinstance(was, list) else []
-    if "paused" in data:
-        said.append("no new jobs are given out" if data["paused"] else "jobs are given out again")
-    return "; ".join(said)
+def outcome(data: Data) -> Cause:
+    """Return for the record what the answer holds beyond what was asked for."""
+    figures = {key: data[key] for key in ("until", "jobs", "gives_back", "was", "paused")
+               if data.get(key) not in (None, "", [])}  # fmt: skip
+    return cause("host", **figures) if figures.keys() - {"gives_back"} else NONE
 
 
 def _is_known(world: World, host: str) -> bool:

@@ -13,6 +13,7 @@ from broker.protocol.topics import is_host
 from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.client.rows import epoch_ms
+from coordinator.jobs.causes import in_words
 from coordinator.scheduler.explanation_layout import CAN, wished
 from coordinator.web.artifacts import Report, TooLarge, metric_rows
 from coordinator.web.frame import Site, Visit
@@ -110,7 +111,7 @@ def _scrolled(columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str
 
 def _event(job_id: str, event: Mapping[str, Any], there: Mapping[int, Any]) -> list[Value]:
     """Return one move; `there` are the results that can be fetched, by attempt."""
-    why: Value = str(event.get("why") or "")
+    why: Value = in_words(event.get("why"))
     if event.get("event") in BRINGS and (found := there.get(event.get("attempt") or 0)):
         why = _download(job_id, found)
     at = Moment(epoch_ms(event.get("at")), "exact")

@@ -10,6 +10,7 @@ import pytest
 from broker.protocol import messages as m
 from coordinator.cli.status import _draw
 from coordinator.core.effects import ManifestRead
+from coordinator.jobs.causes import cause
 from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.jobs.records import FleetRecord, HostRecord
 from coordinator.ledger.ledger import Ledger
@@ -121,7 +122,7 @@ def test_a_snooze_ends_by_itself_and_is_in_the_story() -> None:
     assert pi.heard(m.Assign)
     over = fleet.actions[-1]
     assert (over.who, over.action, over.host) == ("coordinator", "resume", "pi")
-    assert over.what == "the snooze by operator:op is over"
+    assert over.what == cause("snooze_over", by="operator:op")
     assert answer.data["until"]  # type: ignore[index,call-overload]
 
 
