@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -113,10 +113,9 @@ class Settings(BaseModel):
         cls,
         config: Path | None = None,
         overrides: Mapping[str, Any] | None = None,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] = os.environ,
     ) -> Self:
         """Return the section's settings; an override that is none does not count."""
-        environment = os.environ if environment is None else environment
         path = find_config(config, environment)
         values = dict(read_section(path, cls.section)) if path else {}
         sources = {key: f"{path}: [{cls.section}] {key}" for key in values}
@@ -131,7 +130,9 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigError(_words(error, sources, list(cls.model_fields))) from None
+            faults = faults_of(error, [*cls.model_fields])
+            lines = [f"{sources.get(key.partition('.')[0], key)}: {what}" for key, what in faults]
+            raise ConfigError("\n".join(lines)) from None
 
     def part(self, model: type[BaseModel]) -> dict[str, Any]:
         """Return the values of the fields that `model` has, too."""
@@ -219,9 +220,9 @@ class BrokerSettings(Settings):
         except ConfigError as error:
             raise ValueError(str(error)) from None
 
-    def operator_key(self, environment: Mapping[str, str] | None = None) -> OperatorKey | None:
+    def operator_key(self, environment: Mapping[str, str] = os.environ) -> OperatorKey | None:
         """Return the key of `FLEET_OPERATOR_KEY`, else that of the file, else none."""
-        told = (os.environ if environment is None else environment).get(OPERATOR_KEY)
+        told = environment.get(OPERATOR_KEY)
         if told:
             return OperatorKey(told, OPERATOR_KEY)
         return None if self.operator_key_file is None else read_key(self.operator_key_file)
@@ -270,17 +271,15 @@ def read_section(path: Path, name: str) -> Mapping[str, Any]:
     return section
 
 
-def _words(error: ValidationError, sources: Mapping[str, str], known: list[str]) -> str:
-    lines = []
+def faults_of(error: ValidationError, known: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the key and the words of each fault; `known` are the keys that there are."""
     for fault in error.errors(include_url=False):
-        key = str(fault["loc"][0]) if fault["loc"] else ""
-        where = sources.get(key, key)
+        key, message = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
+        message = message[:1].lower() + message[1:]
         if fault["type"] == "extra_forbidden":
-            lines.append(f"{where}: unknown key{did_you_mean(key, known)}")
-        else:
-            message = fault["msg"].removeprefix("Value error, ")
-            message = message[:1].lower() + message[1:]
-            if fault["type"] != "value_error":  # our own words have said what it is
-                message += f", not {fault.get('input')!r}"
-            lines.append(f"{where}: {message}")
-    return "\n".join(lines)
+            message = f"unknown key{did_you_mean(key, [*known])}"
+        elif fault["type"] == "missing":
+            message = "missing; a trainer needs command and schema"
+        elif fault["type"] != "value_error":  # our own words have said what it is
+            message += f", not {fault.get('input')!r}"
+        yield key, message
