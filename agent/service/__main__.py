@@ -27,7 +27,6 @@ from agent.host.usage import Eyes, in_words
 from agent.process.command import Place, is_resumable, trainer_command, trainer_environment
 from agent.process.orphans import end_orphans
 from agent.process.supervisor import Starter, Trainer
-from agent.service.certificate import Certificate
 from agent.service.settings import AgentSettings, load
 from agent.service.shell import Event, Shell, Surroundings
 from agent.service.status import Contact
@@ -38,6 +37,7 @@ from broker.client.link import Link, LinkSettings
 from broker.client.mailbox import Lane, Mailbox, feed
 from broker.client.options import add_options
 from broker.errors import BadMessage, ConfigError, plain
+from broker.pki.renewal import Certificate
 from broker.protocol.events import Connected, Disconnected, Outgoing
 from broker.protocol.messages import Capability
 from broker.protocol.topics import Topics

@@ -42,16 +42,17 @@ from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.source import PlanFile
 from coordinator.service.continuity import open_ledger
-from coordinator.service.entrance import Entrance
 from coordinator.service.performer import Event, Retention, Surroundings
 from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
 from coordinator.service.shell import Shell
 from coordinator.service.state_files import HomeMemory, installation_id, load_key
+from coordinator.service.succession import Entrance
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import Store
 
 if TYPE_CHECKING:
-    from coordinator.service.renewal import JournalReader, Renewals
+    from broker.pki.renewal import Renewals
+    from coordinator.service.journal_reader import JournalReader
     from coordinator.service.scrape import Readings, Scrapes
 
 log = logging.getLogger("fleet.coordinator")
@@ -152,7 +153,8 @@ class Service:
     def _open_ca(self, folder: Path, topics: Topics) -> None:
         # Not above: a coordinator without a CA saves the memory.
         from broker.pki.ca import Authority
-        from coordinator.service.renewal import JournalReader, Renewals
+        from broker.pki.renewal import Renewals
+        from coordinator.service.journal_reader import JournalReader
 
         authority = Authority(folder)
         self._journal = JournalReader(folder)

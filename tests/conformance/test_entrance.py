@@ -13,7 +13,7 @@ from broker.protocol.events import Incoming, Outgoing
 from broker.protocol.messages import Holder, encode
 from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
-from coordinator.service.entrance import Entrance
+from coordinator.service.succession import Entrance
 from tests.harness.ear import Ear
 
 DEADLINE_S = 60.0

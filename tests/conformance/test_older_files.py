@@ -27,8 +27,7 @@ from broker.protocol.messages import Holder
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import Topics
 from broker.system.settings import BrokerSettings
-from coordinator.service.entrance import Entrance
-from coordinator.service.succession import DENIED_S, HEARD_S
+from coordinator.service.succession import DENIED_S, HEARD_S, Entrance
 from tests.harness import secured_brokers
 from tests.harness.ear import Ear
 from tests.harness.fleet import ROOT

@@ -65,7 +65,8 @@ def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> N
     ("import coordinator.service.__main__", HEAVY | BUNDLES | {
         "agent", "asyncio", "broker.pki.ca", "click", "coordinator.cli", "rich",
     }),
-    (f"{_VIEWS}, coordinator.cli.status, coordinator.ui.outlook", HEAVY | BUNDLES | OTHERS_MESSAGES | {"agent", "asyncio", "difflib", "rich.live", "rich.markdown", "rich.syntax",
+    (f"{_VIEWS}, coordinator.cli.status, coordinator.ui.outlook", HEAVY | BUNDLES | OTHERS_MESSAGES
+     | {"agent", "asyncio", "difflib", "rich.live", "rich.markdown", "rich.syntax",
         "sqlite3", "tomllib"}),
     (f"{_VIEWS}, coordinator.cli.list_, coordinator.cli.workers", HEAVY | BUNDLES | OTHERS_MESSAGES
      | {"coordinator.scheduler.forecast", "rich.live", "rich.markdown"}),

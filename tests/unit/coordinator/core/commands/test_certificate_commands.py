@@ -18,7 +18,7 @@ from coordinator.core.effects import JournalRead, PartStored
 from coordinator.jobs.causes import in_words
 from coordinator.jobs.records import Action, Revocation
 from coordinator.ledger.ledger import Ledger
-from coordinator.service.renewal import JournalReader
+from coordinator.service.journal_reader import JournalReader
 from tests.harness.coordinator import HEX, Fleet, spec
 
 ALICE = "operator:alice/cli"
