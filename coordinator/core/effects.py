@@ -164,8 +164,9 @@ class AnswerWithLog:
 
 @dataclass(frozen=True, slots=True)
 class ReadManifest:
-    """Read the manifest again; answer with `ManifestRead` or `ManifestRefused`."""
+    """Read the manifest again, by the schemas of known trainers; answer with what was read."""
 
+    trainers: Mapping[str, Mapping[str, JsonValue]]
     client: str | None = None
     request_id: str = ""
 

@@ -186,7 +186,7 @@ class Core:
             case ManifestChanged(how):
                 world.manifest_changed = how
             case ReloadAsked():
-                world.do(ReadManifest())
+                world.do(ReadManifest(self.known_trainers()))
             case JournalRead():
                 certificate_commands.on_journal(world, event, now)
             case Disconnected():

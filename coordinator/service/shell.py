@@ -173,7 +173,7 @@ class Shell:
             return
         if changes:
             self._failures = 0
-        self._performer.perform(effects, self.core, now)
+        self._performer.perform(effects, now)
         if log.isEnabledFor(logging.INFO):
             _tell(changes)
         if self._face is not None:

@@ -192,7 +192,7 @@ def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Data | N
     if world.settings.manifest is None:
         message = "the coordinator was started without --manifest; there is nothing to reload"
         raise RequestRefused(message)
-    world.do(ReadManifest(client, ask.id))
+    world.do(ReadManifest(plan_changes.known_trainers(world), client, ask.id))
     return None
 
 
