@@ -17,7 +17,7 @@ from broker.client.access import Access
 from broker.client.link import Link, LinkSettings
 from broker.client.mailbox import Mailbox, feed
 from broker.clock import Now
-from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import Holder
 from broker.protocol.signing import OperatorKey
 from broker.protocol.topic_table import Role
