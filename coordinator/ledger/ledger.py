@@ -73,8 +73,7 @@ class Ledger:
         """
         self._path = str(path)
         self._note, self._newest = note, 0
-        how = database.open_copy if copy else database.open_file
-        self._db = how(self._path, database.scripts())
+        self._db = (database.open_copy if copy else database.open_file)(self._path)
 
     def close(self) -> None:
         """Close the file."""
