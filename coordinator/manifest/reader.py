@@ -164,11 +164,11 @@ class Reader:
             if host is not None:
                 lists = {"allow_jobs": host.allow_jobs, "deny_jobs": host.deny_jobs}
                 self._check_lists("", f"{where} ", lists, "a pattern stands for many jobs")
-                fields = host.model_dump()
-                fields["allow_jobs"] = tuple(host.allow_jobs)
-                fields["deny_jobs"] = tuple(host.deny_jobs)
-                fields["quiet_hours"] = tuple(host.quiet_hours)
-                policies[name] = HostPolicy(name=name, **fields)
+                fields = host.model_dump().items()
+                told: dict[str, Any] = {
+                    key: tuple(one) if isinstance(one, list) else one for key, one in fields
+                }
+                policies[name] = HostPolicy(name=name, **told)
         return policies
 
     def _check_hours(self, table: Any, where: str) -> None:
@@ -288,13 +288,7 @@ class Reader:
             seed=seed,
             n_resamples=_first(job.n_resamples, defaults.n_resamples, 1000),
             priority=job.priority,
-            needs=Needs(
-                require_cuda=job.require_cuda,
-                prefer_cuda=job.prefer_cuda,
-                min_vram_gib=job.min_vram_gib,
-                min_ram_gib=job.min_ram_gib,
-                min_cores=job.min_cores,
-            ),
+            needs=Needs(**{name: getattr(job, name) for name in Needs.model_fields}),
             allowed_hosts=tuple(job.allowed_hosts),
             denied_hosts=tuple(job.denied_hosts),
             on_lost=job.on_lost,
