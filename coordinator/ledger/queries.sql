@@ -68,24 +68,19 @@ DELETE FROM bundles WHERE artifact_id = ?;
 SELECT host FROM hosts UNION SELECT host FROM jobs WHERE host IS NOT NULL;
 
 -- name: load_hosts
-SELECT host, drained, quarantine, at, who, drained_now, snoozed_until, snoozed_by, snooze_s,
-    snooze_finish
-FROM hosts;
+SELECT host, record FROM hosts;
 
 -- name: put_host
-INSERT OR REPLACE INTO hosts (
-    host, drained, quarantine, at, who, drained_now, snoozed_until, snoozed_by, snooze_s,
-    snooze_finish
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO hosts (host, record) VALUES (?, ?);
 
 -- name: delete_host
 DELETE FROM hosts WHERE host = ?;
 
 -- name: load_fleet
-SELECT paused, at, who FROM fleet;
+SELECT record FROM fleet;
 
 -- name: put_fleet
-INSERT OR REPLACE INTO fleet (only, paused, at, who) VALUES (1, ?, ?, ?);
+INSERT OR REPLACE INTO fleet (only, record) VALUES (1, ?);
 
 -- name: ended_attempts
 -- What was measured of an attempt that ended more than once (lost, and there again) is all of it: it

@@ -75,23 +75,13 @@ CREATE TABLE actions (                      -- what operators asked for, and the
 CREATE INDEX actions_by_time ON actions (at);
 
 CREATE TABLE hosts (                        -- decisions of operators and of the fleet about hosts
-    host          TEXT PRIMARY KEY,
-    drained       INTEGER NOT NULL CHECK (drained IN (0, 1)),       -- gets no new jobs
-    drained_now   INTEGER NOT NULL CHECK (drained_now IN (0, 1)),   -- also releases what it runs
-    quarantine    TEXT,                                             -- reason, while quarantined
-    at            TEXT NOT NULL,
-    who           TEXT NOT NULL,
-    snoozed_until TEXT,
-    snoozed_by    TEXT CHECK ((snoozed_by IS NULL) = (snoozed_until IS NULL)),
-    snooze_s      REAL CHECK ((snooze_s IS NULL) = (snoozed_until IS NULL)),
-    snooze_finish INTEGER NOT NULL CHECK (snooze_finish IN (0, 1))  -- finishes what it runs
+    host   TEXT PRIMARY KEY,
+    record TEXT NOT NULL CHECK (json_valid(record))     -- coordinator.jobs.records.HostRecord
 ) STRICT;
 
 CREATE TABLE fleet (                        -- one row: whether the whole fleet is paused
     only   INTEGER PRIMARY KEY CHECK (only = 1),
-    paused INTEGER NOT NULL CHECK (paused IN (0, 1)),
-    at     TEXT NOT NULL,
-    who    TEXT NOT NULL
+    record TEXT NOT NULL CHECK (json_valid(record))     -- coordinator.jobs.records.FleetRecord
 ) STRICT;
 
 CREATE TABLE bundles (                      -- small artifacts, until they are files of the store
