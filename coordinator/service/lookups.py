@@ -32,9 +32,7 @@ log = logging.getLogger("fleet.coordinator")
 
 EVENTS_BYTES: Final = 80_000  # of a job's history in one answer, beside the job itself
 
-Question = (
-    AnswerWithEvents | AnswerWithLog | AnswerWithCurves | AnswerWithStory | AnswerWithAttempts
-)
+Asked = AnswerWithEvents | AnswerWithLog | AnswerWithCurves | AnswerWithStory | AnswerWithAttempts
 
 
 class Lookups:
@@ -50,7 +48,7 @@ class Lookups:
         self._disk = disk
         self._keep_results_s = keep_results_s
 
-    def data(self, question: Question) -> dict[str, JsonValue]:
+    def data(self, question: Asked) -> dict[str, JsonValue]:
         """Return what the answer holds."""
         match question:
             case AnswerWithEvents():

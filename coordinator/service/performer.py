@@ -47,7 +47,7 @@ from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.problems import ManifestError
-from coordinator.service.lookups import Lookups, Question
+from coordinator.service.lookups import Asked, Lookups
 from coordinator.store.index_rows import ended
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import PARTS_KEPT_S, Store
@@ -131,7 +131,7 @@ class Performer:
             FindResults: self._find_results,
         }
         by_kind |= dict.fromkeys(get_args(Task), self._intake.do)
-        by_kind |= dict.fromkeys(get_args(Question), self._answer)
+        by_kind |= dict.fromkeys(get_args(Asked), self._answer)
         self._by_kind = by_kind
 
     def perform(self, effects: Sequence[Effect], now: Now) -> None:
@@ -163,7 +163,7 @@ class Performer:
             found = self._lookups.results(effect.job_id, effect.held)
             self._around.put(ResultsFound(effect, tuple(found)))
 
-    def _answer(self, effect: Question) -> None:
+    def _answer(self, effect: Asked) -> None:
         with self._refusing(effect.client, effect.request_id):
             data = self._lookups.data(effect)
             self._respond(effect.client, OperatorResponse(id=effect.request_id, ok=True, data=data))
