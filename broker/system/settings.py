@@ -21,6 +21,7 @@ from broker.errors import ConfigError
 from broker.protocol.hyperschema import did_you_mean
 from broker.protocol.signing import MAX_CHARS, OperatorKey
 from broker.protocol.topics import Topics
+from broker.protocol.value_faults import fault_words
 from broker.system.address import DEFAULT_URL, parse_addresses
 from broker.system.ownership import check_own
 
@@ -274,12 +275,4 @@ def read_section(path: Path, name: str) -> Mapping[str, Any]:
 def faults_of(error: ValidationError, known: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the key and the words of each fault; `known` are the keys that there are."""
     for fault in error.errors(include_url=False):
-        key, message = ".".join(map(str, fault["loc"])), fault["msg"].removeprefix("Value error, ")
-        message = message[:1].lower() + message[1:]
-        if fault["type"] == "extra_forbidden":
-            message = f"unknown key{did_you_mean(key, [*known])}"
-        elif fault["type"] == "missing":
-            message = "missing; a trainer needs command and schema"
-        elif fault["type"] != "value_error":  # our own words have said what it is
-            message += f", not {fault.get('input')!r}"
-        yield key, message
+        yield ".".join(map(str, fault["loc"])), fault_words(fault, known)

@@ -22,6 +22,7 @@ from broker.protocol.hyperschema import check_hyper, did_you_mean, meant
 from broker.protocol.messages import MAX_PLAN_NAME, Needs
 from broker.protocol.quiet_hours import parse_hours
 from broker.protocol.topics import is_host
+from broker.protocol.value_faults import fault_words
 from coordinator.jobs.plan_entries import (
     DEFAULT_RETRIES,
     DEFAULT_STALL_S,
@@ -39,7 +40,7 @@ from coordinator.manifest.manifest_keys import (
     Table,
     is_plan_name,
 )
-from coordinator.manifest.problems import ManifestError, Problem, fault_words, single_problem
+from coordinator.manifest.problems import ManifestError, Problem, single_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
