@@ -127,6 +127,7 @@ def transaction(database: Database) -> Iterator[None]:
 
 
 def _prepared(database: Database, path: str) -> Database:
+    database.row_factory = sqlite3.Row
     try:
         database.execute("PRAGMA synchronous = FULL")
         is_new = _version(database, path) == 0

@@ -86,7 +86,7 @@ class Ledger:
             with database.refusals(self._path):
                 found = self._db.execute(sql("load_jobs"))
                 names = [column[0] for column in found.description]
-                jobs = (_job(dict(zip(names, row))) for row in found)
+                jobs = (_job(dict(zip(names, row))) for row in found)  # quicker than by the row
                 return {job.job_id: job for job in jobs}
         except (ValueError, KeyError) as error:
             raise StorageError(f"ledger {self._path}: a row cannot be read: {error}") from error
@@ -137,10 +137,8 @@ class Ledger:
 
     def events(self, job_id: str, limit: int = 200) -> list[dict[str, JsonValue]]:
         """Return the newest `limit` events of a job, oldest first."""
-        rows = self._rows("events_of_job", job_id, limit)
-        keys = ("at", "event", "from", "to", "attempt", "host", "who", "why", "ran_s")
-        events = [dict(zip(keys, row, strict=True)) for row in reversed(rows)]
-        return [event | {"why": json.loads(event["why"])} for event in events]
+        rows = reversed(self._rows("events_of_job", job_id, limit))
+        return [{**dict(row), "why": json.loads(row["why"])} for row in rows]
 
     def load_answers(self, limit: int) -> dict[RequestKey, tuple[str, OperatorResponse]]:
         """Return the newest answers to commands, oldest first, each with its time (RFC 3339)."""

@@ -140,8 +140,8 @@ def test_impossible_rows_are_refused(tmp_path: Path, change: str) -> None:
 def test_a_ledger_is_durable(tmp_path: Path) -> None:
     """WAL, and every commit is on the disk before anybody is told."""
     ledger = Ledger(tmp_path / "l.db")
-    assert ledger._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert ledger._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert ledger._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert ledger._db.execute("PRAGMA synchronous").fetchone()[0] == 2
     ledger.close()
 
 
