@@ -37,8 +37,9 @@ def fault_words(fault: Any, known: Sequence[str]) -> str:
     }
     if fault["type"] == "extra_forbidden":
         return f"unknown key{did_you_mean(key, [*known])}"
-    if fault["type"] in simple:
-        return simple[fault["type"]]
+    kind = fault["type"].replace("_parsing", "_type")  # of a text, as options and variables are
+    if kind in simple:
+        return simple[kind]
     said = str(fault["msg"])
     if fault["type"] == "value_error":  # our own words have said what it is
         return said.removeprefix("Value error, ")

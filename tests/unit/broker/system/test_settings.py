@@ -195,6 +195,8 @@ def test_an_error_names_the_variable_or_the_option() -> None:
     """If that is where the value is from."""
     with pytest.raises(ConfigError, match=r"^FLEET_HOST_ID: "):
         AgentSettings.load(None, None, {"FLEET_HOST_ID": "-"})
+    with pytest.raises(ConfigError, match=r"^--slots: must be a whole number"):
+        AgentSettings.load(None, {"slots": "two"}, {"FLEET_HOST_ID": "pi"})
     with pytest.raises(ConfigError, match=r"^--heartbeat: "):
         AgentSettings.load(None, {"heartbeat_s": -1.0}, {"FLEET_HOST_ID": "pi"})
     with pytest.raises(ConfigError, match=r"^FLEET_BROKER: "):
