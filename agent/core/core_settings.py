@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from broker.errors import ConfigError
 from broker.protocol.messages import HostRules
-from broker.protocol.quiet_hours import parse_hours
+from broker.protocol.quiet_hours import HoursText
 
 LOOK_S = 5.0  # between looks at what the owner wants
 Seconds = Annotated[float, Field(gt=0, le=1e7)]
@@ -29,7 +28,7 @@ class CorePart(BaseModel):
     stop_grace_s: Seconds = Field(
         default=10.0, description="Time a trainer has between SIGTERM and SIGKILL."
     )
-    quiet_hours: tuple[str, ...] = Field(
+    quiet_hours: tuple[HoursText, ...] = Field(
         default=(), max_length=32, description="When this host takes no jobs, by its own clock."
     )
     idle_only: bool = Field(
@@ -48,16 +47,6 @@ class CorePart(BaseModel):
         default="release",
         description="What becomes of jobs that run when it gets quiet, or used by somebody.",
     )
-
-    @field_validator("quiet_hours")
-    @classmethod
-    def _hours_fit(cls, quiet_hours: tuple[str, ...]) -> tuple[str, ...]:
-        for text in quiet_hours:
-            try:
-                parse_hours(text)
-            except ConfigError as error:
-                raise ValueError(str(error)) from None
-        return quiet_hours
 
     @property
     def rules(self) -> HostRules:

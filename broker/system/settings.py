@@ -275,4 +275,5 @@ def read_section(path: Path, name: str) -> Mapping[str, Any]:
 def faults_of(error: ValidationError, known: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the key and the words of each fault; `known` are the keys that there are."""
     for fault in error.errors(include_url=False):
-        yield ".".join(map(str, fault["loc"])), fault_words(fault, known)
+        key = ".".join(part for part in fault["loc"] if isinstance(part, str))
+        yield key, fault_words(fault, known)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from broker.protocol.messages import MAX_PLAN_NAME
+from broker.protocol.quiet_hours import HoursText
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S
 
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
@@ -53,7 +54,7 @@ class HostTable(Table):
     max_vram_gib: Gib | None = None
     cuda: bool | None = None
     slots: Annotated[int, Field(ge=0, le=64)] | None = None
-    quiet_hours: Annotated[list[str], Field(max_length=MAX_HOURS)] = []
+    quiet_hours: Annotated[list[HoursText], Field(max_length=MAX_HOURS)] = []
     idle_only: bool = False
     on_busy: Literal["release", "finish"] = "release"
 

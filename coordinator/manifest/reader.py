@@ -16,11 +16,9 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from broker import toml_text
-from broker.errors import ConfigError
 from broker.file_names import is_plain
 from broker.protocol.hyperschema import check_hyper, did_you_mean, meant
 from broker.protocol.messages import MAX_PLAN_NAME, Needs
-from broker.protocol.quiet_hours import parse_hours
 from broker.protocol.topics import is_host
 from broker.protocol.value_faults import fault_words
 from coordinator.jobs.plan_entries import (
@@ -33,7 +31,6 @@ from coordinator.jobs.plan_entries import (
 )
 from coordinator.manifest.lines import Lines
 from coordinator.manifest.manifest_keys import (
-    MAX_HOURS,
     Defaults,
     HostTable,
     JobTable,
@@ -161,7 +158,6 @@ class Reader:
             if not is_host(name):
                 self._problem("", where, f"{name!r} cannot be a host: {_HOST_RULE}")
             host = self._table(HostTable, table, where)
-            self._check_hours(table, where)
             if host is not None:
                 lists = {"allow_jobs": host.allow_jobs, "deny_jobs": host.deny_jobs}
                 self._check_lists("", f"{where} ", lists, "a pattern stands for many jobs")
@@ -171,18 +167,6 @@ class Reader:
                 }
                 policies[name] = HostPolicy(name=name, **told)
         return policies
-
-    def _check_hours(self, table: Any, where: str) -> None:
-        """Look at the hours, whatever else is wrong with the table: all is reported at once."""
-        texts = table.get("quiet_hours") if isinstance(table, dict) else None
-        for index, text in enumerate(texts[:MAX_HOURS] if isinstance(texts, list) else ()):
-            if not isinstance(text, str):
-                continue  # which was told already
-            try:
-                parse_hours(text)
-            except ConfigError as error:
-                place = ("quiet_hours", index)
-                self._problem("", f"{where} quiet_hours", str(error), place)
 
     def _jobs(self, tables: Any, defaults: Defaults) -> list[JobSpec]:
         self._place = ()
@@ -348,7 +332,7 @@ class Reader:
             return model.model_validate(table)
         except ValidationError as error:
             for fault in error.errors(include_url=False):
-                key = ".".join(str(part) for part in fault["loc"])
+                key = ".".join(str(part) for part in fault["loc"] if isinstance(part, str))
                 message = fault_words(fault, list(model.model_fields))
                 shown = key if is_job else f"{where} {key}".strip()
                 self._problem(where if is_job else "", shown, message, fault["loc"])
