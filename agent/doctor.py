@@ -26,15 +26,24 @@ from agent.service import status
 from agent.service.settings import AgentSettings, certified_host, load
 from agent.trainer.common.config import TRAINERS
 from agent.trainer.data.schema import SCHEMA_FILE
-from broker.client.options import add_options
-from broker.doctor.checks import check_clock, check_lock, check_memory, check_python, check_state
-from broker.doctor.findings import Finding, Level, fail, ok, show, skip, skipped, warn
-from broker.doctor.reach import NO_SETTINGS, check_broker, denied, refused
+from broker.client.access import AGENT
+from broker.doctor.checks import check_lock, check_machine, check_state
+from broker.doctor.findings import Finding, Level, at_fault, fail, ok, run, skip, warn
+from broker.doctor.reach import (
+    check_broker,
+    check_session,
+    denied,
+    refused,
+)
 from broker.system.children import answer_of
-from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
 
+_OPTIONS: Final = {
+    "state": "folder of the spool and the work folders",
+    "data": "folder of the prepared data",
+    "host": "this host's name in the fleet",
+}
 START_S: Final = 90.0
 OWN_START_S: Final = 20.0
 _CANNOT_START: Final = frozenset({126, 127})  # a shell's: not executable, not found
@@ -44,19 +53,15 @@ _INSTALL: Final = "pip install 'training-fleet[trainers]'"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check this host; return 0 when nothing fails, 1 when something does."""
-    arguments = _parser().parse_args(argv)
-    return show("agent", findings(arguments), as_json=arguments.json)
+    return run("agent", _OPTIONS, findings, argv)
 
 
 def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Check one thing after the other."""
-    yield check_python()
-    yield check_memory()
-    yield check_clock(system_clock())
+    yield from check_machine()
     found = load(arguments)
     settings, broker, own = found.settings, found.broker, found.own
-    for line in found.faults.lines:
-        yield fail("config", line, "etc/fleet.toml.example explains every key")
+    yield from at_fault(found.faults.lines)
     running = False
     if settings is not None:
         if broker is not None:
@@ -68,18 +73,14 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         beside = None if arguments.data is not None else find(settings.state, settings.host)
         yield check_data(settings.data) if beside is None else check_its_data(beside)
         yield check_owner(settings, sources())
-    else:
-        yield from skipped(("host", "state", "disk", "lock", "data", "owner"), *NO_SETTINGS)
     torch = probe_torch()
     yield from check_trainers(torch, own)
     yield check_gpu(torch, wanted=settings is None or settings.cuda)
     if settings is not None and broker is not None:
-        # A broker that takes its clients' names from certificates would throw the agent off.
-        now_s, named = system_clock().wall_s, "host" in settings.model_fields_set
+        name = settings.host if "host" in settings.model_fields_set else None
         ask = partial(check_its_session, settings.state) if running else None
-        yield from check_broker(broker, settings.host, now_s, named=named, beside=ask)
-    else:
-        yield from skipped(("identity", "broker", "session", "coordinator"), *NO_SETTINGS)
+        session = partial(check_session, settings=broker, name=settings.host, beside=ask)
+        yield from check_broker(broker, AGENT, session, name)
 
 
 def _named(
@@ -210,14 +211,6 @@ def _fault(command: Sequence[str], *, own: bool) -> str:
     if code == 0 or (own and code > 0 and code not in _CANNOT_START):
         return ""
     return f"ends with exit code {code}: {done.complaint('it said nothing')[:300]}"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fleet doctor", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_options(parser)
-    AgentSettings.add_options(parser, "state", "data", "host")
-    return parser
 
 
 if __name__ == "__main__":

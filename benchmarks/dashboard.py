@@ -32,7 +32,6 @@ from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
 from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
-from broker.system.machine import new_id
 from tests.harness.brokers import embedded
 from tests.harness.browser import Browser, Page
 from tests.harness.fleet import Program
@@ -69,7 +68,7 @@ class Voice:
                 else:
                     put(event)
 
-        self._link = Link(settings, hear, will=None, new_id=new_id, rng=random.Random())
+        self._link = Link(settings, hear)
         self._link.start()
         while not any(isinstance(event, Connected) for event in mailbox.take(30.0)):
             pass

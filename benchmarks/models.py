@@ -36,7 +36,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 from agent.trainer.common.arguments import parse_job
 from agent.trainer.common.config import MODES, RUN_MODULE, TRAINERS
 from agent.trainer.data.dataset import load_features
-from agent.trainer.evaluation.evaluate import evaluate
 from agent.trainer.evaluation.metrics import Metrics
 from agent.trainer.training.loading import Loaded, load
 from benchmarks.common import line, numbers, table, words
@@ -112,7 +111,7 @@ def floors(arguments: argparse.Namespace, seed: int) -> Iterator[Found]:
             begun_s = time.perf_counter()
             score, probable = floor(loaded, features)
             parts = loaded.scored(score, probable=probable)
-            found = evaluate(loaded.index, *parts, loaded.protocol)
+            found = loaded.evaluated(*parts)
             yield name, mode, found.metrics, time.perf_counter() - begun_s
 
 

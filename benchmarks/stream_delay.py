@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from typing import Any, ClassVar, Final
 
@@ -47,9 +46,6 @@ class Probe:
         self._link = Link(
             LinkSettings(parse_addresses(fleet.broker_url), "probe", filters),
             feed(self._mailbox, topics),
-            will=None,
-            new_id=new_id,
-            rng=random.Random(1),
         )
         self._link.start()
 

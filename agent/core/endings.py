@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from agent.core import effects as fx
 from agent.core import reports
-from agent.core.effects import (
-    BundleCheckpoint,
-    BundleFailed,
-    BundleMade,
-    CheckpointBundled,
-    DropCheckpoint,
-    KeepUnbundled,
-    MakeBundle,
-    TrainerExited,
-    Unbundled,
-)
 from agent.core.state import Phase, Run, State, Stop
 from broker.clock import Now, backoff_s
 from broker.protocol.events import Outgoing
@@ -30,11 +20,8 @@ EXIT_USAGE: Final = 2  # of a trainer: bad hyperparameters or data; another atte
 INTERRUPTED: Final = "the agent was killed while it ran"
 
 
-def on_exited(state: State, event: TrainerExited, now: Now) -> None:
+def on_exited(state: State, run: Run, event: fx.TrainerExited, now: Now) -> None:
     """The trainer's process has ended."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        return
     state.timers.cancel(("kill", run.job_id))
     if run.began_s is not None:
         run.ran_s = round(now.mono_s - run.began_s, 3)  # bundling and handing over are no training
@@ -47,7 +34,7 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
         run.move(Phase.BUNDLING)
         if state.leaving:
             keep(state, run)
-        state.do(MakeBundle(run.job_id, run.attempt))
+        state.do(fx.MakeBundle(run.job_id, run.attempt))
         state.beat_soon(now)
     elif run.stopping is Stop.OVER_LIMIT:
         _fail(state, run, run.why, event.code, now, transient=True)
@@ -56,17 +43,14 @@ def on_exited(state: State, event: TrainerExited, now: Now) -> None:
         said = _error(run, event).splitlines()[0][:500]
         run.end(Stop.RELEASED, f"its prepared data is not there ({said})")
         run.move(Phase.GIVING_BACK)
-        state.do(BundleCheckpoint(run.job_id, run.attempt))
+        state.do(fx.BundleCheckpoint(run.job_id, run.attempt))
     else:
         transient = event.transient and event.code != EXIT_USAGE
         _fail(state, run, _error(run, event), event.code, now, transient=transient)
 
 
-def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
+def on_bundle_made(state: State, run: Run, event: fx.BundleMade, now: Now) -> None:
     """Report the finished job; its bundle is in the spool."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        return
     if run.stopping is Stop.CANCELLED:
         cancelled(state, run, now, event.artifact_id)
         return
@@ -74,12 +58,8 @@ def on_bundle_made(state: State, event: BundleMade, now: Now) -> None:
     reports.finished(state, run, event, now)
 
 
-def on_checkpoint_bundled(state: State, event: CheckpointBundled, now: Now) -> None:
+def on_checkpoint_bundled(state: State, run: Run, event: fx.CheckpointBundled, now: Now) -> None:
     """Give the job back, with the checkpoint that was bundled."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        _interrupted(state, event, now)
-        return
     if run.stopping is Stop.CANCELLED:
         cancelled(state, run, now, event.artifact_id)
         return
@@ -92,11 +72,11 @@ def keep(state: State, run: Run) -> None:
     """Keep a result that is not bundled yet for the agent's next process."""
     if run.phase is Phase.BUNDLING and run.stopping is not Stop.CANCELLED and not run.is_kept:
         run.is_kept = True
-        state.do(KeepUnbundled(Unbundled(run.assign, run.result, run.ran_s)))
+        state.do(fx.KeepUnbundled(fx.Unbundled(run.assign, run.result, run.ran_s)))
 
 
 def reload(
-    state: State, unbundled: Iterable[Unbundled], interrupted: Iterable[tuple[str, int]]
+    state: State, unbundled: Iterable[fx.Unbundled], interrupted: Iterable[tuple[str, int]]
 ) -> None:
     """Bundle what an earlier process of this agent could not.
 
@@ -107,14 +87,14 @@ def reload(
         run = Run(left.assign, slot, None, phase=Phase.BUNDLING, is_kept=True)
         run.result, run.ran_s = left.result, left.ran_s
         state.runs[run.job_id] = run
-        state.do(MakeBundle(run.job_id, run.attempt))
+        state.do(fx.MakeBundle(run.job_id, run.attempt))
     for job_id, attempt in interrupted:
         state.interrupted[job_id] = attempt
         state.end(job_id, attempt)
-        state.do(BundleCheckpoint(job_id, attempt))
+        state.do(fx.BundleCheckpoint(job_id, attempt))
 
 
-def _interrupted(state: State, event: CheckpointBundled, now: Now) -> None:
+def on_interrupted(state: State, event: fx.CheckpointBundled, now: Now) -> None:
     """Give an interrupted job back, with its checkpoint from the spool."""
     if state.interrupted.get(event.job_id) != event.attempt:
         reports.clear(state, event.job_id, event.attempt, event.artifact_id)  # it was cancelled
@@ -133,17 +113,14 @@ def release(
     """Give the job back, with the checkpoint `artifact_id` if there is one."""
     _over(state, run, now)
     report = Released(
-        **state.about(run.job_id, run.attempt, run.assign.receipt), reason=run.why,
+        **state.about_run(run), reason=run.why,
         artifact_id=artifact_id, size_bytes=size_bytes, ran_s=run.ran_s,
     )  # fmt: skip
     reports.owe(state, report, now)
 
 
-def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
+def on_bundle_failed(state: State, run: Run, event: fx.BundleFailed, now: Now) -> None:
     """Try again later if the disk may have room then, else fail the job."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        return
     if run.stopping is Stop.CANCELLED:
         cancelled(state, run, now)
     elif event.passing and run.bundlings < MAX_BUNDLINGS:
@@ -155,11 +132,9 @@ def on_bundle_failed(state: State, event: BundleFailed, now: Now) -> None:
         _fail(state, run, why, 0, now, transient=event.passing)
 
 
-def on_bundle_timer(state: State, job_id: str) -> None:
+def on_bundle_timer(state: State, run: Run, _: Now) -> None:
     """Try again to bundle."""
-    run = state.runs.get(job_id)
-    if run is not None:
-        state.do(MakeBundle(run.job_id, run.attempt))
+    state.do(fx.MakeBundle(run.job_id, run.attempt))
 
 
 def cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None) -> None:
@@ -167,7 +142,7 @@ def cancelled(state: State, run: Run, now: Now, artifact_id: str | None = None) 
     _over(state, run, now)
     for request_id in run.stop_requests:
         say_stopped(state, run.job_id, run.attempt, request_id, run.ran_s)
-    state.do(DropCheckpoint(run.job_id))
+    state.do(fx.DropCheckpoint(run.job_id))
     reports.clear(state, run.job_id, run.attempt, artifact_id)
 
 
@@ -191,13 +166,13 @@ def _fail(
 ) -> None:
     _over(state, run, now)
     report = Failed(
-        **state.about(run.job_id, run.attempt, run.assign.receipt), error=error[-16_000:],
+        **state.about_run(run), error=error[-16_000:],
         exit_code=code, transient=transient, ran_s=run.ran_s,
     )  # fmt: skip
     reports.owe(state, report, now)
 
 
-def _error(run: Run, event: TrainerExited) -> str:
+def _error(run: Run, event: fx.TrainerExited) -> str:
     if event.error:
         return event.error
     if run.error:

@@ -32,22 +32,21 @@ def on_lease(state: State, lease: Lease, now: Now) -> None:
             _watch(state, run)
             resumption.start_if_leased(state, run)
             if run.lease_until_s <= now.mono_s:
-                on_timer(state, run.job_id, now)
+                on_timer(state, run, now)
 
 
-def on_timer(state: State, job_id: str, now: Now) -> None:
+def on_timer(state: State, run: Run, now: Now) -> None:
     """Stop the trainer shortly before its lease ends, and kill it at the end."""
-    run = state.runs.get(job_id)
-    if run is None or not run.lease_s or not _stops(state, run):
+    if not run.lease_s or not _stops(state, run):
         return
     if now.mono_s < _stop_at_s(state, run):
         _watch(state, run)
         return
     runs.stop(state, run, Stop.RELEASED, WHY, now)
     end_s = max(now.mono_s, run.lease_until_s)
-    kill_s = state.timers.when_s(("kill", job_id))
+    kill_s = state.timers.when_s(("kill", run.job_id))
     if kill_s is not None:
-        state.timers.set(("kill", job_id), min(kill_s, end_s))
+        state.timers.set(("kill", run.job_id), min(kill_s, end_s))
 
 
 def on_suspended(state: State, suspended_s: float | None, now: Now) -> None:
@@ -59,7 +58,7 @@ def on_suspended(state: State, suspended_s: float | None, now: Now) -> None:
     state.sent_s.clear()
     for run in list(state.runs.values()):
         run.lease_until_s -= slept_s
-        on_timer(state, run.job_id, now)
+        on_timer(state, run, now)
 
 
 def _watch(state: State, run: Run) -> None:

@@ -7,58 +7,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
+from agent.core import effects as fx
 from agent.core import endings, leases, output, owner, reports, resumption, runs
 from agent.core.core_settings import CoreSettings
-from agent.core.effects import (
-    BundleChecked,
-    BundleFailed,
-    BundleMade,
-    BundleUnread,
-    CheckpointBundled,
-    CheckpointFound,
-    CheckpointInstalled,
-    Effect,
-    Leave,
-    Looked,
-    Measure,
-    Probed,
-    ShellEvent,
-    Shutdown,
-    Tick,
-    TrainerExited,
-    TrainerLine,
-    TrainerStarted,
-    Unbundled,
-    Vitals,
-)
-from agent.core.state import State, Stop
+from agent.core.state import Run, State, Stop
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
+from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected, Incoming
-from broker.protocol.messages import (
-    AGENT_REQUEST,
-    CERTIFICATE_RESPONSE,
-    GRANT,
-    STATUS,
-    AgentRequest,
-    Assign,
-    Cancel,
-    Capability,
-    Failed,
-    Finished,
-    Gpu,
-    Heartbeat,
-    Lease,
-    Noted,
-    Rebirth,
-    Release,
-    Rules,
-    Status,
-    decode,
-)
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic, Topics
 
@@ -77,8 +37,8 @@ class Core:
         self,
         settings: CoreSettings,
         topics: Topics,
-        spooled: Sequence[Finished | Failed] = (),
-        left: Sequence[Unbundled] = (),
+        spooled: Sequence[m.Finished | m.Failed] = (),
+        left: Sequence[fx.Unbundled] = (),
         interrupted: Sequence[tuple[str, int]] = (),
         *,
         rng: Randomness,
@@ -86,10 +46,36 @@ class Core:
     ) -> None:
         """Start with nothing running."""
         self.state = State(settings, topics, rng, new_id)
+        self._requests: dict[type, Callable[[State, Any, Now], None]] = {
+            m.Assign: runs.on_assign,
+            m.Lease: leases.on_lease,
+            m.Cancel: runs.on_cancel,
+            m.Release: runs.on_release,
+            m.Rules: owner.on_rules,
+            m.Noted: reports.on_noted,
+        }
+        self._run_events: dict[type, Callable[[State, Run, Any, Now], None]] = {
+            fx.TrainerStarted: runs.on_started,
+            fx.TrainerLine: runs.on_line,
+            fx.TrainerExited: endings.on_exited,
+            fx.BundleMade: endings.on_bundle_made,
+            fx.BundleFailed: endings.on_bundle_failed,
+            fx.CheckpointFound: resumption.on_found,
+            fx.CheckpointInstalled: resumption.on_installed,
+            fx.CheckpointBundled: endings.on_checkpoint_bundled,
+        }
+        self._run_timers: dict[str, Callable[[State, Run, Now], None]] = {
+            "timeout": runs.on_timeout,
+            "stall": runs.on_stall,
+            "bundle": endings.on_bundle_timer,
+            "fetch": resumption.on_timer,
+            "kill": runs.on_kill_timer,
+            "lease": leases.on_timer,
+        }
         reports.reload(self.state, list(spooled))
         endings.reload(self.state, left, interrupted)
 
-    def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
+    def handle(self, event: Connected | Disconnected | Incoming | fx.ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
         if isinstance(event, Incoming):
             self._on_message(event, now)
@@ -103,7 +89,7 @@ class Core:
         """Learn for how long the machine has slept since it booted."""
         leases.on_suspended(self.state, suspended_s, now)
 
-    def take(self) -> list[Effect]:
+    def take(self) -> list[fx.Effect]:
         """Hand over the effects, to be performed in order."""
         effects, self.state.out = self.state.out, []
         return effects
@@ -123,14 +109,14 @@ class Core:
             return ""
         return run.stopping if run.why in {"", run.stopping} else f"{run.stopping}: {run.why}"
 
-    def gpus(self) -> tuple[Gpu, ...]:
+    def gpus(self) -> tuple[m.Gpu, ...]:
         """Return the CUDA devices that the probe has found."""
         return self.state.capability.gpus if self.state.capability else ()
 
-    def status(self, state: str, reason: str, session: str) -> Status:
+    def status(self, state: str, reason: str, session: str) -> m.Status:
         """Return a presence message; the link uses it for the will."""
         settings = self.state.settings
-        return Status.model_validate(
+        return m.Status.model_validate(
             {
                 "state": state,
                 "reason": reason,
@@ -141,7 +127,7 @@ class Core:
             }
         )
 
-    def _on_local(self, event: Connected | Disconnected | ShellEvent, now: Now) -> None:
+    def _on_local(self, event: Connected | Disconnected | fx.ShellEvent, now: Now) -> None:
         state = self.state
         match event:
             case Connected(session):
@@ -150,54 +136,41 @@ class Core:
             case Disconnected():
                 state.connected = state.listening = False
                 reports.on_disconnected(state)
-            case Probed(capability):
+            case fx.Probed(capability):
                 gpus: list[int | None] = [gpu.index for gpu in capability.gpus] or [None]
                 state.slots = tuple(gpus[slot % len(gpus)] for slot in range(capability.slots))
                 self._is_now(capability)
-                state.do(Measure())
-            case Vitals(data_id=data_id):
+                state.do(fx.Measure())
+            case fx.Vitals(data_id=data_id):
                 self._has_data(data_id)
                 leases.on_suspended(state, event.suspended_s, now)
                 judged = bool(state.waiting)
                 runs.on_vitals(state, event, now)
                 if not judged or ("beat-soon",) not in state.timers:
                     self._beat(now)  # else one follows soon, and tells of all that was started
-            case Looked():
+            case fx.Looked():
                 leases.on_suspended(state, event.suspended_s, now)
                 if owner.on_looked(state, event, now):
                     self._beat(now)  # first, so that what is given back does not come here again
                 owner.give_back(state, now)
-            case Shutdown():
+            case fx.Shutdown():
                 self._on_shutdown(now)
-            case Tick():
-                pass
-            case _:
-                self._on_child(event, now)
+            case fx.BundleChecked():
+                reports.on_checked(state, event, now)
+            case fx.BundleUnread():
+                reports.on_unread(state, event, now)
+            case fx.AttemptEvent():
+                self._on_attempt(event, now)
 
-    def _on_child(self, event: ShellEvent, now: Now) -> None:
-        match event:
-            case TrainerStarted():
-                runs.on_started(self.state, event, now)
-            case TrainerLine():
-                runs.on_line(self.state, event, now)
-            case TrainerExited():
-                if event.data_gone:
-                    self._has_data(None)  # first, so that the job does not come here again
-                endings.on_exited(self.state, event, now)
-            case BundleMade():
-                endings.on_bundle_made(self.state, event, now)
-            case BundleFailed():
-                endings.on_bundle_failed(self.state, event, now)
-            case CheckpointFound():
-                resumption.on_found(self.state, event, now)
-            case CheckpointInstalled():
-                resumption.on_installed(self.state, event, now)
-            case CheckpointBundled():
-                endings.on_checkpoint_bundled(self.state, event, now)
-            case BundleChecked():
-                reports.on_checked(self.state, event, now)
-            case BundleUnread():
-                reports.on_unread(self.state, event, now)
+    def _on_attempt(self, event: fx.AttemptEvent, now: Now) -> None:
+        state = self.state
+        if isinstance(event, fx.TrainerExited) and event.data_gone:
+            self._has_data(None)  # first, so that the job does not come here again
+        run = state.run(event.job_id, event.attempt)
+        if run is not None:
+            self._run_events[type(event)](state, run, event, now)
+        elif isinstance(event, fx.CheckpointBundled):
+            endings.on_interrupted(state, event, now)
 
     def _on_shutdown(self, now: Now) -> None:
         state = self.state
@@ -216,10 +189,10 @@ class Core:
         state = self.state
         if not state.leaving:
             return
-        owing = any(not isinstance(held.report, Finished) for held in state.owed.values())
+        owing = any(not isinstance(held.report, m.Finished) for held in state.owed.values())
         waiting = bool(state.runs) or (owing and state.connected)
         if not waiting or ("leave",) not in state.timers:
-            state.do(Leave())
+            state.do(fx.Leave())
 
     def _birth(self, now: Now, *, whole: bool = True) -> None:
         """Publish status, capability, heartbeat, kept output and reports.
@@ -235,7 +208,7 @@ class Core:
         if whole:
             self._say_capability()
             state.capability_due = False
-        state.do(Measure())
+        state.do(fx.Measure())
         output.tell_kept(state)  # before the reports: an attempt's output comes before its end
         reports.start_over(state, now)
 
@@ -245,7 +218,7 @@ class Core:
         if known is not None and known.data_id != data_id:
             self._is_now(known.model_copy(update={"data_id": data_id}))
 
-    def _is_now(self, capability: Capability) -> None:
+    def _is_now(self, capability: m.Capability) -> None:
         self.state.capability = capability
         self._say_capability()
         self.state.capability_due = True  # a coordinator that is away knows the one before
@@ -264,7 +237,7 @@ class Core:
         if not state.connected or vitals is None:
             return
         state.seq += 1
-        beat = Heartbeat(
+        beat = m.Heartbeat(
             session=state.session,
             instance=state.settings.instance,
             seq=state.seq,
@@ -291,9 +264,9 @@ class Core:
         match key:
             case ("beat",):
                 state.timers.set(("beat",), now.mono_s + state.settings.heartbeat_s)
-                state.do(Measure())
+                state.do(fx.Measure())
             case ("beat-soon",):
-                state.do(Measure())
+                state.do(fx.Measure())
             case ("look",):
                 owner.look(state, now)
             case ("birth",):
@@ -303,24 +276,8 @@ class Core:
                 reports.send(state, job_id, now)
             case ("upload", job_id):
                 reports.on_upload_timer(state, job_id, now)
-            case (kind, job_id):
-                self._on_run_timer(kind, job_id, now)
-
-    def _on_run_timer(self, kind: str, job_id: str, now: Now) -> None:
-        state = self.state
-        match kind:
-            case "timeout":
-                runs.on_timeout(state, job_id, now)
-            case "stall":
-                runs.on_stall(state, job_id, now)
-            case "bundle":
-                endings.on_bundle_timer(state, job_id)
-            case "fetch":
-                resumption.on_timer(state, job_id, now)
-            case "kill":
-                runs.on_kill_timer(state, job_id)
-            case "lease":
-                leases.on_timer(state, job_id, now)
+            case (kind, job_id) if job_id in state.runs:
+                self._run_timers[kind](state, state.runs[job_id], now)
 
     def begin(self, now: Now) -> None:
         """Start the heartbeat and the looks at the machine."""
@@ -345,41 +302,32 @@ class Core:
     def _dispatch(self, topic: Topic, message: Incoming, now: Now) -> None:
         state, mine = self.state, topic.host == self.state.settings.host
         if topic.kind is Kind.COORDINATOR_STATUS and message.payload:
-            status = decode(STATUS, message.payload)
+            status = m.decode(m.STATUS, message.payload)
             self._on_coordinator(status, now, retained=message.retained)
         elif message.retained or not mine:
             return  # a retained command is a replay
         elif topic.kind is Kind.REQUEST:
-            self._on_request(decode(AGENT_REQUEST, message.payload), now)
+            self._on_request(m.decode(m.AGENT_REQUEST, message.payload), now)
         elif topic.kind is Kind.CHECKPOINT_CHUNK:
             resumption.on_chunk(state, topic.artifact_id, topic.index, message.payload, now)
         elif topic.kind is Kind.IDENTITY_RESPONSE:
-            decode(CERTIFICATE_RESPONSE, message.payload)  # taken beside the core: it needs the key
+            # Taken beside the core: that needs the key.
+            m.decode(m.CERTIFICATE_RESPONSE, message.payload)
         elif topic.kind is Kind.GRANT:
-            grant = decode(GRANT, message.payload)
+            grant = m.decode(m.GRANT, message.payload)
             reports.on_grant(state, topic.artifact_id, grant, now)
 
-    def _on_request(self, request: AgentRequest, now: Now) -> None:
-        match request:
-            case Assign() if request.instance != self.state.settings.instance:
-                self.state.drop("assign", "meant for another process of this agent")
-            case Assign():
-                runs.on_assign(self.state, request, now)
-            case Lease():
-                leases.on_lease(self.state, request, now)
-            case Cancel():
-                runs.on_cancel(self.state, request, now)
-            case Release():
-                runs.on_release(self.state, request, now)
-            case Rules():
-                owner.on_rules(self.state, request, now)
-            case Noted():
-                reports.on_noted(self.state, request, now)
-            case Rebirth():
-                self.state.listening = True
-                self._birth(now)
+    def _on_request(self, request: m.AgentRequest, now: Now) -> None:
+        state = self.state
+        if isinstance(request, m.Rebirth):
+            state.listening = True
+            self._birth(now)
+        elif isinstance(request, m.Assign) and request.instance != state.settings.instance:
+            state.drop("assign", "meant for another process of this agent")
+        else:
+            self._requests[type(request)](state, request, now)
 
-    def _on_coordinator(self, status: Status, now: Now, *, retained: bool) -> None:
+    def _on_coordinator(self, status: m.Status, now: Now, *, retained: bool) -> None:
         """A coordinator that has just come knows nothing of us but what is in its ledger.
 
         One whose status was retained was there before we were, and has heard our birth. One that

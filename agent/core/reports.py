@@ -10,31 +10,11 @@ import base64
 from collections.abc import Sequence
 from typing import Final
 
-from agent.core.effects import (
-    BundleChecked,
-    BundleMade,
-    BundleUnread,
-    CheckBundle,
-    ClearJob,
-    DropCheckpoint,
-    SendChunk,
-    SpoolReport,
-)
+from agent.core import effects as fx
 from agent.core.state import Owed, Run, State, Stop
 from broker.clock import Now, backoff_s
-from broker.protocol.messages import (
-    MAX_LISTED,
-    Failed,
-    Finished,
-    Grant,
-    GrantMessage,
-    Noted,
-    OwedResult,
-    Rejected,
-    Released,
-)
-from broker.stream.stream import SendChunk as Send
-from broker.stream.stream import Sender, chunk_size
+from broker.protocol import messages as m
+from broker.stream.stream import SendChunk, Sender, chunk_size
 
 RESEND_BASE_S: Final = 2.0
 RESEND_CAP_S: Final = 30.0
@@ -46,10 +26,10 @@ ANOTHERS: Final = "the job is another attempt's by now"
 _UNFINISHED: Final = frozenset({"pending", "claimed", "running"})
 
 
-def finished(state: State, run: Run, made: BundleMade, now: Now) -> None:
+def finished(state: State, run: Run, made: fx.BundleMade, now: Now) -> None:
     """Report a finished job, whose bundle is in the spool."""
-    report = Finished(
-        **state.about(run.job_id, run.attempt, run.assign.receipt),
+    report = m.Finished(
+        **state.about_run(run),
         artifact_id=made.artifact_id,
         size_bytes=made.size_bytes,
         metrics=run.result or {},
@@ -59,15 +39,15 @@ def finished(state: State, run: Run, made: BundleMade, now: Now) -> None:
 
 
 def owe(
-    state: State, report: Finished | Failed | Released, now: Now, data: bytes = b""
+    state: State, report: m.Finished | m.Failed | m.Released, now: Now, data: bytes = b""
 ) -> None:  # fmt: skip
     """Send a report, again and again until it is noted; keep it on disk if work would be lost.
 
     `data` is the bundle, if it is small.
     """
     state.owed[report.job_id] = Owed(report, _in_report(state, data))
-    if not isinstance(report, Released):
-        state.do(SpoolReport(report, data))
+    if not isinstance(report, m.Released):
+        state.do(fx.SpoolReport(report, data))
     send(state, report.job_id, now)
 
 
@@ -79,26 +59,28 @@ def _in_report(state: State, data: bytes) -> str:
     return bundle if fits else ""
 
 
-def reload(state: State, reports: Sequence[Finished | Failed]) -> None:
+def reload(state: State, reports: Sequence[m.Finished | m.Failed]) -> None:
     """Take over what an earlier process of this agent has left in the spool."""
     for report in reports:
         state.owed[report.job_id] = Owed(report)
         state.end(report.job_id, report.attempt)
 
 
-def results(state: State) -> tuple[OwedResult, ...]:
+def results(state: State) -> tuple[m.OwedResult, ...]:
     """Return the results that wait here, as many as fit into a goodbye."""
     found = [
         (report.job_id, report.attempt)
         for report in (owed.report for owed in state.owed.values())
-        if isinstance(report, Finished)
+        if isinstance(report, m.Finished)
     ]
     found += [
         (run.job_id, run.attempt)
         for run in state.runs.values()
         if run.is_kept and run.stopping is not Stop.CANCELLED
     ]
-    return tuple(OwedResult(job_id=job, attempt=attempt) for job, attempt in found[:MAX_LISTED])
+    return tuple(
+        m.OwedResult(job_id=job, attempt=attempt) for job, attempt in found[: m.MAX_LISTED]
+    )
 
 
 def send(state: State, job_id: str, now: Now) -> None:
@@ -112,7 +94,7 @@ def send(state: State, job_id: str, now: Now) -> None:
             "session": state.session,
             "instance": state.settings.instance,
         }
-        if not isinstance(owed.report, Failed):
+        if not isinstance(owed.report, m.Failed):
             update["chunk_bytes"] = _chunk_bytes(state, owed.report)
         if owed.bundle:
             update["bundle"] = owed.bundle
@@ -142,19 +124,19 @@ def on_disconnected(state: State) -> None:
                 state.message_bytes = min(state.message_bytes, got_through)
 
 
-def on_noted(state: State, noted: Noted, now: Now) -> None:
+def on_noted(state: State, noted: m.Noted, now: Now) -> None:
     """Forget a report that the coordinator has taken, or does not want."""
     owed = state.owed.get(noted.job_id)
     if owed is None or owed.report.id != noted.report_id:
         return
-    if not isinstance(owed.report, Released) and noted.state not in _UNFINISHED:
-        state.do(DropCheckpoint(noted.job_id))
+    if not isinstance(owed.report, m.Released) and noted.state not in _UNFINISHED:
+        state.do(fx.DropCheckpoint(noted.job_id))
     forget(state, noted.job_id, _why_not_taken(noted))
     state.beat_soon(now)
     _announce_next(state, now)
 
 
-def on_grant(state: State, artifact_id: str, grant: GrantMessage, now: Now) -> None:
+def on_grant(state: State, artifact_id: str, grant: m.GrantMessage, now: Now) -> None:
     """Send what the receiver lacks, or look into why it does not take the bundle.
 
     A grant names an artifact, which several jobs may have made: it is sent for the first of them.
@@ -164,16 +146,17 @@ def on_grant(state: State, artifact_id: str, grant: GrantMessage, now: Now) -> N
     if not found or state.owed[found[0]].checking:
         return
     job_id, owed = found[0], state.owed[found[0]]
-    if isinstance(grant, Rejected):
+    if isinstance(grant, m.Rejected):
         _check(state, job_id, owed, now)
-    elif isinstance(grant, Grant) and not isinstance(owed.report, Failed):
+    elif isinstance(grant, m.Grant) and not isinstance(owed.report, m.Failed):
+        chunk_bytes = _chunk_bytes(state, owed.report)
+        sender = owed.sender or Sender(owed.report.size_bytes, chunk_bytes, state.message_bytes)
+        chunks = sender.on_grant(grant, now.mono_s)  # a senseless grant changes nothing
         if owed.sender is None:
-            chunk_bytes = _chunk_bytes(state, owed.report)
-            owed.sender = Sender(owed.report.size_bytes, chunk_bytes, state.message_bytes)
             state.beat_soon(now)
-        owed.bundle, owed.sent = "", 0
+        owed.sender, owed.bundle, owed.sent = sender, "", 0
         state.timers.set(("report", job_id), now.mono_s + SILENCE_S)
-        _send_chunks(state, job_id, owed.sender, owed.sender.on_grant(grant, now.mono_s))
+        _send_chunks(state, job_id, sender, chunks)
 
 
 def _announce_next(state: State, now: Now) -> None:
@@ -192,7 +175,7 @@ def on_upload_timer(state: State, job_id: str, now: Now) -> None:
         _send_chunks(state, job_id, owed.sender, owed.sender.on_timer(now.mono_s))
 
 
-def on_checked(state: State, event: BundleChecked, now: Now) -> None:
+def on_checked(state: State, event: fx.BundleChecked, now: Now) -> None:
     """Report a refused bundle again if it is whole; fail the job if it is damaged."""
     owed = state.owed.get(event.job_id)
     if owed is None or owed.report.attempt != event.attempt:
@@ -207,14 +190,14 @@ def on_checked(state: State, event: BundleChecked, now: Now) -> None:
     forget(state, event.job_id)
     about = state.about(event.job_id, event.attempt, owed.report.receipt)
     about["ran_s"] = owed.report.ran_s
-    if isinstance(owed.report, Released):
-        owe(state, Released(**about, reason=owed.report.reason), now)
+    if isinstance(owed.report, m.Released):
+        owe(state, m.Released(**about, reason=owed.report.reason), now)
         return
     error = "the finished bundle was damaged on this host's disk before it was handed over"
-    owe(state, Failed(**about, error=error), now)
+    owe(state, m.Failed(**about, error=error), now)
 
 
-def on_unread(state: State, event: BundleUnread, now: Now) -> None:
+def on_unread(state: State, event: fx.BundleUnread, now: Now) -> None:
     """Check a bundle of which the disk could not read a piece."""
     for job_id, owed in list(state.owed.items()):
         if owed.artifact_id == event.artifact_id and owed.sender is not None:
@@ -227,7 +210,7 @@ def forget(state: State, job_id: str, not_taken: str = "") -> None:
     state.timers.cancel(("report", job_id))
     state.timers.cancel(("upload", job_id))
     state.end(job_id, owed.report.attempt)
-    what = "result" if isinstance(owed.report, Finished) else "report"
+    what = "result" if isinstance(owed.report, m.Finished) else "report"
     in_vain = f"its {what} was not taken: {not_taken}" if not_taken else ""
     clear(state, job_id, owed.report.attempt, owed.artifact_id, in_vain)
 
@@ -241,10 +224,10 @@ def clear(
     """
     if any(other.artifact_id == artifact_id for other in state.owed.values()):
         artifact_id = None
-    state.do(ClearJob(job_id, attempt, artifact_id, in_vain))
+    state.do(fx.ClearJob(job_id, attempt, artifact_id, in_vain))
 
 
-def _why_not_taken(noted: Noted) -> str:
+def _why_not_taken(noted: m.Noted) -> str:
     """Return why a report was not taken; empty if it was."""
     if noted.verdict != "superseded":
         return ""
@@ -255,16 +238,16 @@ def _why_not_taken(noted: Noted) -> str:
     return f"the job is {noted.state} already"
 
 
-def _chunk_bytes(state: State, report: Finished | Released) -> int:
+def _chunk_bytes(state: State, report: m.Finished | m.Released) -> int:
     return chunk_size(report.size_bytes, state.settings.chunk_bytes)
 
 
-def _send_chunks(state: State, job_id: str, sender: Sender, chunks: Sequence[Send]) -> None:
+def _send_chunks(state: State, job_id: str, sender: Sender, chunks: Sequence[SendChunk]) -> None:
     artifact_id = state.owed[job_id].artifact_id
     if artifact_id is None:
         raise AssertionError("nothing is uploaded without an artifact")
     for chunk in chunks:
-        state.do(SendChunk(artifact_id, chunk.index, chunk.offset, chunk.length))
+        state.do(fx.SendChunk(artifact_id, chunk.index, chunk.offset, chunk.length))
     deadline_s = sender.next_deadline()
     if deadline_s is not None:
         state.timers.set(("upload", job_id), deadline_s)
@@ -282,5 +265,5 @@ def _check(state: State, job_id: str, owed: Owed, now: Now) -> None:
     _end_upload(state, job_id, owed)
     state.timers.cancel(("report", job_id))
     owed.checking = True
-    state.do(CheckBundle(job_id, owed.report.attempt, owed.artifact_id))
+    state.do(fx.CheckBundle(job_id, owed.report.attempt, owed.artifact_id))
     _announce_next(state, now)

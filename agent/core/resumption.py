@@ -10,16 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from agent.core import effects as fx
 from agent.core import output
-from agent.core.effects import (
-    CheckpointFound,
-    CheckpointInstalled,
-    FindCheckpoint,
-    GiveUpFetch,
-    InstallCheckpoint,
-    StartTrainer,
-    WriteFetched,
-)
 from agent.core.state import Phase, Run, State
 from broker.clock import Now
 from broker.protocol.messages import Grant, Stored
@@ -35,18 +27,17 @@ def begin(state: State, run: Run) -> None:
     if checkpoint is None:
         _start(state, run)
     else:
-        state.do(FindCheckpoint(run.job_id, run.attempt, checkpoint.attempt))
+        state.do(fx.FindCheckpoint(run.job_id, run.attempt, checkpoint.attempt))
 
 
-def on_found(state: State, event: CheckpointFound, now: Now) -> None:
+def on_found(state: State, run: Run, event: fx.CheckpointFound, now: Now) -> None:
     """Start from a checkpoint that is here, or fetch it."""
-    run = _fetching(state, event.job_id, event.attempt)
-    if run is None or run.assign.checkpoint is None:
+    checkpoint = run.assign.checkpoint
+    if run.phase is not Phase.FETCHING or checkpoint is None:
         return
     if event.here:
         _start(state, run)
         return
-    checkpoint = run.assign.checkpoint
     run.fetch = Receiver(checkpoint.size_bytes, checkpoint.chunk_bytes, RangeSet())
     _perform(state, run, run.fetch.ask(now.mono_s), b"")
 
@@ -61,42 +52,39 @@ def on_chunk(state: State, artifact_id: str, index: int, data: bytes, now: Now) 
                 _perform(state, run, run.fetch.on_written(len(data), now.mono_s), b"")
 
 
-def on_timer(state: State, job_id: str, now: Now) -> None:
+def on_timer(state: State, run: Run, now: Now) -> None:
     """Ask again for missing chunks; after `FETCH_IDLE_S` start without the checkpoint."""
-    run = state.runs.get(job_id)
-    if run is None or run.fetch is None or run.assign.checkpoint is None:
+    if run.fetch is None:
         return
     if now.mono_s - run.fetch.idle_since < FETCH_IDLE_S:
         _perform(state, run, run.fetch.on_timer(now.mono_s), b"")
         return
-    state.do(GiveUpFetch(run.job_id, run.attempt))
     _go_without(state, run, f"nothing came for {FETCH_IDLE_S:.0f} s", now)
 
 
-def on_installed(state: State, event: CheckpointInstalled, now: Now) -> None:
+def on_installed(state: State, run: Run, event: fx.CheckpointInstalled, now: Now) -> None:
     """Start the trainer, with the installed checkpoint or without one."""
-    run = _fetching(state, event.job_id, event.attempt)
-    if run is not None and run.assign.checkpoint is not None:
-        if event.error:
-            state.do(GiveUpFetch(run.job_id, run.attempt))
-            _go_without(state, run, event.error, now)
-        else:
-            _start(state, run)
+    if run.phase is not Phase.FETCHING:
+        return
+    if event.error:
+        _go_without(state, run, event.error, now)
+    else:
+        _start(state, run)
 
 
 def start_if_leased(state: State, run: Run) -> None:
     """Start the trainer once all is here and the coordinator has granted a lease."""
     if run.phase is Phase.READY and run.lease_s:
         run.move(Phase.STARTING)
-        state.do(StartTrainer(run.assign, run.slot, run.gpu))
+        state.do(fx.StartTrainer(run.assign, run.slot, run.gpu))
 
 
 def end(state: State, run: Run) -> None:
     """Give up the fetch of a run that is over before its trainer was started."""
-    if run.fetch is not None and run.assign.checkpoint is not None:
+    if run.fetch is not None:
         run.fetch = None
         state.timers.cancel(("fetch", run.job_id))
-        state.do(GiveUpFetch(run.job_id, run.attempt))
+        state.do(fx.GiveUpFetch(run.job_id, run.attempt))
 
 
 def _start(state: State, run: Run) -> None:
@@ -107,15 +95,10 @@ def _start(state: State, run: Run) -> None:
 
 
 def _go_without(state: State, run: Run, why: str, now: Now) -> None:
+    state.do(fx.GiveUpFetch(run.job_id, run.attempt))
     text = f"the checkpoint could not be fetched ({why}); the job starts anew"
     output.say(state, run, text, now)
     _start(state, run)
-
-
-def _fetching(state: State, job_id: str, attempt: int) -> Run | None:
-    run = state.runs.get(job_id)
-    fits = run is not None and run.attempt == attempt and run.phase is Phase.FETCHING
-    return run if fits else None
 
 
 def _perform(state: State, run: Run, effects: Sequence[ReceiverEffect], data: bytes) -> None:
@@ -129,13 +112,13 @@ def _perform(state: State, run: Run, effects: Sequence[ReceiverEffect], data: by
                 state.publish(state.topics.checkpoint_grant(host, artifact_id), effect)
             case WriteChunk(_, offset, begin, end):
                 piece = data[begin:end]
-                state.do(WriteFetched(run.job_id, run.attempt, offset, piece))
+                state.do(fx.WriteFetched(run.job_id, run.attempt, offset, piece))
             case Complete():
                 run.fetch = None
                 state.timers.cancel(("fetch", run.job_id))
                 made_by = checkpoint.attempt
                 state.publish(state.topics.checkpoint_grant(host, artifact_id), Stored())
-                state.do(InstallCheckpoint(run.job_id, run.attempt, artifact_id, made_by))
+                state.do(fx.InstallCheckpoint(run.job_id, run.attempt, artifact_id, made_by))
                 return
     deadline_s, patience_s = run.fetch.next_deadline(), run.fetch.idle_since + FETCH_IDLE_S
     due_s = patience_s if deadline_s is None else min(deadline_s, patience_s)

@@ -10,23 +10,14 @@ from agent.core.output import understand
 from agent.core.slots import free_slot, objections
 from agent.core.state import ENDING, Phase, Run, State, Stop
 from broker.clock import Now
-from broker.protocol.messages import (
-    Accepted,
-    Assign,
-    Cancel,
-    Progress,
-    Refused,
-    Release,
-    Released,
-    Started,
-)
+from broker.protocol import messages as m
 
 MAX_WAITING: Final = 32
 MAX_REFUSED: Final = 256
 TAIL_LINES: Final = 30
 
 
-def on_assign(state: State, assign: Assign, now: Now) -> None:
+def on_assign(state: State, assign: m.Assign, now: Now) -> None:
     """Answer an assignment that is known already; judge a new one by fresh figures."""
     run = state.runs.get(assign.job_id)
     if run is not None and run.attempt == assign.attempt:
@@ -63,11 +54,8 @@ def on_vitals(state: State, vitals: Vitals, now: Now) -> None:
             _start(state, assign, now)
 
 
-def on_started(state: State, event: TrainerStarted, now: Now) -> None:
+def on_started(state: State, run: Run, event: TrainerStarted, now: Now) -> None:
     """Report that the trainer's process runs, and set its limits."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        return
     run.pid, run.resumes, run.began_s = event.pid, event.resumes, now.mono_s
     if run.stopping:
         state.do(SignalTrainer(run.job_id, run.attempt, kill=False))
@@ -83,11 +71,8 @@ def on_started(state: State, event: TrainerStarted, now: Now) -> None:
     state.beat_soon(now)
 
 
-def on_line(state: State, event: TrainerLine, now: Now) -> None:
+def on_line(state: State, run: Run, event: TrainerLine, now: Now) -> None:
     """Take a line of the trainer's output."""
-    run = state.run(event.job_id, event.attempt)
-    if run is None:
-        return
     run.heard_s = now.mono_s
     line = understand(event.line)
     run.tail = [*run.tail[-(TAIL_LINES - 1) :], line.text]
@@ -102,7 +87,7 @@ def on_line(state: State, event: TrainerLine, now: Now) -> None:
     output.say(state, run, line.text, now)
 
 
-def on_cancel(state: State, cancel: Cancel, now: Now) -> None:
+def on_cancel(state: State, cancel: m.Cancel, now: Now) -> None:
     """Stop an attempt, and any earlier one; answer when it does not run here any more."""
     state.waiting = [
         one for one in state.waiting
@@ -127,7 +112,7 @@ def on_cancel(state: State, cancel: Cancel, now: Now) -> None:
         stop(state, run, Stop.CANCELLED, cancel.why, now)
 
 
-def on_release(state: State, release: Release, now: Now) -> None:
+def on_release(state: State, release: m.Release, now: Now) -> None:
     """Give an attempt back, or repeat the report of one that is over."""
     job_id, attempt = release.job_id, release.attempt
     state.waiting = [one for one in state.waiting if (one.job_id, one.attempt) != (job_id, attempt)]
@@ -140,7 +125,7 @@ def on_release(state: State, release: Release, now: Now) -> None:
         pass  # it is given back anyway
     else:
         state.end(job_id, attempt)  # should its assignment still be on the way
-        state.report(Released(**state.about(job_id, attempt), reason=release.why))
+        state.report(m.Released(**state.about(job_id, attempt), reason=release.why))
 
 
 def give_back(state: State, run: Run, why: str, now: Now) -> None:
@@ -166,36 +151,32 @@ def stop(state: State, run: Run, how: Stop, why: str, now: Now) -> None:
         state.beat_soon(now)
 
 
-def on_timeout(state: State, job_id: str, now: Now) -> None:
+def on_timeout(state: State, run: Run, now: Now) -> None:
     """Stop a trainer that has reached its time limit."""
-    run = state.runs.get(job_id)
-    if run is not None and run.stopping is None:
+    if run.stopping is None:
         why = f"timeout: it ran for longer than {run.assign.timeout_s:g} s (timeout_s)"
         stop(state, run, Stop.OVER_LIMIT, why, now)
 
 
-def on_stall(state: State, job_id: str, now: Now) -> None:
+def on_stall(state: State, run: Run, now: Now) -> None:
     """Stop a trainer that has printed nothing for too long."""
-    run = state.runs.get(job_id)
-    if run is None or run.stopping or run.assign.stall_timeout_s is None:
-        return
-    due_s = run.heard_s + run.assign.stall_timeout_s
-    if now.mono_s < due_s:
-        state.timers.set(("stall", job_id), due_s)
-        return
     limit_s = run.assign.stall_timeout_s
+    if run.stopping or limit_s is None:
+        return
+    if now.mono_s < run.heard_s + limit_s:
+        state.timers.set(("stall", run.job_id), run.heard_s + limit_s)
+        return
     why = f"stalled: no output and no progress for {limit_s:g} s (stall_timeout_s)"
     stop(state, run, Stop.OVER_LIMIT, why, now)
 
 
-def on_kill_timer(state: State, job_id: str) -> None:
+def on_kill_timer(state: State, run: Run, _: Now) -> None:
     """Kill a trainer whose grace is over."""
-    run = state.runs.get(job_id)
-    if run is not None and run.stopping:
+    if run.stopping:
         state.do(SignalTrainer(run.job_id, run.attempt, kill=True))
 
 
-def _start(state: State, assign: Assign, now: Now) -> None:
+def _start(state: State, assign: m.Assign, now: Now) -> None:
     older = state.owed.get(assign.job_id)
     if older is not None:
         reports.forget(state, assign.job_id, reports.ANOTHERS)
@@ -209,15 +190,15 @@ def _start(state: State, assign: Assign, now: Now) -> None:
     state.beat_soon(now)
 
 
-def _accept(state: State, assign: Assign, now: Now) -> None:
-    accepted = Accepted(
+def _accept(state: State, assign: m.Assign, now: Now) -> None:
+    accepted = m.Accepted(
         **state.about(assign.job_id, assign.attempt, assign.receipt), request_id=assign.id
     )
     state.sent(accepted.id, now)
     state.report(accepted)
 
 
-def _refuse(state: State, assign: Assign, reasons: tuple[str, ...]) -> None:
+def _refuse(state: State, assign: m.Assign, reasons: tuple[str, ...]) -> None:
     """Refuse an attempt for good: a repeated assignment must not be taken where one was refused."""
     state.end(assign.job_id, assign.attempt)
     state.refused[assign.job_id] = (assign.attempt, reasons)
@@ -226,18 +207,18 @@ def _refuse(state: State, assign: Assign, reasons: tuple[str, ...]) -> None:
     _say_refused(state, assign, reasons)
 
 
-def _say_refused(state: State, assign: Assign, reasons: tuple[str, ...]) -> None:
+def _say_refused(state: State, assign: m.Assign, reasons: tuple[str, ...]) -> None:
     about = state.about(assign.job_id, assign.attempt, assign.receipt)
-    state.report(Refused(**about, request_id=assign.id, reasons=reasons))
+    state.report(m.Refused(**about, request_id=assign.id, reasons=reasons))
 
 
 def _say_started(state: State, run: Run) -> None:
-    about = state.about(run.job_id, run.attempt, run.assign.receipt)
-    state.report(Started(**about, slot=run.slot, pid=run.pid, resumes=run.resumes))
+    about = state.about_run(run)
+    state.report(m.Started(**about, slot=run.slot, pid=run.pid, resumes=run.resumes))
 
 
 def _say_progress(state: State, run: Run) -> None:
     fields = {key: value for key, value in run.progress.items() if value is not None}
-    progress = Progress(attempt=run.attempt, **fields)
+    progress = m.Progress(attempt=run.attempt, **fields)
     topic = state.topics.progress(state.settings.host, run.job_id)
     state.publish(topic, progress, qos=0, retain=True)

@@ -11,21 +11,8 @@ from typing import Any, Final
 from agent.core.core_settings import CoreSettings
 from agent.core.effects import Effect, Vitals, Warn
 from broker.clock import Now, Randomness, Timers
+from broker.protocol import messages as m
 from broker.protocol.events import Outgoing
-from broker.protocol.messages import (
-    MAX_LISTED,
-    AgentResponse,
-    Assign,
-    Capability,
-    Failed,
-    Finished,
-    HeldJob,
-    HostRules,
-    Released,
-    Wire,
-    encode,
-)
-from broker.protocol.messages import Phase as HeldPhase
 from broker.protocol.topics import Topics
 from broker.stream.stream import Receiver, Sender
 
@@ -68,7 +55,7 @@ NEXT_PHASES: Final = {
     Phase.BUNDLING: frozenset[Phase](),
     Phase.GIVING_BACK: frozenset[Phase](),
 }  # the diagram in architecture.md; a run may be over from each phase
-_TOLD: Final[Mapping[Phase, HeldPhase]] = {
+_TOLD: Final[Mapping[Phase, m.Phase]] = {
     Phase.FETCHING: "fetching",
     Phase.READY: "starting",
     Phase.STARTING: "starting",
@@ -99,7 +86,7 @@ NEXT_STOPS: Final = {
 class Run:
     """A job that occupies a slot."""
 
-    assign: Assign
+    assign: m.Assign
     slot: int
     gpu: int | None
     phase: Phase = Phase.FETCHING
@@ -156,7 +143,7 @@ class Run:
 class Owed:
     """A report that the coordinator has not noted yet."""
 
-    report: Finished | Failed | Released
+    report: m.Finished | m.Failed | m.Released
     bundle: str = ""  # what travels with the report, if it is small
     sent: int = 0
     sender: Sender | None = None  # while its artifact is uploaded
@@ -166,10 +153,10 @@ class Owed:
     @property
     def artifact_id(self) -> str | None:
         """The bundle that goes with it: a result, or a checkpoint."""
-        return None if isinstance(self.report, Failed) else self.report.artifact_id
+        return None if isinstance(self.report, m.Failed) else self.report.artifact_id
 
     @property
-    def phase(self) -> HeldPhase:
+    def phase(self) -> m.Phase:
         """What a heartbeat says of it."""
         return "reporting" if self.sender is None else "uploading"
 
@@ -188,7 +175,7 @@ class State:
     coordinator: str = ""  # its session
     coordinator_instance: str = ""
     listening: bool = False  # a coordinator, as far as is known
-    capability: Capability | None = None
+    capability: m.Capability | None = None
     capability_due: bool = False  # with the next birth that a coordinator brings about
     vitals: Vitals | None = None
     runs: dict[str, Run] = field(default_factory=dict)
@@ -199,14 +186,14 @@ class State:
     interrupted: dict[str, int] = field(default_factory=dict)
     sent_s: OrderedDict[str, float] = field(default_factory=OrderedDict)  # what a lease may answer
     suspended_s: float = 0.0  # for how long the machine has slept since it booted
-    waiting: list[Assign] = field(default_factory=list)
+    waiting: list[m.Assign] = field(default_factory=list)
     ended: OrderedDict[str, int] = field(default_factory=OrderedDict)
     refused: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
     dropped: Counter[str] = field(default_factory=Counter)
     seq: int = 0
     leaving: bool = False
-    rules: HostRules = field(default_factory=HostRules)
+    rules: m.HostRules = field(default_factory=m.HostRules)
     rules_digest: str = ""
     holds: tuple[Hold, ...] = ()
     looked: bool = False
@@ -219,15 +206,15 @@ class State:
     def __post_init__(self) -> None:
         self.message_bytes = self.message_bytes or self.settings.chunk_bytes
 
-    def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:
+    def publish(self, topic: str, message: m.Wire, qos: int = 1, *, retain: bool = False) -> None:
         """Send a message."""
-        self.out.append(Outgoing(topic, encode(message), qos, retain))
+        self.out.append(Outgoing(topic, m.encode(message), qos, retain))
 
     def do(self, effect: Effect) -> None:
         """Ask the shell for something."""
         self.out.append(effect)
 
-    def report(self, report: AgentResponse) -> None:
+    def report(self, report: m.AgentResponse) -> None:
         """Send a report to the coordinator."""
         self.publish(self.topics.response(self.settings.host), report)
 
@@ -247,6 +234,10 @@ class State:
             "receipt": receipt,
         }
 
+    def about_run(self, run: Run) -> dict[str, Any]:
+        """Return those fields for a run."""
+        return self.about(run.job_id, run.attempt, run.assign.receipt)
+
     def sent(self, name: str, now: Now) -> None:
         """Note when something was sent that a lease may answer: an acceptance, a heartbeat."""
         self.sent_s[name] = now.mono_s
@@ -259,33 +250,16 @@ class State:
         while len(self.ended) > MAX_ENDED:
             self.ended.popitem(last=False)
 
-    def held(self) -> tuple[HeldJob, ...]:
+    def held(self) -> tuple[m.HeldJob, ...]:
         """Return all that this host holds, runs first."""
-        runs = [
-            HeldJob(
-                job_id=run.job_id,
-                attempt=run.attempt,
-                phase=_TOLD[run.phase],
-                progress=run.share(),
-                receipt=run.assign.receipt,
-            )
-            for run in self.runs.values()
-        ]
-        owed = [
-            HeldJob(
-                job_id=owed.report.job_id,
-                attempt=owed.report.attempt,
-                phase=owed.phase,
-                progress=owed.sender.share if owed.sender else None,
-                receipt=owed.report.receipt,
-            )
-            for owed in self.owed.values()
-        ]
-        interrupted = [
-            HeldJob(job_id=job_id, attempt=attempt, phase="bundling")
+        found = [_held(run.assign, _TOLD[run.phase], run.share()) for run in self.runs.values()]
+        found += [
+            m.HeldJob(job_id=job_id, attempt=attempt, phase="bundling")
             for job_id, attempt in self.interrupted.items()
         ]
-        return tuple((runs + interrupted + owed)[:MAX_LISTED])
+        for owed in self.owed.values():
+            found.append(_held(owed.report, owed.phase, owed.sender.share if owed.sender else None))
+        return tuple(found[: m.MAX_LISTED])
 
     def beat_soon(self, now: Now) -> None:
         """Send a heartbeat soon after a change."""
@@ -297,3 +271,11 @@ class State:
         self.dropped[kind] += 1
         if self.dropped[kind] == 1:
             self.do(Warn(f"dropped a message on {kind}: {why} (further ones are only counted)"))
+
+
+def _held(
+    of: m.Assign | m.Finished | m.Failed | m.Released, phase: m.Phase, progress: float | None
+) -> m.HeldJob:
+    return m.HeldJob(
+        job_id=of.job_id, attempt=of.attempt, phase=phase, progress=progress, receipt=of.receipt
+    )

@@ -33,7 +33,7 @@ from agent.service.status import Contact
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.client.access import AGENT, Access, open_access
-from broker.client.link import Link, LinkSettings
+from broker.client.link import Link
 from broker.client.mailbox import Lane, Mailbox, feed
 from broker.client.options import add_options
 from broker.errors import BadMessage, ConfigError, plain
@@ -103,18 +103,9 @@ class Service:
         self._stopped = threading.Event()
         core = self._make_core(topics, rng)
         self._link = Link(
-            LinkSettings(
-                access.addresses,
-                topics.client_id(settings.host),
-                topics.for_agent(settings.host),
-                tls=access.tls,
-                mark=access.mark,
-                name=access.name,
-            ),
+            access.link(topics.client_id(settings.host), topics.for_agent(settings.host)),
             feed(self.mailbox, topics),
-            will=self._will,
-            new_id=new_id,
-            rng=rng,
+            self._will,
         )
         self._certificate: Certificate | None = None
         if access.identity is not None:
@@ -220,7 +211,6 @@ class Service:
         self._looker.shutdown(wait=False, cancel_futures=True)
         # A bundle that is being made: the next agent must not find its file half written.
         self._workers.shutdown(wait=True, cancel_futures=True)
-        self._spool.close()
         self._lock.release()
         self._manager.close()
 

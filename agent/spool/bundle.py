@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Final, cast
 
 from broker.errors import StorageError
 
@@ -30,25 +30,8 @@ class BundleInfo:
     size_bytes: int
 
 
-class _Hashing:
-    """A file that hashes and counts what is written to it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._digest = hashlib.sha256()
-        self._size_bytes = 0
-
-    def write(self, data: bytes) -> int:
-        self._digest.update(data)
-        self._size_bytes += len(data)
-        return self._file.write(data)
-
-    def info(self) -> BundleInfo:
-        return BundleInfo(self._digest.hexdigest(), self._size_bytes)
-
-
 def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
-    """Bundle the regular files under `folder` into the file `out`, atomically.
+    """Bundle the regular files under `folder` into the file `out`.
 
     It is durable, unless it has no more than `unsynced_bytes`: then that is the caller's to see to.
     Raises `StorageError` when there is nothing to bundle, or something that no bundle may hold
@@ -58,17 +41,17 @@ def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
     files = dict(sorted(_files(folder)))
     if not files:
         raise StorageError(f"{folder}: the trainer wrote nothing")
-    making = out.with_name(out.name + ".part")
     try:
-        with making.open("wb") as file:
-            info = _write(files, file)
+        with out.open("w+b") as file:
+            _write(files, file)
             file.flush()
+            file.seek(0)
+            info = BundleInfo(hashlib.file_digest(file, "sha256").hexdigest(), file.tell())
             if info.size_bytes > unsynced_bytes:
                 os.fsync(file.fileno())
-        making.replace(out)
     except BaseException:
         with contextlib.suppress(OSError):  # the fault itself is to be told
-            making.unlink()  # a full disk may be full of it
+            out.unlink()  # a full disk may be full of it
         raise
     return info
 
@@ -90,14 +73,13 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
         yield name, path
 
 
-def _write(files: Mapping[str, Path], file: IO[bytes]) -> BundleInfo:
+def _write(files: Mapping[str, Path], file: IO[bytes]) -> None:
     import tarfile
 
     import zstandard
 
-    hashing = _Hashing(file)
     compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
-    with compressor.stream_writer(cast("Any", hashing), closefd=False) as stream:
+    with compressor.stream_writer(file, closefd=False) as stream:
         tar = tarfile.open(  # noqa: SIM115 - its end is for a whole bundle alone
             fileobj=cast("IO[bytes]", stream),
             mode="w|",
@@ -110,4 +92,3 @@ def _write(files: Mapping[str, Path], file: IO[bytes]) -> BundleInfo:
                 entry.size = os.fstat(source.fileno()).st_size
                 tar.addfile(entry, source)
         tar.close()
-    return hashing.info()

@@ -20,7 +20,6 @@ from broker.errors import BadStream
 from broker.system.files import RealDisk, read, write_atomically
 
 KEPT_S: Final = 7 * 86_400.0  # of a job that has gone elsewhere, or nowhere
-_BLOCK_BYTES: Final = 1024 * 1024
 
 
 def _unpack(part: Path, into: Path) -> None:
@@ -104,13 +103,12 @@ class Checkpoints:
 
         Raises `BadStream` when it is not what was meant.
         """
-        part, digest = self._part(job_id, attempt), hashlib.sha256()
+        part = self._part(job_id, attempt)
         try:
             with contextlib.closing(self._fetching.pop(part)) as file:
                 file.seek(0)
-                while block := file.read(_BLOCK_BYTES):
-                    digest.update(block)
-            if digest.hexdigest() != artifact_id:
+                found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+            if found != artifact_id:
                 raise BadStream("the checkpoint's bytes do not hash to its id")
             self.drop(job_id)
             self._disk.make_folder(self._root / job_id)

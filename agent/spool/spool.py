@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import IO, Annotated, Final
+from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
@@ -38,8 +38,6 @@ _REPORT: Final[TypeAdapter[Finished | Failed]] = TypeAdapter(
     Annotated[Finished | Failed, Field(discriminator="type")], config=ConfigDict(defer_build=True)
 )
 UNBUNDLED_FILE: Final = "unbundled.json"  # in a work folder
-_BLOCK_BYTES: Final = 1024 * 1024
-MOST_OPEN: Final = 4
 REFUSED_KEPT_S: Final = 7 * 86_400.0
 MOST_REFUSED: Final = 10
 WHY_FILE: Final = "why.txt"
@@ -78,7 +76,6 @@ class Spool:
         self._refused = state / "refused"
         self._disk.make_folder(self._spool)
         self._disk.make_folder(self._work)
-        self._open: dict[str, IO[bytes]] = {}  # bundles that are being handed over
 
     @property
     def folder(self) -> Path:
@@ -198,7 +195,6 @@ class Spool:
         self._disk.remove_tree(self.work(job_id, attempt))
         self._disk.unlink(self._report_path(job_id, attempt))
         if artifact_id is not None:
-            self._close(artifact_id)
             self._disk.unlink(self.bundle_path(artifact_id))
 
     def has(self, artifact_id: str) -> bool:
@@ -207,43 +203,27 @@ class Spool:
 
     def is_whole(self, artifact_id: str) -> bool:
         """Hash a bundle again and tell whether it is what its name says."""
-        digest = hashlib.sha256()
-        try:
-            with self._disk.open(self.bundle_path(artifact_id), "rb") as file:
-                while block := file.read(_BLOCK_BYTES):
-                    digest.update(block)
-        except OSError:
-            return False
-        return digest.hexdigest() == artifact_id
+        with (
+            contextlib.suppress(OSError),
+            self._disk.open(self.bundle_path(artifact_id), "rb") as file,
+        ):
+            return hashlib.file_digest(file, "sha256").hexdigest() == artifact_id
+        return False
 
     def read_whole(self, artifact_id: str) -> bytes:
         """Return a small bundle. Raises OSError. Any thread may do so."""
         return read(self._disk, self.bundle_path(artifact_id))
 
     def read(self, artifact_id: str, offset: int, length: int) -> bytes:
-        """Return a piece of a bundle; shorter, or empty, if it is not there.
-
-        For one thread: the file stays open for the next piece.
-        """
+        """Return a piece of a bundle; shorter, or empty, if it is not there."""
         try:
-            file = self._open.get(artifact_id)
-            if file is None:
-                while len(self._open) >= MOST_OPEN:
-                    self._close(next(iter(self._open)))
-                file = self._open[artifact_id] = self._disk.open(
-                    self.bundle_path(artifact_id), "rb"
-                )
-            file.seek(offset)
-            return file.read(length)
+            with self._disk.open(self.bundle_path(artifact_id), "rb") as file:
+                file.seek(offset)
+                piece: bytes = file.read(length)
+                return piece
         except OSError as error:
             log.warning("spool: bundle %s cannot be read: %s", artifact_id[:12], plain(error))
-            self._close(artifact_id)
             return b""
-
-    def close(self) -> None:
-        """Close the bundles that were read."""
-        while self._open:
-            self._close(next(iter(self._open)))
 
     def clear_work(
         self,
@@ -272,10 +252,6 @@ class Spool:
     def work_folders(self) -> list[Path]:
         """Return the work folders that an earlier process has left."""
         return self._disk.glob(self._work, "*")
-
-    def _close(self, artifact_id: str) -> None:
-        if (file := self._open.pop(artifact_id, None)) is not None:
-            file.close()
 
     def _without_bundle(self, report: Finished | Failed) -> Finished | Failed:
         """See to it that a report's bundle is a file; while it cannot be, the report bears it."""

@@ -76,9 +76,7 @@ class _Period(BaseModel):
 def _check_period(told: Description, raw: Path) -> None:
     """Raise BadInputError if a schema beside `raw` has another period than the model."""
     path = raw.with_suffix(".schema.json")
-    if told.period_s is None or not path.is_file():
-        return
-    period_s = read_json(path, _Period).period_s
+    period_s = read_json(path, _Period).period_s if path.is_file() else None
     if period_s is not None and not math.isclose(period_s, told.period_s, rel_tol=1e-6):
         problem = f"a row every {period_s:g} s, but the model was trained on one every"
         remedy = "resample the telemetry, or take a model that was trained on such"

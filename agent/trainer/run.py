@@ -20,7 +20,6 @@ from agent.trainer.common.progress import Interruption, Progress, program
 def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     """Train, evaluate and save what `job` says. Raises TrainerError."""
     from agent.trainer.common.files import check_folders
-    from agent.trainer.evaluation.evaluate import evaluate
     from agent.trainer.training.loading import load
     from agent.trainer.training.report import save
     from agent.trainer.training.train import train
@@ -33,7 +32,7 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
 
     progress.phase("evaluate")
     if trained.pretrained_on is None:
-        evaluation = evaluate(loaded.index, *loaded.scored(trained.score), loaded.protocol)
+        evaluation = loaded.evaluated(*loaded.scored(trained.score))
     else:
         from agent.trainer.training.pretrain import evaluate_pretrained
 

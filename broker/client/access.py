@@ -7,11 +7,12 @@ that the network is trusted.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from broker.client.connection import LinkSettings
 from broker.errors import ConfigError
 from broker.pki.identity import Identity, broker_of, find_identity, load_identity
 from broker.protocol.acl import Principal
@@ -50,15 +51,12 @@ class Access:
         """Return who asks the coordinator, as in operators' topics."""
         return LOCAL_USER if self.identity is None else self.identity.name
 
-    @property
-    def name(self) -> str:
-        """Return whose certificate it is, for `fleet enroll`."""
-        return "NAME" if self.identity is None else self.identity.name
-
-    @property
-    def mark(self) -> Callable[[], object] | None:
-        """Return what detects another certificate, for `LinkSettings`."""
-        return None if self.identity is None else self.identity.mark
+    def link(self, client_id: str, filters: Sequence[tuple[str, int]], **more: Any) -> LinkSettings:
+        """Return the settings of a link; `more` are others of theirs."""
+        own = self.identity
+        if own is not None:
+            more |= {"name": own.name, "mark": own.mark}
+        return LinkSettings(self.addresses, client_id, filters, tls=self.tls, **more)
 
 
 def open_access(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import random
 import tempfile
 import time
 from collections.abc import Sequence
@@ -29,7 +28,6 @@ from broker.protocol.events import Connected, Incoming, LinkEvent
 from broker.protocol.messages import STATUS, decode
 from broker.protocol.topics import Topics
 from broker.system.address import Address
-from broker.system.machine import new_id
 
 HOLD_S: Final = 4.0  # a host that is let in comes back within a second
 AGAIN_S: Final = 4.0  # at most, until the place is taken again: or its host would wait longer, too
@@ -62,13 +60,7 @@ def expel(
             backoff_base_s=AGAIN_S, backoff_cap_s=AGAIN_S, tls=identity.context,
         )  # fmt: skip
         events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
-        link = Link(
-            settings,
-            events.put,
-            will=None,
-            new_id=new_id,
-            rng=random.Random(),  # noqa: S311 - jitter, no secret
-        )
+        link = Link(settings, events.put)
         link.start()
         try:
             return _hold(events, len(addresses))

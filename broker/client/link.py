@@ -7,6 +7,7 @@ publishes its birth on `Connected`.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,8 +15,9 @@ from itertools import cycle
 from typing import Final
 
 from broker.client.connection import CONNECT_TIMEOUT_S, Connection, Inbox, LinkSettings
-from broker.clock import Randomness, backoff_s
+from broker.clock import backoff_s
 from broker.protocol.events import Connected, Disconnected, Outgoing
+from broker.system.machine import new_id
 
 __all__ = ["Link", "LinkSettings"]
 
@@ -29,23 +31,19 @@ LOOK_S: Final = 1.0  # between two looks for another certificate
 class Link:
     """Keeps a connection to the broker and feeds what arrives into a mailbox.
 
-    `will(session)` gives the last will of a session; `new_id()` a fresh session id.
+    `will(session)` gives the last will of a session.
     """
 
     def __init__(
         self,
         settings: LinkSettings,
         inbox: Inbox,
-        *,
-        will: Callable[[str], Outgoing] | None,
-        new_id: Callable[[], str],
-        rng: Randomness,
+        will: Callable[[str], Outgoing] | None = None,
     ) -> None:
         self._settings = settings
         self._inbox = inbox
         self._will = will
-        self._new_id = new_id
-        self._rng = rng
+        self._rng = random.Random()  # noqa: S311 - jitter, no secret
         self._stopping = threading.Event()
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name="fleet-link", daemon=True)
@@ -89,7 +87,7 @@ class Link:
         most_qos = MOST_QOS
         addresses = cycle(self._settings.addresses)
         while not self._stopping.is_set():
-            session, mark = self._new_id(), self._mark()
+            session, mark = new_id(), self._mark()
             address = next(addresses)
             connection = Connection(
                 self._settings, address, most_qos, session, self._inbox, self._will

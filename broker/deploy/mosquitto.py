@@ -68,7 +68,7 @@ listener {port} 127.0.0.1
 
 def render(site: Site) -> dict[str, str]:
     """Return mosquitto.conf and acl. Raises `ConfigError` for a cluster."""
-    site.refuse_origins("mosquitto")
+    site.refuse("mosquitto", origins=True)
     if site.nodes:
         raise ConfigError("--node: mosquitto has no cluster; take NATS or RabbitMQ")
     return {"mosquitto.conf": _conf(site), "acl": _acl(site)}

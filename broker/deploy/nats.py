@@ -92,8 +92,7 @@ _DELIVERY: Final = "$MQTT.sub.>"
 
 def render(site: Site) -> dict[str, str]:
     """Return nats.conf. Raises `ConfigError` for a name with a dot, or a plain listener."""
-    site.refuse_loopback("NATS")
-    site.refuse_dots("NATS")
+    site.refuse("NATS", loopback=True, dots=True)
     conf = _CONF.format(
         head=HEAD,
         name=site.node.called if site.node else "fleet",

@@ -94,9 +94,7 @@ _BETWEEN: Final = """\
 
 def render(site: Site) -> dict[str, str]:
     """Return RabbitMQ's files by name; a node of a cluster has two more."""
-    site.refuse_loopback("RabbitMQ")
-    site.refuse_dots("RabbitMQ")
-    site.refuse_origins("RabbitMQ")
+    site.refuse("RabbitMQ", loopback=True, origins=True, dots=True)
     conf = _CONF.format(
         head=HEAD,
         port=site.ports.hosts,

@@ -13,6 +13,7 @@ from broker.protocol.acl import Principal
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import MAX_TOPIC_CHARS, Topics, is_host, is_user
+from broker.system.address import check_origins
 from broker.system.files import RealDisk, write_atomically
 
 MADE_BY: Final = "Made by `fleet broker config`"
@@ -20,7 +21,6 @@ HEAD: Final = f"{MADE_BY}, which would overwrite changes; docs/reference/brokers
 # The largest packet: a chunk, its topic (UTF-8 of the tree is ASCII) and the headers of MQTT.
 MAX_PACKET_BYTES: Final = MAX_CHUNK_BYTES + MAX_TOPIC_CHARS + 512
 MIN_NODES: Final = 3
-_ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 FIXED: Final = (
     Principal(Role.COORDINATOR, "coordinator"),
     Principal(Role.HOMEASSISTANT, "homeassistant"),
@@ -123,41 +123,35 @@ class Site:
                     f"folder {str(path)!r}: has a character that a broker's file cannot bear; "
                     "use a plain one"
                 )
-
-        for origin in self.origins:
-            if not _ORIGIN.fullmatch(origin):
-                raise ConfigError(
-                    f"--origin {origin}: write it as a browser does, such as https://pi.lan:8080"
-                )
+        check_origins(self.origins)
         if self.nodes and len({one.called for one in self.nodes}) < MIN_NODES:
             raise ConfigError(
                 f"--node: a cluster needs {MIN_NODES} nodes with different names, so that two are "
                 "left when one is lost; name each"
             )
 
-    def refuse_loopback(self, broker: str) -> None:
-        """Raise `ConfigError` where a plain listener is asked of a broker that has none."""
-        if self.loopback:
+    def refuse(
+        self, broker: str, *, loopback: bool = False, origins: bool = False, dots: bool = False
+    ) -> None:
+        """Raise `ConfigError` for what `broker` cannot do.
+
+        A plain listener; to look where a page is from; a dot, which parts a topic's levels there.
+        """
+        if loopback and self.loopback:
             raise ConfigError(
                 f"--loopback: {broker} asks everybody for a certificate; leave it out, "
                 "or take mosquitto"
             )
-
-    def refuse_origins(self, broker: str) -> None:
-        """Raise `ConfigError` where pages are named to a broker that ignores them."""
-        if self.origins:
+        if origins and self.origins:
             raise ConfigError(
                 f"--origin: {broker} does not look where a page is from; leave it out, or take NATS"
             )
-
-    def refuse_dots(self, broker: str) -> None:
-        """Raise `ConfigError` for a name with a dot, which separates a topic's levels there."""
-        for name in (*(who.name for who in self.principals()), *self.topics.root.split("/")):
-            if "." in name:
-                raise ConfigError(
-                    f"{name}: {broker} has no topics with a dot in them; "
-                    "use another name, or take mosquitto"
-                )
+        names = (*(who.name for who in self.principals()), *self.topics.root.split("/"))
+        if dotted := [name for name in names if dots and "." in name]:
+            raise ConfigError(
+                f"{dotted[0]}: {broker} has no topics with a dot in them; "
+                "use another name, or take mosquitto"
+            )
 
     def tls_files(self) -> dict[str, str]:
         """Return the paths of the certificates as a broker's file names them."""

@@ -19,6 +19,7 @@ from broker.doctor.findings import Finding, fail, ok, warn
 from broker.sentences import span
 from broker.system.deadline import within
 from broker.system.files import holder
+from broker.system.machine import system_clock
 
 STEP_S: Final = 5.0  # that a broker, or a disk, is waited for
 LEAST_PYTHON: Final = (3, 11)
@@ -29,6 +30,13 @@ FREE_RAM_WARN_BYTES: Final = GIB
 FAR_S: Final = 30.0  # between two clocks; a signed command is taken for 60 s
 LOOK_AT_DISK: Final = "look at the system's log for it, and at its cable or network"
 _SET_IT: Final = "set it, and keep it by NTP: certificates are judged by it"
+
+
+def check_machine() -> Iterator[Finding]:
+    """Check what every program needs, and the memory for jobs."""
+    yield check_python()
+    yield check_memory()
+    yield check_clock(system_clock())
 
 
 def check_python() -> Finding:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Final, TextIO
+from pathlib import Path
+from typing import Any, Final, TextIO
 
+from broker.client.options import add_options
 from broker.sentences import counted, json_text, laid_out
 from broker.system.process import nobody_reads
 
@@ -55,9 +59,41 @@ def skip(check: str, text: str, remedy: str) -> Finding:
     return Finding(check, Level.SKIP, text, remedy)
 
 
-def skipped(checks: Iterable[str], text: str, remedy: str) -> Iterator[Finding]:
-    """None of these was looked at, for one reason."""
-    return (skip(check, text, remedy) for check in checks)
+def at_fault(lines: Iterable[str]) -> Iterator[Finding]:
+    """Tell what is wrong with the settings."""
+    return (fail("config", line, "etc/fleet.toml.example explains every key") for line in lines)
+
+
+# What each role has checked, beside what it always can be: what was not looked at is told as well.
+_WAY: Final = ("identity", "broker", "session", "rights", "coordinator")  # each rests on the last
+_CHECKS: Final = {
+    "agent": ("host", "state", "disk", "lock", "data", "owner", *_WAY[:3], "coordinator"),
+    "coordinator": ("state", "disk", "lock", "manifest", "ca", *_WAY[:4]),
+    "operator": (*_WAY[:3], "coordinator"),
+}
+_NO_SESSION: Final = "not tried: the broker does not let it do its work"
+_WHY: Final = {
+    "config": ("not looked at: the settings are at fault", "mend them first: see config"),
+    "identity": ("not tried: there is no identity to connect with", "mend that first"),
+    "broker": ("not tried: the broker takes no connection", "mend that first"),
+    "session": (_NO_SESSION, "mend that first"),
+    "rights": (_NO_SESSION, "mend that first"),
+}
+
+
+def complete(role: str, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings, and then those checks of a role that an earlier failure has prevented."""
+    seen: set[str] = set()
+    failed: list[str] = []
+    for finding in findings:
+        seen.add(finding.check)
+        if finding.level is Level.FAIL and finding.check in _WHY:
+            failed.append(finding.check)
+        yield finding
+    for check in _CHECKS[role]:
+        causes = failed if check in _WAY else [one for one in failed if one == "config"]
+        if check not in seen and causes:
+            yield skip(check, *_WHY[causes[-1]])
 
 
 def warn(check: str, text: str, remedy: str) -> Finding:
@@ -72,32 +108,26 @@ def fail(check: str, text: str, remedy: str) -> Finding:
 
 def summary(findings: Iterable[Finding]) -> str:
     """Return in a line how many findings are bad, and of which checks they are."""
-    checks: dict[Level, list[str]] = {level: [] for level in Level}
+    checks: dict[Level, dict[str, int]] = {level: Counter() for level in Level}
     for finding in findings:
-        checks[finding.level].append(finding.check)
+        checks[finding.level][finding.check] += 1
     said = [
-        f"{counted(len(found), what)}: {', '.join(dict.fromkeys(found))}"
+        f"{counted(sum(found.values()), what)}: {', '.join(found)}"
         for level, what in ((Level.FAIL, "problem"), (Level.WARN, "warning"))
         if (found := checks[level])
     ]
     said = said or ["all is well"]
     if skipped := checks[Level.SKIP]:
-        said.append(f"not looked at: {', '.join(dict.fromkeys(skipped))}")
+        said.append(f"not looked at: {', '.join(skipped)}")
     text = "; ".join(said)
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def show(role: str, findings: Iterable[Finding], *, as_json: bool) -> int:
-    """Write the findings to standard output; a closed pipe is no fault, and Ctrl-C ends it."""
-    try:
-        code = tell(role, findings, sys.stdout, as_json=as_json)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        nobody_reads()
-        return EXIT_FINE
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    return code
+def document(role: str, found: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings as JSON has them."""
+    is_fine = all(finding.level is not Level.FAIL for finding in found)
+    checks = [asdict(finding) for finding in found]
+    return {"role": role, "ok": is_fine, "checks": checks, "summary": summary(found)}
 
 
 def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) -> int:
@@ -106,15 +136,36 @@ def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) 
     for finding in findings:
         found.append(finding)
         if not as_json:
-            line = finding.line()
-            out.write(laid_out(line, out, indent=INDENT, least=2 * INDENT) + "\n")
+            out.write(laid_out(finding.line(), out, indent=INDENT, least=2 * INDENT) + "\n")
             out.flush()
-    fine = all(finding.level is not Level.FAIL for finding in found)
-    text = summary(found)
-    if as_json:
-        checks = [asdict(finding) for finding in found]
-        told = {"role": role, "ok": fine, "checks": checks, "summary": text}
-        out.write(json_text(told) + "\n")
-    else:
-        out.write(laid_out(text, out) + "\n")
-    return EXIT_FINE if fine else EXIT_FAILS
+    told = document(role, found)
+    text = json_text(told) if as_json else laid_out(told["summary"], out)
+    out.write(f"{text}\n")
+    out.flush()
+    return EXIT_FINE if told["ok"] else EXIT_FAILS
+
+
+def run(
+    role: str,
+    options: Mapping[str, str],
+    findings: Callable[[argparse.Namespace], Iterable[Finding]],
+    argv: Sequence[str] | None,
+) -> int:
+    """Be a role's doctor: `options` are those of its own, with their help.
+
+    A closed pipe is no fault, and Ctrl-C ends it.
+    """
+    parser = argparse.ArgumentParser(prog="fleet doctor", description=f"Checks of {role}.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_options(parser)
+    for name, text in options.items():
+        parser.add_argument(f"--{name}", type=str if name == "host" else Path, help=text)
+    arguments = parser.parse_args(argv)
+    try:
+        found = complete(role, findings(arguments))
+        return tell(role, found, sys.stdout, as_json=arguments.json)
+    except BrokenPipeError:
+        nobody_reads()
+        return EXIT_FINE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED

@@ -1,12 +1,11 @@
 """Checks of the broker: reachable, and lets a program of the fleet do its work.
 
-Each step is one finding; after one that fails, the next are skipped. Every wait has a deadline.
+Each step is one finding; after one that fails there is none. Every wait has a deadline.
 """
 
 from __future__ import annotations
 
 import queue
-import random
 import socket
 import threading
 import time
@@ -14,30 +13,26 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from broker.client.access import AGENT, COORDINATOR, Access, open_access
+from broker.client.access import Access, open_access
 from broker.client.connection import IS_IT_REVOKED, REFUSED
-from broker.client.link import Link, LinkSettings
+from broker.client.link import Link
 from broker.doctor.checks import STEP_S
-from broker.doctor.findings import Finding, Level, fail, ok, skipped, warn
+from broker.doctor.findings import Finding, Level, fail, ok, warn
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.pki.identity import DAY_S, HOW_TO_GET
 from broker.protocol.acl import REWRITE_RIGHTS
 from broker.protocol.broker_load import Strain, strain
 from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import BROKER_LOAD, STATUS, decode
-from broker.protocol.topic_table import Kind
+from broker.protocol.topic_table import Kind, Role
 from broker.protocol.topics import Topics, is_host
 from broker.system.address import Address
 from broker.system.deadline import within
-from broker.system.machine import new_id
+from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
 
 WARN_DAYS: Final = 30
 CONNECT_S: Final = 12.0  # a link gives up after 10
-NO_SETTINGS: Final = ("not looked at: the settings are at fault", "mend them first: see config")
-NO_IDENTITY: Final = ("not tried: there is no identity to connect with", "mend that first")
-NO_BROKER: Final = ("not tried: the broker takes no connection", "mend that first")
-NO_SESSION: Final = ("not tried: the broker does not let it do its work", "mend that first")
 _BARE: Final = "if it wants a user and a password, write mqtt://USER:PASSWORD@HOST"
 _WRONG: Final = "see that the user and the password in the address are right"
 
@@ -96,26 +91,32 @@ def _renewal(name: str) -> str:
 
 
 def check_session(
-    access: Access, settings: BrokerSettings, name: str, *, runs_here: bool = False
+    access: Access,
+    settings: BrokerSettings,
+    name: str,
+    beside: Callable[[str], Iterable[Finding]] | None = None,
 ) -> Iterator[Finding]:
     """Connect under a client id of its own, publish to `name`'s topic, and wait for the echo.
 
-    `name` is a host, or `coordinator`. Also reports who of that name is online already, unless it
-    `runs_here`, and to a host whether a coordinator is online.
+    `name` is a host, or `coordinator`; a certificate's counts. Also reports who of that name is
+    online already, and to a host whether a coordinator is. `beside` is given where the program
+    itself runs here, and checks its session: a broker that takes client ids from certificates would
+    end that.
     """
+    name = name if access.identity is None else access.identity.name
+    if beside is not None and access.identity is not None:
+        yield from beside(name)
+        return
     answers = _ask(access, settings, name)
     if answers.round_trip_s is None:
-        failed = _no_session(answers, access.addresses[0], name)
-        yield failed
-        rest = ("session", "rights" if name == "coordinator" else "coordinator")
-        yield from skipped((one for one in rest if one != failed.check), *NO_SESSION)
+        yield _no_session(answers, access.addresses[0], name)
         return
     yield ok("session", f"a message went and came back in {answers.round_trip_s * 1000:.0f} ms")
     if answers.holds is not None:
         yield _rights(answers, Topics(settings.topic_root).holder())
     if answers.strain is not None:
         yield warn("load", f"the broker is {answers.strain.what}", answers.strain.remedy)
-    if name in answers.online and not runs_here:
+    if name in answers.online and beside is None:
         what, other = f"another agent called {name!r}", "another name (--host) or topic root"
         if name == "coordinator":
             what, other = "another coordinator", "another topic root"
@@ -179,36 +180,20 @@ def check_addresses(access: Access) -> Generator[Finding, None, tuple[Address, .
 
 def check_broker(
     settings: BrokerSettings,
-    host: str | None,
-    now_s: float,
-    *,
-    named: bool,
-    beside: Callable[[str], Iterable[Finding]] | None,
+    accepts: frozenset[Role],
+    session: Callable[[Access], Iterable[Finding]],
+    name: str | None = None,
 ) -> Iterator[Finding]:
-    """Check the connection to the broker, with all that it needs.
-
-    `host` is none for the coordinator. `named`: somebody chose the host's name. `beside` is given
-    where the program itself runs here, and checks its session without disturbing it.
-    """
-    rest = ("session", "rights" if host is None else "coordinator")
+    """Check the way to the broker, and then the `session` on it; the rest as in `open_access`."""
+    now_s = system_clock().wall_s
     try:
-        accepts, name = (COORDINATOR, None) if host is None else (AGENT, host if named else None)
         access = open_access(settings, accepts, now_s, name)
     except ConfigError as error:
         yield fail("identity", str(error).removesuffix(f"; {HOW_TO_GET}"), HOW_TO_GET)
-        yield from skipped(("broker", *rest), *NO_IDENTITY)
         return
     yield check_identity(access, now_s)
-    reached = yield from check_addresses(access)
-    if not reached:
-        yield from skipped(rest, *NO_BROKER)
-        return
-    access = replace(access, addresses=reached)
-    own = host or "coordinator" if access.identity is None else access.identity.name
-    if beside is None or access.identity is None:  # without names nobody is thrown off
-        yield from check_session(access, settings, own, runs_here=beside is not None)
-    else:
-        yield from beside(own)
+    if reached := (yield from check_addresses(access)):
+        yield from session(replace(access, addresses=reached))
 
 
 def _rights(answers: Answers, topic: str) -> Finding:
@@ -229,19 +214,8 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
         filters[topics.broker_load()] = 0  # a host may not
     if name == "coordinator":
         filters[topics.holder()] = 0
-    link = Link(
-        LinkSettings(
-            access.addresses,
-            topics.client_id(f"doctor-{new_id()[:12]}"),
-            [*filters.items()],
-            tls=access.tls,
-            name=access.name,
-        ),
-        events.put,
-        will=None,
-        new_id=new_id,
-        rng=random.Random(),  # noqa: S311 - jitter, no secret
-    )
+    client_id = topics.client_id(f"doctor-{new_id()[:12]}")
+    link = Link(access.link(client_id, [*filters.items()]), events.put)
     link.start()
     try:
         return _talk(link, events, topics, name)

@@ -19,6 +19,7 @@ from typing import Final
 from broker.embedded import EmbeddedBroker, ServerSettings
 from broker.errors import ConfigError, LocalError
 from broker.sentences import complain
+from broker.system.address import parse_listen
 from broker.system.logs import announce, setup
 from broker.system.machine import system_clock
 from broker.system.process import end_with_parent
@@ -61,16 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _settings(listen: str, identity: Path | None, given: BrokerSettings) -> ServerSettings:
-    host, colon, port = listen.rpartition(":")
-    if not (colon and host and port.isdecimal() and len(port) <= 5):
-        raise ConfigError(f"--listen {listen}: write it as HOST:PORT, such as 127.0.0.1:1883")
+    host, port = parse_listen(listen, "--listen", "127.0.0.1:1883")
     settings = ServerSettings(
-        host.strip("[]"),
-        int(port),
-        identity,
-        given.topic_root,
-        given.websocket,
-        tuple(given.origins),
+        host, port, identity, given.topic_root, given.websocket, tuple(given.origins)
     )
     settings.check()
     return settings

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.embedded.message import Message
 from broker.protocol.acl import matches
 from broker.protocol.topic_table import Role
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(NamedTuple):
     """How much one name may have retained."""
 
     topics: int
@@ -40,13 +38,11 @@ class Retained:
 
     def keep(self, name: str, message: Message) -> bool:
         """Retain a message for `name`; false, and nothing is retained there, if it has too much."""
-        allowance = COORDINATOR if name in {Role.COORDINATOR, ANYBODY} else self._others
+        most = COORDINATOR if name in {Role.COORDINATOR, ANYBODY} else self._others
         topic, size_bytes = message.topic, len(message.topic) + message.size_bytes
         self._count_off(topic)
-        if (
-            self._topics[name] >= allowance.topics
-            or self._bytes[name] + size_bytes > allowance.size_bytes
-        ):
+        is_full = self._topics[name] >= most.topics
+        if is_full or self._bytes[name] + size_bytes > most.size_bytes:
             self._kept.pop(topic, None)  # what is retained there is out of date
             return False
         self._kept[topic] = name, message

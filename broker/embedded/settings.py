@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
 from broker.errors import ConfigError
 from broker.protocol.messages import MAX_CHUNK_BYTES
+from broker.system.address import check_origins, is_loopback
 
 TOPIC_ROOM_BYTES: Final = 64 * 1024
-_ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class ServerSettings:
 
     def check(self) -> None:
         """Raise `ConfigError` for an address that is not one, or that needs an identity."""
-        if self.identity is None and not self._is_loopback():
+        if self.identity is None and not is_loopback(self.host):
             raise ConfigError(
                 f"--listen {self.host}:{self.port}: without an identity the embedded broker serves "
                 "this machine only, since it asks nobody who they are; make one with 'fleet init' "
@@ -60,20 +58,9 @@ class ServerSettings:
             )
         if not self.host:
             raise ConfigError("--listen: the host is missing; 0.0.0.0 stands for every address")
-        if not 0 <= self.port <= 65_535:
-            raise ConfigError(f"--listen {self.host}:{self.port}: the port is 0 to 65535")
-        if self.websocket_port is not None and not 0 <= self.websocket_port <= 65_535:
-            raise ConfigError(f"--websocket {self.websocket_port}: the port is 0 to 65535")
+        for option, port in (("listen", self.port), ("websocket", self.websocket_port)):
+            if not 0 <= (port or 0) <= 65_535:
+                raise ConfigError(f"--{option} {port}: the port is 0 to 65535")
         if self.websocket_port and self.websocket_port == self.port:
             raise ConfigError(f"--websocket {self.port}: --listen has that port; choose another")
-        for origin in self.origins:
-            if not _ORIGIN.fullmatch(origin):
-                raise ConfigError(
-                    f"--origin {origin}: write it as a browser does, such as https://pi.lan:8080"
-                )
-
-    def _is_loopback(self) -> bool:
-        try:
-            return self.host == "localhost" or ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        check_origins(self.origins)

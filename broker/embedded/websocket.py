@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -18,6 +17,7 @@ from broker.embedded.channel import FULL_BYTES, Channel, LeftError
 from broker.embedded.limits import Reason
 from broker.embedded.packets import Code, RefusedError
 from broker.embedded.settings import ServerSettings
+from broker.system.address import is_loopback
 
 PACKET_HEADER_BYTES: Final = 5
 
@@ -160,15 +160,9 @@ def may_ask(origin: str, host: str | None, settings: ServerSettings) -> bool:
         return True
     parts = urlsplit(origin)
     if settings.identity is None:
-        return _is_loopback(parts.hostname) and _is_loopback(urlsplit(f"//{host}").hostname)
+        names = (parts.hostname, urlsplit(f"//{host}").hostname)
+        return all(is_loopback(name or "") for name in names)
     return parts.scheme == "https" and host is not None and parts.netloc == host
-
-
-def _is_loopback(name: str | None) -> bool:
-    try:
-        return name == "localhost" or ip_address(name or "").is_loopback
-    except ValueError:
-        return False
 
 
 def _refused(detail: str) -> RefusedError:

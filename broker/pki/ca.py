@@ -107,7 +107,8 @@ class Authority:
     ) -> bytes:  # fmt: skip
         """Return a client's certificate (PEM) for `public`; `replace` revokes earlier ones."""
         ids.folder_name(name)
-        return self._issue(public, name, now_s, days, replace=replace, servers=())
+        made = self._sign(public, name, (), now_s, now_s + days * DAY_S)
+        return self._record(made, name, now_s, replace=replace)
 
     def issue_broker(
         self, public: ec.EllipticCurvePublicKey, names: Sequence[str], now_s: float,
@@ -117,20 +118,15 @@ class Authority:
 
         The nodes of a cluster show it to each other, so a `node`'s is a client's as well.
         """
-        return self._issue(public, BROKER_NAME, now_s, days, replace=True, servers=names, node=node)
-
-    def sign_request(
-        self, request: bytes, name: str, now_s: float, *, replace: bool = False
-    ) -> bytes:
-        """Return a certificate (PEM) for `name` and the public key of a request (PKCS #10)."""
-        return self.issue(_public_key(request), name, now_s, replace=replace)
+        made = self._sign(public, BROKER_NAME, names, now_s, now_s + days * DAY_S, node=node)
+        return self._record(made, BROKER_NAME, now_s, replace=True)
 
     def renew(self, request: bytes, name: str, now_s: float) -> bytes:
         """Return the next certificate (PEM) for a key that has a valid one of `name`.
 
         The earlier one stays valid: the answer may be lost.
         """
-        public = _public_key(request)
+        public = public_key(request)
         with self.locked():
             issued = self.issued()
             held = _held(issued, name, now_s)
@@ -139,7 +135,7 @@ class Authority:
             if len(held) >= MAX_HELD:
                 raise ConfigError(f"{name} has {len(held)} certificates; take `fleet enroll`")
             certificate = self._sign(public, name, (), now_s, now_s + DAYS * DAY_S)
-            self._write([*issued, _record(certificate, name)], now_s)
+            self._write([*issued, _entry(certificate, name)], now_s)
         return certs.certificate_pem(certificate)
 
     def temporary(
@@ -167,21 +163,24 @@ class Authority:
         """Return the newest valid certificate of `name`."""
         return next(reversed(_held(self.issued(), name, now_s)), None)
 
-    def _issue(
-        self, public: ec.EllipticCurvePublicKey, name: str, now_s: float, days: float, *,
-        replace: bool, servers: Sequence[str], node: bool = False,
-    ) -> bytes:  # fmt: skip
-        certificate = self._sign(public, name, servers, now_s, now_s + days * DAY_S, node=node)
-        made = _record(certificate, name)
+    def check_free(self, name: str, now_s: float, *, replace: bool) -> Issued | None:
+        """Return the certificate that another would `replace`, or raise `ConfigError` for it."""
+        old = self.holding(name, now_s)
+        if old is not None and not replace:
+            raise ConfigError(
+                f"{name} has a certificate until {ids.day(old.ends_s)}; give it a new one "
+                f"and revoke that with --replace, or first `fleet revoke {name}`"
+            )
+        return old
+
+    def _record(
+        self, certificate: x509.Certificate, name: str, now_s: float, *, replace: bool
+    ) -> bytes:
+        """Put a certificate into the registry and return it (PEM)."""
         with self.locked():
-            issued = self.issued()
-            old = _held(issued, name, now_s)
-            if old and not replace:
-                raise ConfigError(
-                    f"{name} has a certificate until {ids.day(old[0].ends_s)}; give it a new one "
-                    f"and revoke that with --replace, or first `fleet revoke {name}`"
-                )
-            self._write([*_revoked(issued, name, now_s), made], now_s)
+            self.check_free(name, now_s, replace=replace)
+            kept = _revoked(self.issued(), name, now_s)
+            self._write([*kept, _entry(certificate, name)], now_s)
         return certs.certificate_pem(certificate)
 
     def _sign(
@@ -292,7 +291,7 @@ def _revoked(issued: Sequence[Issued], name: str, now_s: float) -> list[Issued]:
     return [replace(one, revoked_s=now_s) if one in held else one for one in issued]
 
 
-def _record(certificate: x509.Certificate, name: str) -> Issued:
+def _entry(certificate: x509.Certificate, name: str) -> Issued:
     return Issued(
         name,
         f"{certificate.serial_number:x}",
@@ -307,7 +306,8 @@ def _key_id(public: CertificatePublicKeyTypes) -> str:
     return hashlib.sha256(public.public_bytes(encoding, form)).hexdigest()
 
 
-def _public_key(request: bytes) -> ec.EllipticCurvePublicKey:
+def public_key(request: bytes) -> ec.EllipticCurvePublicKey:
+    """Return the key of a certificate request (PKCS #10). Raises `ConfigError`."""
     try:
         parsed = x509.load_pem_x509_csr(request)
         key = parsed.public_key() if parsed.is_signature_valid else None

@@ -36,7 +36,7 @@ from typing import Any, Final
 from broker.errors import ConfigError, LinkError, plain
 from broker.pki import certificates as certs
 from broker.pki import keyfiles
-from broker.pki.ca import Authority
+from broker.pki.ca import Authority, public_key
 from broker.pki.identity_file import Bundle, parse_bundle
 
 SERVER_NAME: Final = "enrolment.fleet.internal"
@@ -202,9 +202,8 @@ class Enrolment:
     def _give(self, request: str, peer: str) -> dict[str, Any]:
         offer = self._offer
         try:
-            certificate = offer.authority.sign_request(
-                request.encode(), offer.name, self._wall_s(), replace=offer.replace
-            )
+            public, now_s = public_key(request.encode()), self._wall_s()
+            certificate = offer.authority.issue(public, offer.name, now_s, replace=offer.replace)
         except ConfigError as error:
             return {"error": f"{error}; {_ANOTHER}"}
         self._end, self.peer = End.JOINED, peer

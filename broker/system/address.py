@@ -21,6 +21,7 @@ DEFAULT_TLS_PORT: Final = 8883
 DEFAULT_URL: Final = "mqtt://127.0.0.1:1883"
 IS_IT_THERE: Final = "is that its address, and is it running? --broker names another"
 _BARE: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+_ORIGIN: Final = re.compile(r"https?://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 MAX_ADDRESSES: Final = 16
 
 
@@ -110,6 +111,15 @@ def parse_listen(text: str, source: str, example: str) -> tuple[str, int]:
             f"{source}: {text!r} is no address; write it as HOST:PORT, such as {example}"
         )
     return host, int(port)
+
+
+def check_origins(origins: Sequence[str]) -> None:
+    """Raise `ConfigError` for a page that is not written as a browser names it."""
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ConfigError(
+                f"--origin {origin}: write it as a browser does, such as https://pi.lan:8080"
+            )
 
 
 def machine_of(address: str) -> str:

@@ -7,7 +7,6 @@ import contextlib
 import os
 import shlex
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,20 +14,18 @@ from typing import Final
 
 import psutil
 
-from broker.client.options import add_options
-from broker.doctor.checks import check_clock, check_lock, check_memory, check_python, check_state
-from broker.doctor.findings import Finding, fail, ok, show, skipped, warn
-from broker.doctor.reach import NO_SETTINGS, check_broker
+from broker.client.access import COORDINATOR
+from broker.doctor.checks import check_lock, check_machine, check_state
+from broker.doctor.findings import Finding, at_fault, fail, ok, run, skip, warn
+from broker.doctor.reach import check_broker, check_session
 from broker.errors import ConfigError, FleetError, plain
 from broker.pki import keyfiles
 from broker.pki.ca import KEY_FILE, Authority
-from broker.protocol.messages import AskWorkers
 from broker.sentences import counted
 from broker.system.files import holder
-from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
-from coordinator.client.watcher import Watcher
+from coordinator.client.client import OperatorClient
 from coordinator.jobs.host_paging import known_names
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.manifest.builtin import builtin_trainers
@@ -39,6 +36,12 @@ from coordinator.service.settings import CoordinatorSettings, load
 
 MODULE: Final = "coordinator.service"
 _PATHS: Final = ("manifest", "ca")
+_OPTIONS: Final = {
+    "state": "folder of the ledger and the artifact store",
+    "manifest": "the plan",
+    "ca": "folder of the CA, to renew hosts' certificates",
+}
+ASK_S: Final = 5.0  # for the coordinator's answer
 
 
 def started_with(process: int) -> dict[str, Path]:
@@ -57,24 +60,17 @@ def started_with(process: int) -> dict[str, Path]:
     return {name: folder / path for name, path in options.items() if path is not None}
 
 
-ASK_S: Final = 5.0  # for a page of hosts
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Check this machine; return 0 when nothing fails, 1 when something does."""
-    arguments = _parser().parse_args(argv)
-    return show("coordinator", findings(arguments), as_json=arguments.json)
+    return run("coordinator", _OPTIONS, findings, argv)
 
 
 def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Check one thing after the other."""
-    yield check_python()
-    yield check_memory()
-    yield check_clock(system_clock())
+    yield from check_machine()
     found, _ = load(arguments)
     settings, broker, own = found.settings, found.broker, found.own
-    for line in found.faults.lines:
-        yield fail("config", line, "etc/fleet.toml.example explains every key")
+    yield from at_fault(found.faults.lines)
     running = False
     if settings is not None:
         yield from check_state(settings.state)
@@ -85,14 +81,10 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         hosts = partial(_known_hosts, settings.state, broker, running=running)
         yield from check_manifest(settings.manifest, own, hosts)
         yield check_ca(settings.ca)
-    else:
-        yield from skipped(("state", "disk", "lock", "manifest", "ca"), *NO_SETTINGS)
     if broker is not None:
-        # A broker that takes client ids from certificates would drop the running coordinator.
-        now_s, ask = system_clock().wall_s, check_its_session if running else None
-        yield from check_broker(broker, None, now_s, named=True, beside=ask)
-    else:
-        yield from skipped(("identity", "broker", "session", "rights"), *NO_SETTINGS)
+        ask = check_its_session if running else None
+        session = partial(check_session, settings=broker, name="coordinator", beside=ask)
+        yield from check_broker(broker, COORDINATOR, session)
 
 
 def _as_it_runs(settings: CoordinatorSettings, named: argparse.Namespace) -> CoordinatorSettings:
@@ -107,7 +99,8 @@ def _as_it_runs(settings: CoordinatorSettings, named: argparse.Namespace) -> Coo
 def check_its_session(name: str) -> Iterator[Finding]:
     """Tell that the coordinator, which runs here as `name`, was left alone."""
     text = f"not tried: the {name} that runs here uses this name"
-    yield from skipped(("session", "rights"), text, "`fleet status` asks that one")
+    for check in ("session", "rights"):
+        yield skip(check, text, "`fleet status` asks that one")
 
 
 def check_ca(folder: Path | None) -> Finding:
@@ -180,28 +173,9 @@ def _known_hosts(
 def _asked_hosts(broker: BrokerSettings) -> set[str]:
     """Ask the coordinator for its hosts. Raises FleetError."""
     # As the person whose identity is here: the coordinator's own may not ask.
-    watcher = Watcher(broker.model_copy(update={"identity": None}))
-    watcher.start()
-    try:
-        names: set[str] = set()
-        offset: int | None = 0
-        while offset is not None:
-            ask = AskWorkers(id=new_id(), offset=offset, limit=500, brief=True, absent=True)
-            page = watcher.ask(ask, ASK_S).result()
-            names |= known_names(page)
-            offset = page["next"]
-        return names
-    finally:
-        # On a thread: ending a connect that is under way takes too long.
-        threading.Thread(target=watcher.stop, name="fleet-doctor-end", daemon=True).start()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fleet doctor", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    add_options(parser)
-    CoordinatorSettings.add_options(parser, "state", "manifest", "ca")
-    return parser
+    with OperatorClient(broker.model_copy(update={"identity": None}), ASK_S) as client:
+        pages = client.host_pages(absent=True, brief=True)
+        return {name for page in pages for name in known_names(page)}
 
 
 if __name__ == "__main__":

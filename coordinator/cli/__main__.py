@@ -17,9 +17,8 @@ def _open_what_is_closed() -> None:
     """Open the standard streams that are closed: the next file would get their number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: its own
-            os.set_inheritable(nowhere, True)
-            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8"))
+            # The lowest number that is free is its own.
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 def run() -> NoReturn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 ASK_TIMEOUT_S: Final = 1.0
 HOSTS_TIMEOUT_S: Final = 2.0  # for all of them, of a large fleet
-ASK_EVERY_S: Final = 10.0  # while it is watched
 _WARNING: Final = "warning: "
 
 
@@ -51,12 +49,11 @@ def check_command(manifest: Path, offline: bool, watch: bool, as_json: bool, **a
       fleet check training_manifest.toml
       fleet check training_manifest.toml --watch
     """  # noqa: D301 - \b is click's
-    known = _Known(at, offline=offline)
     draw = partial(_draw, manifest, offline)
     if watch:
-        view = View(lambda: _judge(manifest, at["config"], known), draw)
+        view = View(lambda: _judge(manifest, at, offline=offline), draw)
         return watching(view, lambda: time.sleep(POLL_S), as_json=as_json)
-    found = _judge(manifest, at["config"], known)
+    found = _judge(manifest, at, offline=offline)
     if as_json:
         print_json(found)
     else:
@@ -65,16 +62,16 @@ def check_command(manifest: Path, offline: bool, watch: bool, as_json: bool, **a
     return 0 if found["ok"] else EXIT_REFUSED
 
 
-def _judge(manifest: Path, config: Path | None, known: _Known) -> dict[str, Any]:
-    """Return as JSON values what is to be said of a manifest, and of the trainers in `config`."""
+def _judge(manifest: Path, at: Mapping[str, Any], *, offline: bool) -> dict[str, Any]:
+    """Return as JSON values what is to be said of a manifest, and of the file's own trainers."""
     from broker.system.trainer_settings import read_trainers
     from coordinator.manifest.builtin import builtin_trainers
     from coordinator.manifest.manifest_file import load_manifest
     from coordinator.manifest.problems import ManifestError, Problem
 
     built_in = builtin_trainers()
-    trainers, hosts = known()
-    own, faults = read_trainers(config, built_in, programs=False)
+    trainers, hosts = ({}, None) if offline else _ask(at)
+    own, faults = read_trainers(at["config"], built_in, programs=False)
     ours = {name: trainer.hyper_schema if trainer else {} for name, trainer in own.items()}
     problems = [Problem(str(fault.file), "", fault.key, fault.message) for fault in faults]
     plan: Plan | None
@@ -125,21 +122,6 @@ def problems_to_list(problems: Iterable[Problem]) -> list[dict[str, Any]]:
         {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
         for p in problems
     ]
-
-
-class _Known:
-    """Which trainers and hosts there are, asked of a coordinator now and then, if there is one."""
-
-    def __init__(self, at: Mapping[str, Any], *, offline: bool) -> None:
-        self._at = at
-        self._answer: tuple[dict[str, Any], set[str] | None] = ({}, None)
-        self._ask_s = math.inf if offline else 0.0  # when to ask
-
-    def __call__(self) -> tuple[dict[str, Any], set[str] | None]:
-        """Return both; no hosts when it cannot be told which there are."""
-        if time.monotonic() >= self._ask_s:
-            self._answer, self._ask_s = _ask(self._at), time.monotonic() + ASK_EVERY_S
-        return self._answer
 
 
 def _ask(at: Mapping[str, Any]) -> tuple[dict[str, Any], set[str] | None]:

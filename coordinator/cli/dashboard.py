@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from coordinator.web.hub import Hub
 
 _LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
+DEFAULT_LISTEN: Final = "127.0.0.1:8086"
 ANSWER_S: Final = 15.0
 STALL_S: Final = 60.0
 
 
 @click.command("dashboard")
 @option("--listen", "HOST:PORT", "Where to serve it; port 0 takes a free one.",
-        default="127.0.0.1:8086", show_default=True)  # fmt: skip
+        default=DEFAULT_LISTEN, show_default=True)  # fmt: skip
 @option("--certificate", "FILE",
         "Certificate in PEM, for HTTPS; needed beyond this machine.", type=PATH)  # fmt: skip
 @option("--key", "FILE", "Its key.", type=PATH)
@@ -57,13 +58,14 @@ def dashboard_command(
             "the web page is not installed here; `pip install 'training-fleet[dashboard]'`, or "
             "in a clone `pip install '.[dashboard]'`"
         )
+    from broker.system.address import parse_listen
     from broker.system.machine import system_clock
     from coordinator.client.watcher import Watcher
-    from coordinator.web.settings import WebSettings, parse_listen, read_password
+    from coordinator.web.settings import WebSettings, read_password
 
     if private and read_only:
         raise click.UsageError("--private needs a password, and --read-only has none")
-    host, port = parse_listen(listen)
+    host, port = parse_listen(listen, "--listen", DEFAULT_LISTEN)
     settings = WebSettings(
         host, port, certificate, key, bool(options["plain"]), private, tuple(names),
         public_url,
@@ -105,17 +107,13 @@ def _fetch(settings: BrokerSettings) -> Fetch:
     """Return what fetches an artifact, on a connection of its own: a large one delays no news."""
 
     def fetch(
-        job_id: str, attempt: int | None, target: Path, most_bytes: int | None,
-        on_bytes: Callable[[int, int], None],
-    ) -> str:  # fmt: skip
+        job_id: str, attempt: int | None, target: Path, on_bytes: Callable[[int, int], None]
+    ) -> str:
         from coordinator.cli.get import ask, receive, verify
         from coordinator.client.client import OperatorClient
-        from coordinator.web.artifacts import TooLarge
 
         with OperatorClient(settings, ANSWER_S) as client, target.open("w+b") as file:
             offer = ask(client, job_id, attempt)
-            if most_bytes is not None and offer.size_bytes > most_bytes:
-                raise TooLarge(f"the artifact is large ({offer.size_bytes / 1024**2:.0f} MiB)")
             got_bytes = 0
 
             def advance(count: int) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,19 +10,21 @@ from typing import Any, Final
 
 import click
 
-from broker.client.access import PEOPLE, open_access
+from broker.client.access import PEOPLE, person_here
 from broker.doctor.checks import check_apart, check_clock, check_python
-from broker.doctor.findings import INDENT, Finding, fail, ok, skipped, tell, warn
-from broker.doctor.reach import (
-    NO_BROKER,
-    NO_IDENTITY,
-    NO_SESSION,
-    NO_SETTINGS,
-    check_addresses,
-    check_identity,
+from broker.doctor.findings import (
+    INDENT,
+    Finding,
+    at_fault,
+    complete,
+    document,
+    fail,
+    ok,
+    tell,
+    warn,
 )
+from broker.doctor.reach import check_broker
 from broker.errors import ConfigError
-from broker.pki.identity import HOW_TO_GET
 from broker.protocol.messages import AskStatus
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
@@ -46,7 +46,6 @@ _OF_ROLES: Final = {
 _WHERE: Final = ("broker", "root", "identity", "plain", "config")
 _PROGRAMS: Final = {"agent": "agent.doctor", "coordinator": "coordinator.admin.checkup"}
 TIMEOUT_S: Final = 12.0
-_REST: Final = ("broker", "session", "coordinator")  # after the identity, each resting on the last
 
 
 @click.command("doctor")
@@ -96,9 +95,6 @@ def doctor_command(role: str | None, *, watch: bool, as_json: bool, **options: A
 
 def _person(at: dict[str, Any], options: dict[str, Any]) -> str | None:
     """Return whose machine this is, where nothing that was said is for another role."""
-    from broker.client.access import person_here
-    from broker.system.machine import system_clock
-
     if any(options[name] is not None for name in _OF_ROLES):
         return None
     try:
@@ -109,21 +105,12 @@ def _person(at: dict[str, Any], options: dict[str, Any]) -> str | None:
 
 def _of_person(at: dict[str, Any], found: str | None, *, watch: bool, as_json: bool) -> int:
     """Check the machine of somebody who looks at the fleet, or commands it."""
-    from coordinator.cli.doctor import findings
 
     def all_findings() -> Iterator[Finding]:
-        if found is not None:
-            text = f"operator, since {found} is here and no host; --role says another"
-            yield ok("role", text)
-        yield from findings(at)
-
-    def read() -> Any:
-        out = io.StringIO()
-        tell("operator", all_findings(), out, as_json=True)
-        return json.loads(out.getvalue())
+        return complete("operator", findings(at, found))
 
     if watch:
-        return _watch(read, as_json=as_json)
+        return _watch(lambda: document("operator", [*all_findings()]), as_json=as_json)
     return tell("operator", all_findings(), sys.stdout, as_json=as_json)
 
 
@@ -139,30 +126,19 @@ def _draw(found: dict[str, Any]) -> Iterator[Any]:
     yield Line(found["summary"])
 
 
-def findings(at: dict[str, Any]) -> Iterator[Finding]:
+def findings(at: dict[str, Any], person: str | None) -> Iterator[Finding]:
     """Check one thing after the other; `at` are the options that say where the fleet is."""
-    now = system_clock()
+    if person is not None:
+        text = f"operator, since {person} is here and no host; --role says another"
+        yield ok("role", text)
     yield check_python()
-    yield check_clock(now)
+    yield check_clock(system_clock())
     try:
         settings = where(**at)
     except ConfigError as error:
-        for line in str(error).splitlines():
-            yield fail("config", line, "etc/fleet.toml.example explains every key")
-        yield from skipped(("identity", *_REST), *NO_SETTINGS)
+        yield from at_fault(str(error).splitlines())
         return
-    try:
-        access = open_access(settings, PEOPLE, now.wall_s)
-    except ConfigError as error:
-        yield fail("identity", str(error).removesuffix(f"; {HOW_TO_GET}"), HOW_TO_GET)
-        yield from skipped(_REST, *NO_IDENTITY)
-        return
-    yield check_identity(access, now.wall_s)
-    reached = yield from check_addresses(access)
-    if reached:
-        yield from check_fleet(settings)
-    else:
-        yield from skipped(_REST[1:], *NO_BROKER)
+    yield from check_broker(settings, PEOPLE, lambda _: check_fleet(settings))
 
 
 def check_fleet(settings: BrokerSettings) -> Iterator[Finding]:
@@ -172,7 +148,6 @@ def check_fleet(settings: BrokerSettings) -> Iterator[Finding]:
             client = stack.enter_context(OperatorClient(settings, TIMEOUT_S))
         except (Unreachable, ConfigError) as error:
             yield _failed("session", error)
-            yield from skipped(_REST[2:], *NO_SESSION)
             return
         yield ok("session", f"the broker lets {client.name.partition('/')[0]} in")
         asked = system_clock()

@@ -67,12 +67,7 @@ def enroll_command(
     ids.folder_name(name)
     url = text_of(office.addresses(name))
     lasts_s = _seconds(lasts)
-    old = office.holding(name)
-    if old is not None and not replace:
-        raise ConfigError(
-            f"{name} has a certificate until {ids.day(old.ends_s)}; give it a new one and revoke "
-            f"that with --replace, or first `fleet revoke {name}`"
-        )
+    old = office.authority.check_free(name, system_clock().wall_s, replace=replace)
     if out is not None:
         _to_file(office.authority, name, url, out, old, as_json=as_json)
         how = "its certificate is in a file"

@@ -100,7 +100,7 @@ def init_command(
     office.publish()
     if done:
         office.note("init", person, "; ".join(one.what for one in done))
-    if ca_journal.read(home / "ca")[1:]:  # at the first time there is nobody to tell
+    if len(ca_journal.read(home / "ca").entries) > 1:  # at the first time there is nobody to tell
         office.tell()
     steps = _next(home, person, done, brokers)
     if as_json:

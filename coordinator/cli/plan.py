@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -62,70 +63,56 @@ def plan_command(
     """
     if manifest is not None and not manifest.exists():
         raise ConfigError(f"{manifest}: there is no such file")
-    seen = _Seen(client, manifest, show_all=show_all)
-    changes = EXIT_CHANGES if detailed_exitcode else 0
+    is_watched = bool(click.get_current_context().params["watch"])
 
-    def code(data: dict[str, Any]) -> int:
-        if not data["ok"]:
-            return EXIT_REFUSED
-        return changes if seen.found is not None and not seen.found.is_empty() else 0
-
-    return View(seen.read, seen.draw, code)
-
-
-class _Seen:
-    """The plan as it was read last: what scripts are told, and what it is drawn from."""
-
-    found: Difference | None = None
-
-    def __init__(self, client: OperatorClient, manifest: Path | None, *, show_all: bool) -> None:
-        self._client = client
-        self._manifest = manifest
-        self._show_all = show_all
-        self._is_watched = bool(click.get_current_context().params["watch"])
-
-    def read(self) -> dict[str, Any]:
-        """Ask for it, and return it as JSON values; of a manifest with errors, what is wrong."""
-        from coordinator.manifest.problems import ManifestError
-
-        try:
-            self._picture, self.found, self._prospect, warnings = _prepare(
-                self._client, self._manifest
-            )
-        except ManifestError as error:
-            return self._refused(error)
-        return {"name": self._picture.name} | _to_dict(self.found, self._prospect, warnings)
-
-    def _refused(self, error: ManifestError) -> dict[str, Any]:
-        from coordinator.cli.check import doubts, known_hosts, problems_to_list
-
-        plan = error.readable
-        warnings = None if plan is None else doubts(plan, known_hosts(self._client))
-        return {
-            "ok": False, "message": str(error), "errors": problems_to_list(error.problems),
-            "warnings": warnings or [],
-        }  # fmt: skip
-
-    def draw(self, data: dict[str, Any]) -> Iterator[Any]:
-        """Yield what people see; complaints are for standard error, unless they are watched."""
-        complaints = [f"warning: {text}" for text in data["warnings"]]
-        if data["ok"]:
-            yield from terminal.drawn(self._print)
+    def draw(seen: Seen) -> Iterator[Any]:
+        complaints = [f"warning: {text}" for text in seen.warnings]
+        if seen.error is None:
+            yield from terminal.drawn(partial(_print, seen, show_all=show_all))
         else:
-            complaints = [data["message"], *complaints, _UNCHANGED]
+            complaints = [str(seen.error), *complaints, _UNCHANGED]
         for text in complaints:
-            if self._is_watched:
+            if is_watched:
                 yield text
             else:
                 say(told(text), err=True)
 
-    def _print(self, out: Any) -> None:
-        _print(out, self._picture, self.found, self._prospect, show_all=self._show_all)
+    def code(seen: Seen) -> int:
+        if seen.error is not None:
+            return EXIT_REFUSED
+        is_other = seen.found is not None and not seen.found.is_empty()
+        return EXIT_CHANGES if detailed_exitcode and is_other else 0
+
+    return View(lambda: _read(client, manifest), draw, code, _to_dict)
 
 
-def _prepare(
-    client: OperatorClient, manifest: Path | None
-) -> tuple[Picture, Difference | None, Forecast, list[str]]:
+class Seen(NamedTuple):
+    """A plan, what a reload with it would change, and what is to be expected of it.
+
+    `error`: the manifest has errors, and nothing but them and the warnings is known.
+    """
+
+    picture: Picture
+    found: Difference | None
+    prospect: Forecast
+    warnings: list[str]
+    error: ManifestError | None = None
+
+
+def _read(client: OperatorClient, manifest: Path | None) -> Seen:
+    from coordinator.cli.check import doubts, known_hosts
+    from coordinator.manifest.problems import ManifestError
+
+    try:
+        return _prepare(client, manifest)
+    except ManifestError as error:
+        plan = error.readable
+        warnings = None if plan is None else doubts(plan, known_hosts(client))
+        nothing: Any = None
+        return Seen(nothing, None, nothing, warnings or [], error)
+
+
+def _prepare(client: OperatorClient, manifest: Path | None) -> Seen:
     from coordinator.manifest.manifest_file import load_manifest
     from coordinator.scheduler.unknown_hosts import of_plan
 
@@ -134,12 +121,12 @@ def _prepare(
         file = _manifest_here(who)
         picture = look(client) if file is None else look(client, ())
         warnings = _by_its_word(who) if file is None else _since(client, file, picture)
-        return picture, None, picture.forecast(), warnings
+        return Seen(picture, None, picture.forecast(), warnings)
     plan = load_manifest(manifest, _trainers(client))
     picture = look(client, ())
     found = after_reload(picture, plan)
     warnings = of_plan(plan, picture.known)
-    return replace(picture, name=plan.name), found, _after(picture, found, plan), warnings
+    return Seen(replace(picture, name=plan.name), found, _after(picture, found, plan), warnings)
 
 
 def _trainers(client: OperatorClient) -> dict[str, Any]:
@@ -229,61 +216,49 @@ def _after(picture: Picture, found: Difference, plan: Plan) -> Forecast:
     return picture.predict(waiting, views, grace_s)
 
 
-# JSON
+def _to_dict(seen: Seen) -> dict[str, Any]:
+    from coordinator.cli.check import problems_to_list
 
-
-def _to_dict(found: Difference | None, prospect: Forecast, warnings: list[str]) -> dict[str, Any]:
-    now = datetime.now(UTC)
+    if seen.error is not None:
+        return {
+            "ok": False, "message": str(seen.error), "warnings": seen.warnings,
+            "errors": problems_to_list(seen.error.problems),
+        }  # fmt: skip
+    now, prospect = datetime.now(UTC), seen.prospect
+    outlooks = prospect.outlooks.values()
     data: dict[str, Any] = {
+        "name": seen.picture.name,
         "ok": True,
-        "warnings": warnings,
+        "warnings": seen.warnings,
         "forecast": outlook.summary_to_dict(prospect, now),
-        "jobs": [
-            outlook.to_dict(one, now, paused=prospect.paused) for one in prospect.outlooks.values()
-        ],
+        "jobs": [outlook.to_dict(one, now, paused=prospect.paused) for one in outlooks],
     }
-    if found is not None:
-        data |= announced(found)
-    return data
+    return data if seen.found is None else data | announced(seen.found)
 
 
-# For people
+def _print(seen: Seen, out: Any, *, show_all: bool) -> None:
+    from coordinator.jobs.causes import plan_words
 
-
-def _print(
-    out: Any,
-    picture: Picture,
-    found: Difference | None,
-    prospect: Forecast,
-    *,
-    show_all: bool,
-) -> None:
     rows = rows_of(out, show_all=show_all)
     cut = False
-    if found is not None:
-        cut |= _print_changes(out, found, rows)
+    if seen.found is not None:
+        cut |= tell(out, announced(seen.found), rows)
+        title = terminal.Text().append("A reload: ", "bold")
+        outlook.say(out, title.append(plan_words(seen.found.counts())))
         out.print()
+    prospect = seen.prospect
     cut |= _print_times(out, prospect, rows)
     cut |= _print_left_over(out, prospect.of("stuck"), "that no known host can run", rows)
     for awaits, left in outlook.awaited(prospect):
         cut |= _print_left_over(out, left, _TITLES[awaits], rows)
     words = outlook.end_of_plan(prospect) or "nothing is left to do"
-    title = f'The plan "{terminal.printable(picture.name)}": ' if picture.name else "The plan: "
-    outlook.say(out, terminal.Text().append(title, "bold").append(words))
-    if not picture.views:
+    name = terminal.printable(seen.picture.name)
+    title = terminal.Text().append(f'The plan "{name}": ' if name else "The plan: ", "bold")
+    outlook.say(out, title.append(words))
+    if not seen.picture.views:
         outlook.say(out, "No host is known yet; start an agent on each with `fleet agent`.")
     if cut:
         out.print("--all shows every job.")
-
-
-def _print_changes(out: Any, found: Difference, rows: int) -> bool:
-    """Say what would change; return whether that was more than `rows`."""
-    from coordinator.jobs.causes import plan_words
-
-    cut = tell(out, announced(found), rows)
-    words = plan_words(found.counts())
-    outlook.say(out, terminal.Text().append("A reload: ", "bold").append(words))
-    return cut
 
 
 def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker.client.access import PEOPLE, open_access
-from broker.client.link import Link, LinkSettings
+from broker.client.link import Link
 from broker.client.mailbox import Mailbox, feed
 from broker.clock import Clock, Now
 from broker.errors import BadMessage, BadTopic, FleetError
@@ -88,17 +87,8 @@ class Session:
         own = self.topics.for_operator(self.name)
         more = {self.topics.coordinator_status(): 1, **dict(watch)}
         self._link = Link(
-            LinkSettings(
-                access.addresses,
-                self.topics.client_id(name),
-                [*own, *more.items()],
-                tls=access.tls,
-                name=access.name,
-            ),
+            access.link(self.topics.client_id(name), [*own, *more.items()]),
             feed(self._mailbox, self.topics),
-            will=None,
-            new_id=new_id,
-            rng=random.Random(),  # noqa: S311 - jitter, no secret
         )
         self._thread = threading.Thread(target=self._run, name=f"fleet-{kind}", daemon=True)
 

@@ -13,11 +13,10 @@ from typing import Final
 from broker.clock import Now
 from broker.protocol.messages import AskFetch, Grant, GrantMessage
 from broker.sentences import counted
-from broker.stream.stream import SendChunk as Send
-from broker.stream.stream import Sender, chunk_size
+from broker.stream.stream import SendChunk, Sender, chunk_size
 from coordinator.core import authorization
+from coordinator.core import effects as fx
 from coordinator.core.authorization import Data, RequestRefused, told_apart
-from coordinator.core.effects import FindResults, ResultsFound, SendChunk
 from coordinator.core.entries import Download
 from coordinator.core.state import World
 from coordinator.jobs import set_aside
@@ -33,27 +32,28 @@ def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> Da
     artifact_id = job.artifact_id
     size_bytes = world.stored.get(artifact_id or "", 0)  # 0: its file was emptied
     if artifact_id and size_bytes and ask.attempt in {None, job.attempt}:
-        return _begin(world, client, ask, job, artifact_id, size_bytes, now)
-    world.do(FindResults(client, ask, job.job_id, artifact_id))
+        return _begin(world, client, ask.attempt, job, artifact_id, size_bytes, now)
+    world.do(fx.FindResults(client, ask, job.job_id, artifact_id))
     return None
 
 
-def on_results(world: World, event: ResultsFound, now: Now) -> None:
+def on_results(world: World, event: fx.ResultsFound, now: Now) -> None:
     """It is known what a job's attempts have brought: what is wanted goes, or is said not to."""
-    client, ask = event.asked.client, event.asked.ask
-    job = world.book.get(event.asked.job_id)
+    asked = event.asked
+    client, request_id, attempt = asked.client, asked.ask.id, asked.ask.attempt
+    job = world.book.get(asked.job_id)
     if job is None:
         return  # it is asked again, and then there is no such job
-    found = next((one for one in event.results if one.attempt == ask.attempt), None)
+    found = next((one for one in event.results if one.attempt == attempt), None)
     if found is not None and found.is_there and found.artifact_id and found.size_bytes:
         try:
-            data = _begin(world, client, ask, job, found.artifact_id, found.size_bytes, now)
-            response = authorization.given(ask.id, data)
+            data = _begin(world, client, attempt, job, found.artifact_id, found.size_bytes, now)
+            response = authorization.given(request_id, data)
         except RequestRefused as refused:
-            response = refused.response(ask.id)
+            response = refused.response(request_id)
     else:
-        message = why_not(job, ask.attempt, event.results, world.settings.keep_results_s)
-        response = RequestRefused(message, "not_found").response(ask.id)
+        message = why_not(job, attempt, event.results, world.settings.keep_results_s)
+        response = RequestRefused(message, "not_found").response(request_id)
     authorization.reply(world, client, response)
 
 
@@ -88,7 +88,13 @@ def _how_gone(result: Result, keep_s: float) -> str:
 
 
 def _begin(
-    world: World, client: str, ask: AskFetch, job: Job, artifact_id: str, size_bytes: int, now: Now
+    world: World,
+    client: str,
+    attempt: int | None,
+    job: Job,
+    artifact_id: str,
+    size_bytes: int,
+    now: Now,
 ) -> Data:
     if client not in world.downloads and len(world.downloads) >= MAX_DOWNLOADS:
         message = f"{MAX_DOWNLOADS} downloads are under way; try again in a minute"
@@ -103,7 +109,7 @@ def _begin(
         "name": job.spec.name,
         "model": job.spec.model,
         "mode": job.spec.mode,
-        "attempt": ask.attempt,
+        "attempt": attempt,
         "artifact_id": artifact_id,
         "size_bytes": size_bytes,
         "chunk_bytes": chunk_bytes,
@@ -158,10 +164,10 @@ def _end(world: World, receiver: str) -> None:
     world.timers.cancel(("download", receiver))
 
 
-def _send(world: World, receiver: str, download: Download, chunks: Sequence[Send]) -> None:
+def _send(world: World, receiver: str, download: Download, chunks: Sequence[SendChunk]) -> None:
     for chunk in chunks:
         topic = download.topic_of(chunk.index)
-        world.do(SendChunk(topic, download.artifact_id, chunk.offset, chunk.length))
+        world.do(fx.SendChunk(topic, download.artifact_id, chunk.offset, chunk.length))
     deadline_s = download.sender.next_deadline()
     idle_s = download.last_s + IDLE_S
     world.timers.set(

@@ -5,30 +5,13 @@ All of it is untrusted. What does not fit raises `BadMessage` or `BadStream`, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from broker.clock import Now
+from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from broker.protocol.loglines import decode_lines
-from broker.protocol.messages import (
-    AGENT_RESPONSE,
-    BROKER_LOAD,
-    BROKER_REFUSED,
-    CERTIFICATE_REQUEST,
-    GRANT,
-    HEARTBEAT,
-    HOME_COMMAND,
-    OPERATOR_REQUEST,
-    PROGRESS,
-    STATUS,
-    Accepted,
-    AgentResponse,
-    Failed,
-    Finished,
-    Refused,
-    Released,
-    Started,
-    Stopped,
-    decode,
-)
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic
 from coordinator.core import assignment, downloads, presence, stopping, uploads
@@ -47,22 +30,24 @@ def on_message(world: World, topic: Topic, message: Incoming, now: Now) -> None:
         return
     match topic.kind:
         case Kind.STATUS:
-            status = decode(STATUS, payload)
+            status = m.decode(m.STATUS, payload)
             presence.on_status(world, topic.host, status, now, retained=message.retained)
         case Kind.CAPABILITY:
             presence.on_capability(world, topic.host, payload, now)
         case Kind.HEARTBEAT:
-            presence.on_heartbeat(world, topic.host, decode(HEARTBEAT, payload), now)
+            presence.on_heartbeat(world, topic.host, m.decode(m.HEARTBEAT, payload), now)
         case Kind.RESPONSE:
-            _on_report(world, topic.host, decode(AGENT_RESPONSE, payload), message, now)
+            _on_report(world, topic.host, m.decode(m.AGENT_RESPONSE, payload), message, now)
         case Kind.PROGRESS:
-            presence.on_progress(world, topic.host, topic.job_id, decode(PROGRESS, payload), now)
+            presence.on_progress(
+                world, topic.host, topic.job_id, m.decode(m.PROGRESS, payload), now
+            )
         case Kind.LOG:
             _on_log(world, topic, payload, now)
         case Kind.BROKER_REFUSED:
-            world.broker_refused = decode(BROKER_REFUSED, payload).refused
+            world.broker_refused = m.decode(m.BROKER_REFUSED, payload).refused
         case Kind.BROKER_LOAD:
-            world.broker_load = decode(BROKER_LOAD, payload)
+            world.broker_load = m.decode(m.BROKER_LOAD, payload)
         case _:
             _on_stream(world, topic, message, now)
 
@@ -72,25 +57,26 @@ def _on_stream(world: World, topic: Topic, message: Incoming, now: Now) -> None:
     payload = message.payload
     match topic.kind:
         case Kind.CHECKPOINT_GRANT if not message.retained:
-            grant = decode(GRANT, payload)
+            grant = m.decode(m.GRANT, payload)
             downloads.on_checkpoint_grant(world, topic.host, topic.artifact_id, grant, now)
         case Kind.IDENTITY_REQUEST:
-            decode(CERTIFICATE_REQUEST, payload)  # answered beside the core: it needs the CA
+            m.decode(m.CERTIFICATE_REQUEST, payload)  # answered beside the core: it needs the CA
         case Kind.CHUNK:
             uploads.on_chunk(world, topic.host, topic.artifact_id, topic.index, payload, now)
         case Kind.OPERATOR_REQUEST if not message.retained:
-            ask = decode(OPERATOR_REQUEST, payload)
+            ask = m.decode(m.OPERATOR_REQUEST, payload)
             requests.on_request(world, topic.host, ask, payload, now)
         case Kind.HOME_COMMAND if not message.retained:
-            homeassistant_commands.on_command(world, topic.host, decode(HOME_COMMAND, payload), now)
+            command = m.decode(m.HOME_COMMAND, payload)
+            homeassistant_commands.on_command(world, topic.host, command, now)
         case Kind.DOWNLOAD_GRANT if not message.retained:
-            downloads.on_grant(world, topic.host, decode(GRANT, payload), now)
+            downloads.on_grant(world, topic.host, m.decode(m.GRANT, payload), now)
         case _:
             pass  # the rest is our own
 
 
 def _on_report(
-    world: World, host: str, report: AgentResponse, message: Incoming, now: Now
+    world: World, host: str, report: m.AgentResponse, message: Incoming, now: Now
 ) -> None:  # fmt: skip
     if message.retained:
         return
@@ -99,24 +85,19 @@ def _on_report(
     speaks = job is not None and (
         job.is_at(host, report.attempt) or uploads.has_come(job, report)
     )  # fmt: skip
-    if not speaks and not isinstance(report, Stopped):
+    if not speaks and not isinstance(report, m.Stopped):
         # Of an attempt that is over, or of somebody else's job: J1 has it change nothing.
         world.refuse("report", f"a report of {host} about a job that is not its own")
-    match report:
-        case Accepted():
-            assignment.on_accepted(world, host, report, now)
-        case Refused():
-            assignment.on_refused(world, host, report, now)
-        case Started():
-            assignment.on_started(world, host, report, now)
-        case Failed():
-            assignment.on_failed(world, host, report, now)
-        case Released():
-            uploads.on_released(world, host, report, now)
-        case Stopped():
-            stopping.on_stopped(world, host, report, now)
-        case Finished():
-            uploads.on_finished(world, host, report, now)
+    handlers: dict[type, Callable[[World, str, Any, Now], None]] = {
+        m.Accepted: assignment.on_accepted,
+        m.Refused: assignment.on_refused,
+        m.Started: assignment.on_started,
+        m.Failed: assignment.on_failed,
+        m.Released: uploads.on_released,
+        m.Stopped: stopping.on_stopped,
+        m.Finished: uploads.on_finished,
+    }
+    handlers[type(report)](world, host, report, now)
 
 
 def _on_log(world: World, topic: Topic, payload: bytes, now: Now) -> None:

@@ -16,20 +16,10 @@ from typing import Final
 from broker.clock import Now
 from broker.protocol.messages import AgentResponse, Finished, Grant, Rejected, Released
 from broker.stream.ranges import RangeSet
-from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, ReceiverEffect
-from broker.stream.stream import WriteChunk as Write
+from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, ReceiverEffect, WriteChunk
 from coordinator.core import earlier_attempts, filing
+from coordinator.core import effects as fx
 from coordinator.core.assignment import lose, resume, take_back
-from coordinator.core.effects import (
-    DropPart,
-    FinishPart,
-    LeavePart,
-    OpenPart,
-    PartFailed,
-    VerifyStored,
-    Warn,
-    WriteChunk,
-)
 from coordinator.core.entries import Expected, Upload
 from coordinator.core.receipts import is_receipt
 from coordinator.core.state import World
@@ -43,8 +33,7 @@ from coordinator.jobs.states import FINAL, Event, JobState
 MAX_UPLOADS: Final = 24
 MAX_OF_HOST: Final = 2  # its agent announces the next one when one of them is stored
 IDLE_S: Final = 10.0
-OFFLINE_S: Final = 30.0
-ABANDONED_S: Final = 3600.0
+ABANDONED_S: Final = 60.0
 
 
 def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
@@ -69,7 +58,7 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
     world.unsettled = True
     if report.artifact_id in world.stored and report.artifact_id not in world.unfiled:
         # Somebody may have deleted it by hand: the agent still has the only other copy.
-        world.do(VerifyStored(report.artifact_id))
+        world.do(fx.VerifyStored(report.artifact_id))
     elif report.artifact_id in world.unfiled:
         on_part_stored(world, report.artifact_id, world.stored[report.artifact_id], now)
     elif (data := _bundle(report)) is not None and report.artifact_id not in world.uploads:
@@ -171,10 +160,10 @@ def on_chunk(world: World, host: str, artifact_id: str, index: int, data: bytes,
         return  # late, or of an upload that was dropped
     effects = upload.receiver.on_chunk(index, len(data), now.mono_s)
     for effect in effects:
-        if isinstance(effect, Write):
+        if isinstance(effect, WriteChunk):
             # As a rule it is all new: no copy of it is made then.
             piece = data[effect.begin : effect.end]
-            world.do(WriteChunk(artifact_id, effect.index, piece))
+            world.do(fx.WriteChunk(artifact_id, effect.index, piece))
     _perform(world, upload, effects)
 
 
@@ -184,7 +173,7 @@ def on_part_opened(
     """The part file is open: the first grant goes out."""
     upload = world.uploads.get(artifact_id)
     if upload is None:
-        world.do(DropPart(artifact_id))
+        world.do(fx.DropPart(artifact_id))
     elif upload.part == part:
         filing.has_room(world, artifact_id, now)
         upload.receiver = Receiver(upload.size_bytes, upload.chunk_bytes, have)
@@ -199,7 +188,7 @@ def on_part_written(world: World, artifact_id: str, part: int, length: int, now:
         _perform(world, upload, upload.receiver.on_written(length, now.mono_s))
 
 
-def on_part_failed(world: World, failed: PartFailed, now: Now) -> None:
+def on_part_failed(world: World, failed: fx.PartFailed, now: Now) -> None:
     """The disk refused, or the hash was wrong: the agent is to check its bundle and try again."""
     artifact_id = failed.artifact_id
     upload = world.uploads.get(artifact_id)
@@ -228,11 +217,11 @@ def on_artifact_lost(world: World, artifact_id: str) -> None:
         return
     if world.stored.pop(artifact_id, None) is not None:
         text = f"artifact {artifact_id} is gone from the store, or damaged; `fleet fsck` tells more"
-        world.do(Warn(text))
+        world.do(fx.Warn(text))
 
 
 def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
-    """Progress stalls: grant again; after long silence forget the upload, not its part file."""
+    """Progress stalls: grant again; after a while give its place away, and keep the part file."""
     upload = world.uploads.get(artifact_id)
     if upload is None or upload.receiver is None or upload.finishing:
         return
@@ -240,8 +229,6 @@ def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
         _abandon(world, upload)
     elif now.mono_s - upload.receiver.idle_since > ABANDONED_S:
         _leave(world, upload)
-    elif (host := world.hosts.get(upload.host)) is not None and not host.online:
-        world.timers.set(("upload", artifact_id), now.mono_s + OFFLINE_S)
     else:
         _perform(world, upload, upload.receiver.on_timer(now.mono_s))
 
@@ -252,36 +239,23 @@ def _open(world: World, upload: Upload) -> None:
     world.parts_opened += 1
     upload.part = world.parts_opened
     world.uploads[upload.artifact_id] = upload
-    world.do(OpenPart(upload.artifact_id, upload.size_bytes, upload.chunk_bytes, upload.part))
+    world.do(fx.OpenPart(upload.artifact_id, upload.size_bytes, upload.chunk_bytes, upload.part))
 
 
 def _has_place(world: World, host: str) -> bool:
-    if sum(upload.host == host for upload in world.uploads.values()) >= MAX_OF_HOST:
-        return False
-    if len(world.uploads) >= MAX_UPLOADS:
-        _make_room(world)
-    return len(world.uploads) < MAX_UPLOADS
-
-
-def _make_room(world: World) -> None:
-    """Take a place from a host that is away: when it is back it reports, and goes on, again."""
-    for upload in world.uploads.values():
-        host = world.hosts.get(upload.host)
-        is_away = host is not None and not host.online
-        if is_away and upload.receiver is not None and not upload.finishing:
-            _leave(world, upload)
-            return
+    of_host = sum(upload.host == host for upload in world.uploads.values())
+    return of_host < MAX_OF_HOST and len(world.uploads) < MAX_UPLOADS
 
 
 def _leave(world: World, upload: Upload) -> None:
     _end(world, upload.artifact_id)
-    world.do(LeavePart(upload.artifact_id))
+    world.do(fx.LeavePart(upload.artifact_id))
 
 
 def _abandon(world: World, upload: Upload) -> None:
     """Nobody wants it any more; whoever sends it reports it again, and is told."""
     _end(world, upload.artifact_id)
-    world.do(DropPart(upload.artifact_id))
+    world.do(fx.DropPart(upload.artifact_id))
 
 
 def _end(world: World, artifact_id: str) -> None:
@@ -328,4 +302,4 @@ def _finish(world: World, upload: Upload) -> None:
     upload.finishing = True
     is_checkpoint = world.expected[upload.artifact_id].is_checkpoint
     mode = CHECKPOINTS if is_checkpoint else job.spec.mode
-    world.do(FinishPart(upload.artifact_id, job.spec.model, mode))
+    world.do(fx.FinishPart(upload.artifact_id, job.spec.model, mode))

@@ -50,7 +50,6 @@ class JournalReader:
         stamp = (found.st_mtime_ns, found.st_size)
         if stamp == self._seen:
             return None
-        read = ca_journal.read(self._folder)
-        entries = tuple((one.who, ca_journal.request_of(one)) for one in read)
+        entries = tuple((one.who, one) for one in ca_journal.read(self._folder).entries)
         self._seen = stamp
         return JournalRead(entries)

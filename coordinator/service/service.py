@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker.client.access import Access
-from broker.client.link import Link, LinkSettings
+from broker.client.link import Link
 from broker.client.mailbox import Mailbox, feed
 from broker.clock import Now
 from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
@@ -150,20 +150,14 @@ class Service:
 
     def _open_link(self, access: Access) -> Link:
         return Link(
-            LinkSettings(
-                access.addresses,
+            access.link(
                 self._topics.client_id(Role.COORDINATOR),
                 self._topics.before_coordinator(),
                 backoff_cap_s=BACKOFF_CAP_S,
-                tls=access.tls,
-                mark=access.mark,
-                name=access.name,
                 if_twin="is another coordinator at this broker? stop one of them",
             ),
             feed(self.mailbox, self._topics),
-            will=self._will,
-            new_id=new_id,
-            rng=self._rng,
+            self._will,
         )
 
     def _will(self, session: str) -> Outgoing:

@@ -19,7 +19,6 @@ from broker.stream.stream import chunk_count
 from broker.system.files import RealDisk, read, write_atomically
 
 SYNC_EVERY_BYTES: Final = 16 * 1024 * 1024
-_BLOCK_BYTES: Final = 1024 * 1024
 
 
 class Part:
@@ -123,12 +122,8 @@ def listed_chunks(disk: RealDisk, path: Path, size_bytes: int, chunk_bytes: int)
 
 def sha256_of(disk: RealDisk, path: Path) -> tuple[str, int]:
     """Return the sha256 of a file, in hex, and its size in bytes. Raises OSError."""
-    digest, size_bytes = hashlib.sha256(), 0
     with disk.open(path, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-            size_bytes += len(block)
-    return digest.hexdigest(), size_bytes
+        return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
 
 @contextlib.contextmanager

@@ -11,27 +11,15 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.errors import BadStream, FleetError, StorageError
-from coordinator.core.effects import (
-    BundleFiled,
-    BundleRefused,
-    DropPart,
-    FinishPart,
-    LeavePart,
-    OpenPart,
-    PartFailed,
-    PartOpened,
-    PartStored,
-    PartWritten,
-    WriteChunk,
-)
+from coordinator.core import effects as fx
 from coordinator.jobs.records import BundleKept
 from coordinator.store.partfile import Part
 from coordinator.store.store import NoRoomError, Store
 
 log = logging.getLogger("fleet.coordinator")
 
-Task = OpenPart | WriteChunk | FinishPart | DropPart | LeavePart
-Told = PartOpened | PartWritten | PartFailed | PartStored | BundleFiled | BundleRefused
+Task = fx.OpenPart | fx.WriteChunk | fx.FinishPart | fx.DropPart | fx.LeavePart
+Put = Callable[[fx.ShellEvent], object]
 Submit = Callable[[Callable[[], None]], object]
 
 
@@ -39,7 +27,11 @@ class Intake:
     """Everything that is on its way into the store."""
 
     def __init__(
-        self, store: Store, put: Callable[[Told], object], writing: Submit, background: Submit
+        self,
+        store: Store,
+        put: Callable[[fx.ShellEvent], object],
+        writing: Submit,
+        background: Submit,
     ) -> None:
         """`writing` runs a function on the one thread that writes, `background` on another."""
         self._store = store
@@ -70,30 +62,30 @@ class Intake:
             self._store.put(one.artifact_id, one.data, one.model, one.mode)
         except (BadStream, StorageError) as error:
             log.error("%s; the ledger keeps the bundle, and it is tried again", error)
-            self._put(BundleRefused(one.artifact_id))
+            self._put(fx.BundleRefused(one.artifact_id))
         else:
-            self._put(BundleFiled(one.artifact_id))
+            self._put(fx.BundleFiled(one.artifact_id))
 
     def _perform(self, task: Task) -> None:
-        if isinstance(task, OpenPart):
+        if isinstance(task, fx.OpenPart):
             self._open(task)
             return
         number, part = self._parts.get(task.artifact_id, (0, None))
         if part is None:
             return  # it has failed, or was dropped
-        if isinstance(task, WriteChunk):
+        if isinstance(task, fx.WriteChunk):
             self._write(number, part, task)
             return
         del self._parts[task.artifact_id]
         match task:
-            case FinishPart():
+            case fx.FinishPart():
                 self._background(partial(self._finish, number, part, task))
-            case DropPart():
+            case fx.DropPart():
                 part.discard()
-            case LeavePart():
+            case fx.LeavePart():
                 part.close()
 
-    def _open(self, task: OpenPart) -> None:
+    def _open(self, task: fx.OpenPart) -> None:
         if (earlier := self._parts.pop(task.artifact_id, None)) is not None:
             earlier[1].close()
         try:
@@ -101,30 +93,30 @@ class Intake:
         except FleetError as error:
             log.error("%s", error)
             lack = error.lack if isinstance(error, NoRoomError) else None
-            self._put(PartFailed(task.artifact_id, task.part, str(error), no_room=lack))
+            self._put(fx.PartFailed(task.artifact_id, task.part, str(error), no_room=lack))
             return
         self._parts[task.artifact_id] = (task.part, part)
-        self._put(PartOpened(task.artifact_id, have, task.part))
+        self._put(fx.PartOpened(task.artifact_id, have, task.part))
 
-    def _write(self, number: int, part: Part, task: WriteChunk) -> None:
+    def _write(self, number: int, part: Part, task: fx.WriteChunk) -> None:
         try:
             part.write(task.index, task.data)
         except FleetError as error:
             del self._parts[task.artifact_id]
             self._fail(number, part, error)
         else:
-            self._put(PartWritten(task.artifact_id, number, len(task.data)))
+            self._put(fx.PartWritten(task.artifact_id, number, len(task.data)))
 
-    def _finish(self, number: int, part: Part, task: FinishPart) -> None:
+    def _finish(self, number: int, part: Part, task: fx.FinishPart) -> None:
         try:
             self._store.finish(part, task.model, task.mode)
         except FleetError as error:
             self._fail(number, part, error)
         else:
-            self._put(PartStored(task.artifact_id, part.size_bytes))
+            self._put(fx.PartStored(task.artifact_id, part.size_bytes))
 
     def _fail(self, number: int, part: Part, error: FleetError) -> None:
         log.error("%s", error)
         part.close()
         corrupt = isinstance(error, BadStream)
-        self._put(PartFailed(part.artifact_id, number, str(error), corrupt=corrupt))
+        self._put(fx.PartFailed(part.artifact_id, number, str(error), corrupt=corrupt))

@@ -22,6 +22,7 @@ from broker.pki import ca_journal, keyfiles
 from broker.pki import certificates as certs
 from broker.pki import identity as ids
 from broker.protocol.acl import Principal
+from broker.protocol.messages import AskIdentity
 from broker.sentences import printable
 from broker.system.address import DEFAULT_TLS_PORT, Address, parse_address, parse_addresses, text_of
 from broker.system.machine import new_id, system_clock
@@ -93,16 +94,18 @@ class Office:
             if not path.exists() or path.read_bytes() != data:
                 keyfiles.write(path, data, keyfiles.PUBLIC)
 
-    def note(self, action: str, name: str, what: str = "") -> str:
+    def note(self, action: Any, name: str, what: str = "") -> str:
         """Put an entry into the journal and return its id. Raises `ConfigError` or OSError."""
-        now_s, who = system_clock().wall_s, self._doer()
-        entry = ca_journal.Entry(new_id(), now_s, who, action, name, what[:2000])
+        entry = AskIdentity(
+            id=new_id(), action=action, name=name, what=what[:2000], who=self._doer(),
+            made_at=system_clock().wall_s,
+        )  # fmt: skip
         ca_journal.add(self.authority, entry)
         return entry.id
 
     def tell(self) -> dict[str, Any]:
         """Tell the coordinator what it does not know yet, if it answers; return its answers."""
-        untold = [one for one in ca_journal.read(self.authority.folder) if not one.told]
+        untold = ca_journal.read(self.authority.folder).untold()
         answers: dict[str, Any] = {}
         if not untold:
             return answers
@@ -120,7 +123,7 @@ class Office:
             ca_journal.mark_told(self.authority, answers)
         return answers
 
-    def _tell(self, untold: list[ca_journal.Entry], answers: dict[str, Any]) -> None:
+    def _tell(self, untold: list[AskIdentity], answers: dict[str, Any]) -> None:
         from coordinator.client.client import OperatorClient
 
         settings = self.settings()
@@ -133,7 +136,7 @@ class Office:
         with OperatorClient(settings.model_copy(update=changed), TIMEOUT_S) as client:
             for entry in untold:
                 try:
-                    answers[entry.id] = client.ask(ca_journal.request_of(entry))
+                    answers[entry.id] = client.ask(entry)
                 except NotDone as refusal:
                     raise NotDone(f"the coordinator refused it: {refusal}") from None
 

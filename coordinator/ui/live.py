@@ -47,12 +47,14 @@ watch_option = click.option(
 class View:
     """What a verb shows: `read` asks for it, `draw` makes renderables or plain lines of it.
 
-    `code` is the exit code that what was read comes to, where it is shown once.
+    `code` is the exit code that what was read comes to, where it is shown once; `to_json` makes
+    JSON values of it.
     """
 
     read: Callable[[], Any]
     draw: Callable[[Any], Iterable[RenderableType]]
     code: Callable[[Any], int] = lambda _: 0
+    to_json: Callable[[Any], Any] = lambda data: data
 
 
 def viewing(function: F) -> F:
@@ -76,7 +78,7 @@ def viewing(function: F) -> F:
 def _show_once(view: View, *, as_json: bool) -> int:
     data = view.read()
     if as_json:
-        print_json(data)
+        print_json(view.to_json(data))
     else:
         terminal.put(terminal.console(), view.draw(data))
     return view.code(data)
@@ -144,16 +146,17 @@ class _Lines:
 
     def show(self, data: Any, view: View) -> None:
         """Show what is there now, if it is new."""
-        if data == self._shown:
+        shown = view.to_json(data)
+        if shown == self._shown:
             return
         if self._as_json:
-            print_json_line(data)
+            print_json_line(shown)
         else:
             if self._shown is not None:
                 click.echo()
             terminal.put(terminal.console(), view.draw(data))
             sys.stdout.flush()
-        self._shown = data
+        self._shown = shown
 
     def tell(self, text: str) -> None:
         """Say that nobody answers, or somebody again."""

@@ -9,14 +9,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from broker.sentences import HANG, LEAST, held, printable, span
 from coordinator.jobs import host_condition
 from coordinator.jobs.causes import in_words
-from coordinator.ui.columns import GAP, HELD, Column, Table
+from coordinator.ui.columns import HELD, Column, Table
 from coordinator.ui.words import *  # noqa: F403 - they are to be had from here as well
 from coordinator.ui.words import by, first_line, local, told
 
@@ -127,27 +126,17 @@ def drawn(paint: Callable[[Console], None]) -> list[Line]:
 
 
 def print_event(row: dict[str, Any]) -> None:
-    """Print one thing that happened: when, who, what; where and why beside it if they fit."""
-    out = console()
+    """Print one thing that happened: when, who, what; where and why beside it, or below."""
     what = row["event"] if row["outcome"] == "done" else f"{row['event']} refused"
     who, host = by(row), row["host"]
     if host is None and who.startswith("host:"):  # what it had, and has no more
         who, host = "host", who.removeprefix("host:")
-    line = Text(f"{local(row['at'])}  {printable(who)[:22]:<14}  ", overflow="ellipsis")
-    line.append(f"{what:<10}", style="" if row["outcome"] == "done" else "red")
     place = "of" if row["event"] in {"enroll", "revoke"} else "on"  # done where the CA is
-    on = [printable(part) for part in (row["name"], host and f"{place} {host}") if part]
-    why = first_line(in_words(row["why"]), 2000)
-    if len(on) > 1 and line.cell_len + GAP + cell_len(" ".join(on)) > out.width:
-        where = on.pop()
-        why = f"{where}: {why}" if why else where
-    line.append(f"  {' '.join(on)}" if on else "")
-    if why and line.cell_len + GAP + cell_len(why) <= out.width:
-        line.append(f"{' ' * GAP}{why}")
-        why = ""
-    out.print(line, no_wrap=True)
-    if why:
-        out.print(Line(Text(f"{' ' * 16}{why}"), indent=16))
+    on = " ".join(filter(None, (row["name"], host and f"{place} {host}")))
+    line = Text(f"{local(row['at'])}  {printable(who)[:22]:<14}  ")
+    line.append(f"{what:<10}", style="" if row["outcome"] == "done" else "red")
+    rest = f"{printable(on)}  {first_line(in_words(row['why']), 2000)}".strip()
+    put(console(), [Line(line.append(f"  {rest}" if rest else ""), indent=16)])
 
 
 def state_of(row: Mapping[str, Any]) -> Text:

@@ -1,8 +1,7 @@
 """Artifacts on their way from the coordinator to a browser: fetched once, kept for a while.
 
 What comes is a stranger's: its sha256 is checked by whoever fetches, its archive is unpacked by
-`broker.system.archive` alone, and of what it holds only the report's two files are kept, each
-bounded.
+`broker.system.archive` alone, and of what it holds only the report's page is kept, bounded.
 """
 
 from __future__ import annotations
@@ -22,18 +21,26 @@ from broker.sentences import is_figure
 from broker.system.archive import Limits, unpack
 from coordinator.client.rows import interval_of
 
-# A trainer's report as the job's page shows it; nothing in it is believed to have its shape.
-
-MAX_BYTES: Final = 16 * 1024**2
+MAX_BYTES: Final = 16 * 1024**2  # of a report, and of its page
 MAX_POINTS: Final = 2_000
 MAX_METRICS: Final = 60
+KEPT_BYTES: Final = 2 * 1024**3
+KEPT_REPORTS: Final = 200
+UNPACK: Final = Limits(entries=1_000, total_bytes=1024**3)
+AUTO_BYTES: Final = 64 * 1024**2  # a report is fetched unasked from an artifact up to this size
+AT_ONCE: Final = 2
+
+# fetch(job_id, attempt, target, on_bytes(done, total)) -> artifact_id; blocks. Attempt none: what
+# the job has. It raises `FleetError` with what to do.
+Fetch = Callable[[str, int | None, Path, Callable[[int, int], None]], str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a report tells. `curve` has (epoch, training loss, validation loss), at most so many.
+    """What a report tells. `page` is its own page, if it has one.
 
-    `page` is the report's own page, if it has one.
+    `curve` has (epoch, training loss, validation loss): a trainer that is fast tells few of them.
     """
 
     curve: tuple[tuple[int, float | None, float | None], ...]
@@ -41,18 +48,12 @@ class Report:
     simulated: bool
     page: Path | None
 
-    def forget(self) -> None:
-        """Remove its page."""
-        if self.page is not None:
-            self.page.unlink(missing_ok=True)
-
 
 def read_report(path: Path, page: Path | None) -> Report:
     """Return a report. Raises `BadMessage` when the file holds none, and OSError."""
-    with path.open("rb") as file:
-        data = file.read(MAX_BYTES + 1)
     try:
-        document = json.loads(data) if len(data) <= MAX_BYTES else None
+        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b""
+        document = json.loads(data)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
@@ -69,62 +70,35 @@ def read_report(path: Path, page: Path | None) -> Report:
 
 
 def _thinned(curve: Any) -> tuple[tuple[int, float | None, float | None], ...]:
-    if not isinstance(curve, list):
-        return ()
-    step = max(1, len(curve) // MAX_POINTS)
+    points = curve if isinstance(curve, list) else []
+    step = max(1, len(points) // MAX_POINTS)
     return tuple(
-        (epoch, _number(point[0]), _number(point[1]))
-        for epoch, point in enumerate(curve, 1)
+        (epoch, _loss(point[0]), _loss(point[1]))
+        for epoch, point in enumerate(points, 1)
         if epoch % step == 0 and isinstance(point, list) and len(point) == 2
     )
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if is_figure(value) and not isinstance(value, bool) else None
+def _loss(value: Any) -> float | None:
+    return value if is_figure(value) else None
 
 
 def metric_rows(metrics: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
     """Return name, value and 95 % interval of each metric, in words."""
     found = []
     for name, value in list((metrics or {}).items())[:MAX_METRICS]:
-        number = _number(value)
-        if number is None or name.endswith("_ci"):
-            continue
-        interval = interval_of((metrics or {}).get(f"{name}_ci"))
-        text = f"{number:.4f}" if abs(number) < 1e6 else f"{number:.4g}"
-        found.append((name.replace("_", " "), text, interval))
+        if is_figure(value) and not name.endswith("_ci"):
+            interval = interval_of((metrics or {}).get(f"{name}_ci"))
+            text = f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
+            found.append((name.replace("_", " "), text, interval))
     return found
 
 
-KEPT_BYTES: Final = 2 * 1024**3
-UNPACK: Final = Limits(entries=1_000, total_bytes=1024**3)
-AUTO_BYTES: Final = 64 * 1024**2  # a report is fetched unasked from an artifact up to this size
-MAX_PAGE_BYTES: Final = 16 * 1024**2
-AT_ONCE: Final = 2
-
-# fetch(job_id, attempt, target, most_bytes, on_bytes(done, total)) -> artifact_id; blocks. Attempt
-# none: what the job has. It raises `FleetError` with what to do, and `TooLarge` for what is larger
-# than `most_bytes`.
-Fetch = Callable[[str, int | None, Path, int | None, Callable[[int, int], None]], str]
-
-
-T = TypeVar("T")
-
-
-class TooLarge(LocalError):  # noqa: N818 - a state of the world, not a mistake
-    """An artifact is larger than what is fetched unasked."""
-
-
-@dataclass(slots=True)
-class Progress:
-    """How much of an artifact is here."""
-
-    done_bytes: int = 0
-    total_bytes: int = 0
-
-
 class Artifacts:
-    """The artifacts that browsers have asked for, in `folder`, which is emptied at the end."""
+    """The artifacts that browsers have asked for, in `folder`, which is emptied at the end.
+
+    `progress` has, of each that is on its way, the bytes that are here and those of all of it.
+    """
 
     def __init__(self, folder: Path, fetch: Fetch) -> None:
         """Prepare; the folder is there, empty, and nobody else's."""
@@ -134,12 +108,9 @@ class Artifacts:
         self._reports: OrderedDict[str, Report] = OrderedDict()
         self._under_way: dict[object, asyncio.Task[Any]] = {}
         self._limit = asyncio.Semaphore(AT_ONCE)
-        self.progress: dict[str, Progress] = {}
+        self.progress: dict[str, tuple[int, int]] = {}
 
-    async def get(
-        self, job_id: str, artifact_id: str, most_bytes: int | None = None,
-        attempt: int | None = None,
-    ) -> Path:  # fmt: skip
+    async def get(self, job_id: str, artifact_id: str, attempt: int | None = None) -> Path:
         """Return an artifact's file, fetched if need be. Raises `FleetError`, and OSError.
 
         It is what the job has, or what an `attempt` has brought.
@@ -149,15 +120,15 @@ class Artifacts:
             self._kept.move_to_end(artifact_id)
             return path
         return await self._once(
-            (artifact_id, most_bytes), lambda: self._bring(job_id, artifact_id, most_bytes, attempt)
+            (artifact_id, "file"), lambda: self._bring(job_id, artifact_id, attempt)
         )
 
-    async def report(self, job_id: str, artifact_id: str, *, asked: bool) -> Report:
+    async def report(self, job_id: str, artifact_id: str) -> Report:
         """Return the report in an artifact. Raises `FleetError`, and OSError."""
         if (known := self._reports.get(artifact_id)) is not None:
             return known
-        bundle = await self.get(job_id, artifact_id, None if asked else AUTO_BYTES)
-        return await self._once(artifact_id, lambda: self._read(artifact_id, bundle))
+        bundle = await self.get(job_id, artifact_id)
+        return await self._once((artifact_id, "report"), lambda: self._read(artifact_id, bundle))
 
     async def _once(self, key: object, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Wait for what is under way already, or begin it."""
@@ -173,27 +144,23 @@ class Artifacts:
         return self._reports.get(artifact_id)
 
     async def _read(self, artifact_id: str, bundle: Path) -> Report:
-        folder = self._folder / f"{artifact_id}.report"
-        found = self._reports[artifact_id] = await asyncio.to_thread(_read, bundle, folder)
-        while len(self._reports) > 200:
-            self._reports.popitem(last=False)[1].forget()
+        page = self._folder / f"{artifact_id}.html"
+        found = self._reports[artifact_id] = await asyncio.to_thread(_read, bundle, page)
+        while len(self._reports) > KEPT_REPORTS:
+            _, oldest = self._reports.popitem(last=False)
+            if oldest.page is not None:
+                oldest.page.unlink(missing_ok=True)
         return found
 
-    async def _bring(
-        self, job_id: str, artifact_id: str, most_bytes: int | None, attempt: int | None
-    ) -> Path:
-        # With a limit and without one, it may come twice at a time.
-        target = self._folder / f"{artifact_id}.{most_bytes or 'whole'}.part"
-        progress = self.progress[artifact_id] = Progress()
+    async def _bring(self, job_id: str, artifact_id: str, attempt: int | None) -> Path:
+        target = self._folder / f"{artifact_id}.part"
 
         def tell(done: int, total: int) -> None:
-            progress.done_bytes, progress.total_bytes = done, total
+            self.progress[artifact_id] = (done, total)
 
         try:
             async with self._limit:
-                got = await asyncio.to_thread(
-                    self._fetch, job_id, attempt, target, most_bytes, tell
-                )
+                got = await asyncio.to_thread(self._fetch, job_id, attempt, target, tell)
             if got != artifact_id:
                 raise LocalError("the job has got another artifact meanwhile; look again")
             path = target.replace(self._folder / f"{artifact_id}.tar.zst")
@@ -213,21 +180,18 @@ class Artifacts:
             path.unlink(missing_ok=True)
 
 
-def _read(bundle: Path, folder: Path) -> Report:
-    """Unpack a bundle, keep the report's page, return the report."""
-    shutil.rmtree(folder, ignore_errors=True)
-    unpacked = folder.with_suffix(".unpacked")
+def _read(bundle: Path, page: Path) -> Report:
+    """Unpack a bundle, keep the report's page as `page`, return the report."""
+    unpacked = page.with_suffix(".unpacked")
     shutil.rmtree(unpacked, ignore_errors=True)
     try:
         files = unpack(bundle, unpacked, UNPACK)
         found = next((path for path in files if path.name.endswith("_train.json")), None)
         if found is None:
             raise FleetError("there is no report in this artifact")
-        page = found.with_suffix(".html")
-        kept = folder.with_suffix(".html")
-        if page.is_file() and page.stat().st_size <= MAX_PAGE_BYTES:
-            page.replace(kept)
-            return read_report(found, kept)
-        return read_report(found, None)
+        drawn = found.with_suffix(".html")
+        if not drawn.is_file() or drawn.stat().st_size > MAX_BYTES:
+            return read_report(found, None)
+        return read_report(found, drawn.replace(page))
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)

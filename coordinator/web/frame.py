@@ -16,9 +16,9 @@ from broker.clock import Clock
 from broker.errors import FleetError
 from broker.protocol.messages import OperatorRequest
 from coordinator.web.artifacts import Artifacts
-from coordinator.web.bands import outage_words, show_low_disk, show_outage, show_pause
+from coordinator.web.bands import OUTAGES, show_bands
 from coordinator.web.hub import Hub, News
-from coordinator.web.parts import Answers, Tag, ask, button, link, notify
+from coordinator.web.parts import Tag, ask, button, link, notify
 from coordinator.web.security import Sessions, session_token
 from coordinator.web.settings import WebSettings
 
@@ -88,7 +88,7 @@ class Visit:
     async def _end(self) -> None:
         client, to = self.client, json.dumps(self.login_path())
         await client.connected()  # the guard may have let it in already; NiceGUI ends this wait
-        with suppress(TimeoutError):  # a browser that does not answer is not waited for
+        with suppress(TimeoutError):  # the browser has gone, or was too slow to say that it goes
             await client.run_javascript(f"(setTimeout(() => location.assign({to})), true)")
         if not client.is_deleted:
             client.delete()
@@ -113,13 +113,15 @@ class Visit:
             one.props.set_bool("disabled", self.site.hub.outage is not None)
 
     def confirm(
-        self, title: str, text: str, verb: str, request: Callable[[Answers], OperatorRequest],
+        self, title: str, text: str, verb: str,
+        request: OperatorRequest | Callable[[], Awaitable[OperatorRequest]],
         fields: Callable[[], None] | None = None, *, danger: bool = True,
     ) -> None:  # fmt: skip
-        """Ask whether to give a command; `request` is made of what `fields` say."""
+        """Ask whether to give a command; a callable makes it of what was chosen in `fields`."""
 
-        async def act(answers: Answers) -> None:
-            await self._command(request(answers), f"{title.rstrip('?')}: done")
+        async def act() -> None:
+            made = await request() if callable(request) else request
+            await self._command(made, f"{title.rstrip('?')}: done")
 
         ask(self.dialogs, title, text, verb, act, fields, danger=danger)
 
@@ -130,7 +132,7 @@ class Visit:
         if not self.may_act():
             error = "log in first; this session is over"
         elif hub.outage is not None:
-            error = f"nothing was done: {outage_words(hub.outage)}"
+            error = f"nothing was done: {OUTAGES[hub.outage.what][0].lower()}"
         else:
             try:
                 await hub.ask(request)
@@ -144,7 +146,7 @@ class Visit:
 def frame(visit: Visit, title: str, active: str = "") -> Iterator[None]:
     """Put the bar and the page's main part around what is made within."""
     ui.page_title(f"{title} · training fleet")
-    ui.add_body_html(_bar_before(active))
+    ui.add_body_html("<script>fleet.early()</script>")
     # Quasar's page is a <main> around everything, the bar too.
     if (around := visit.client.content.parent_slot) is not None:
         around.parent.props["role"] = "none"
@@ -159,12 +161,9 @@ def frame(visit: Visit, title: str, active: str = "") -> Iterator[None]:
         with Tag("div", classes="who"):
             _who(visit)
     visit.keep_current(visit.enable_acts)
-    show_outage(visit)
-    show_pause(visit)
-    show_low_disk(visit)
+    show_bands(visit)
     with Tag("div", id="main", classes="page", role="main", tabindex="-1"):
         yield
-    Tag("div", classes="notice", id="notice", role="status", aria_live="polite")
 
 
 def not_found(visit: Visit, title: str, text: str, back: str, path: str) -> None:
@@ -175,18 +174,6 @@ def not_found(visit: Visit, title: str, text: str, back: str, path: str) -> None
     link(back, path, "button")
 
 
-def _bar_before(active: str) -> str:
-    """Return the bar as it is painted at once, until NiceGUI makes the real one."""
-    names = "".join(
-        f"<a{' aria-current=page' if path == active else ''}>{name}</a>" for path, name in PAGES
-    )
-    return (
-        '<div class="before" aria-hidden="true"><div class="top">'
-        f'<span class="brand">training fleet</span><nav>{names}</nav></div></div>'
-        "<script>fleet.early()</script>"
-    )
-
-
 def _plan_name(visit: Visit) -> None:
     """Show what the manifest calls the plan; nothing where it has no name."""
     shown = Tag("span", "", "plan-name")
@@ -194,9 +181,7 @@ def _plan_name(visit: Visit) -> None:
     def tell() -> None:
         summary = visit.site.hub.seen.summary
         name = summary.plan if summary else ""
-        if shown.text != name:
-            shown.set_text(name)
-            shown.props["title"] = name
+        shown.set_text(name)
         shown.set_visibility(bool(name))
 
     visit.keep_current(tell)

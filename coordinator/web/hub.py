@@ -18,10 +18,10 @@ from typing import Any, Final, Generic, TypeVar
 from broker.clock import Clock
 from broker.errors import ConfigError
 from broker.protocol.acl import Principal
-from broker.protocol.messages import Heartbeat, OperatorRequest
+from broker.protocol.messages import OperatorRequest
 from broker.protocol.topic_table import Role
 from coordinator.client.contact import Outage
-from coordinator.client.rows import Delta, Tables
+from coordinator.client.rows import Delta, Row, Tables
 from coordinator.client.seen import Snapshot
 from coordinator.client.watcher import Watcher
 
@@ -29,9 +29,11 @@ log = logging.getLogger("fleet.web")
 
 GAP_S: Final = 0.1
 BEATS: Final = 240  # heartbeats of each host that its page can draw
+
 MAX_HOSTS: Final = 2_000
 
 T = TypeVar("T")
+Beat = tuple[int, float | None, float | None, float | None, float | None]
 
 
 class Listeners(Generic[T]):
@@ -73,14 +75,6 @@ class News:
     hosts: Delta
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """How a host fared at one moment (ms since the epoch)."""
-
-    at_ms: int
-    heartbeat: Heartbeat
-
-
 class Hub:
     """The fleet, for pages. Everything but `wake` belongs to the event loop's thread."""
 
@@ -93,6 +87,9 @@ class Hub:
         self._due = False
         self._last_s = 0.0
         self._listeners = Listeners[News]()
+        # It does not look anew for who follows: what has changed since a page was made would be
+        # told to all others and never to that one.
+        self.follow = self._listeners.add
         self.watcher = watcher(self.wake)
         self.seen = self.watcher.snapshot()
         self.tables.update(self.seen, clock())
@@ -127,18 +124,9 @@ class Hub:
 
     def wake(self) -> None:
         """Something has changed; any thread may say so."""
-        loop = self._loop
-        if loop is not None:
+        if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended before the watcher
-                loop.call_soon_threadsafe(self._wake)
-
-    def follow(self, listener: Callable[[News], object]) -> Callable[[], None]:
-        """Tell `listener` what changes from now on; return what ends that.
-
-        It does not look anew: what has changed since the page was made would be told to all others
-        and never to this one.
-        """
-        return self._listeners.add(listener)
+                self._loop.call_soon_threadsafe(self._wake)
 
     def catch_up(self) -> None:
         """Look now, if anything has changed since; a page that is being made begins with it."""
@@ -148,11 +136,11 @@ class Hub:
     def refresh(self) -> None:
         """Look now, and tell everybody. It takes milliseconds for each thousand jobs."""
         now = self.clock()
-        self._last_s = now.mono_s
+        self._due, self._last_s = False, now.mono_s
         before, self.seen = self.seen, self.watcher.snapshot()
         self.outage = self.watcher.outage
-        self._keep_beats(before)
         jobs, hosts = self.tables.update(self.seen, now)
+        self._keep_beats(before)
         self._listeners.tell(News(self.seen, jobs, hosts))
 
     async def ask(self, request: OperatorRequest) -> Any:
@@ -165,24 +153,28 @@ class Hub:
         return await asyncio.wrap_future(self.watcher.ask(request))
 
     def _wake(self) -> None:
-        if self._due or self._loop is None:
-            return
-        self._due = True
-        wait_s = self._last_s + GAP_S - self.clock().mono_s
-        self._loop.call_later(max(0.0, wait_s), self._flush)
-
-    def _flush(self) -> None:
-        self._due = False
-        self.refresh()
+        if not self._due and self._loop is not None:
+            self._due = True
+            wait_s = self._last_s + GAP_S - self.clock().mono_s
+            self._loop.call_later(max(0.0, wait_s), self.refresh)
 
     def _keep_beats(self, before: Snapshot) -> None:
+        """Keep how each host fares whose heartbeat is new; its row is made of that."""
+        for name in self.beats.keys() - self.seen.hosts.keys():
+            del self.beats[name]
         now_ms = round(self.clock().wall_s * 1000)
         for name, host in self.seen.hosts.items():
             old = before.hosts.get(name)
-            if host.heartbeat is None or (old and old.heartbeat is host.heartbeat):
-                continue
-            if name not in self.beats and len(self.beats) >= MAX_HOSTS:
-                continue
-            self.beats.setdefault(name, deque(maxlen=BEATS)).append(Beat(now_ms, host.heartbeat))
-        for name in [name for name in self.beats if name not in self.seen.hosts]:
-            del self.beats[name]
+            is_known = host.heartbeat is None or (old and old.heartbeat is host.heartbeat)
+            if not is_known and (name in self.beats or len(self.beats) < MAX_HOSTS):
+                beats = self.beats.setdefault(name, deque(maxlen=BEATS))
+                beats.append(beat_of(now_ms, self.tables.hosts.rows[name]))
+
+
+def beat_of(at_ms: int, row: Row) -> Beat:
+    """Return a moment, and the use of CPU, RAM, GPU and VRAM, in percent."""
+    ram, vram = (
+        100.0 * row[f"{of}_used"] / row[f"{of}_total"] if row[f"{of}_used"] is not None else None
+        for of in ("ram", "vram")
+    )
+    return (at_ms, row["cpu"], ram, row["gpu"], vram)

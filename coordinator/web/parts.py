@@ -16,9 +16,6 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from broker import sentences
 
-# What was chosen in a dialog's fields, by name: sent by a browser, not yet checked.
-Answers = Mapping[str, Any]
-
 
 class Tag(TextElement):
     """One HTML element with text, classes and attributes; a context manager for what is in it."""
@@ -94,26 +91,8 @@ def choice(
                 Tag("option", words, value=name, selected="" if name == value else None)
 
 
-def choices(legend: str, name: str, options: Mapping[str, str]) -> None:
-    """Make buttons of which one is chosen, the first one at first."""
-    with Tag("fieldset", classes="choices"):
-        Tag("legend", legend)
-        for index, (value, text) in enumerate(options.items()):
-            with Tag("label"):
-                checked = "" if index == 0 else None
-                Tag("input", type="radio", name=name, value=value, checked=checked)
-                Tag("span", text)
-
-
-def tick(text: str, name: str) -> None:
-    """Make a box to tick."""
-    with Tag("label", classes="tick"):
-        Tag("input", type="checkbox", name=name)
-        Tag("span", text)
-
-
 def ask(
-    place: Tag, title: str, text: str, verb: str, act: Callable[[Answers], Awaitable[None]],
+    place: Tag, title: str, text: str, verb: str, act: Callable[[], Awaitable[None]],
     fields: Callable[[], None] | None = None, *, danger: bool = True,
 ) -> None:  # fmt: skip
     """Ask in a dialog; `act` follows if the answer is `verb`. `fields` makes what is to be chosen.
@@ -136,12 +115,12 @@ def ask(
             colour = "danger solid" if danger else "primary"
             yes = Tag("button", verb, f"button {colour}", type="button", id="confirm")
 
-    async def do(event: Any) -> None:
+    async def do() -> None:
         if dialog.value:  # not on a second click
             dialog.close()
-            await act(event.args if isinstance(event.args, dict) else {})
+            await act()
 
-    yes.on("click", do, js_handler="() => emit(fleet.answers())")
+    yes.on("click", do, args=[])
     dialog.open()
 
 
@@ -152,18 +131,11 @@ def css_word(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link to a page of ours, or to a file to `download`, as a value of a table."""
+    """A link to a page of ours, or to a file to `download`, as a value."""
 
     text: str
     path: str
     download: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """Text to be copied rather than read, such as an id, in a monospaced font."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +146,13 @@ class Moment:
     way: str = "ago"
 
 
-Value = str | int | float | Code | Link | Moment | None
+Value = str | int | float | Link | Moment | None
 
 
 def show(value: Value) -> Tag:
     """Show one value."""
     if isinstance(value, Link):
         return Tag("a", value.text, href=value.path, download="" if value.download else None)
-    if isinstance(value, Code):
-        return Tag("span", value.text, "mono")
     if isinstance(value, Moment):
         return Tag("time", "", data_ms=value.at_ms, data_way=value.way)
     return Tag("span", "" if value is None else str(value))
@@ -206,11 +176,11 @@ class Facts:
             elif self._known.get(name) == value:
                 continue
             self._known[name] = value
-            is_there = (value.at_ms if isinstance(value, Moment) else value) not in (None, "")
             term, cell = self._cells[name]
-            term.set_visibility(is_there)
-            cell.set_visibility(is_there)
             cell.clear()
+            is_there = value not in (None, "", Moment(None), Moment(None, "ahead"))
+            for part in (term, cell):
+                part.set_visibility(is_there)
             if is_there:
                 with cell:
                     show(value)
@@ -244,7 +214,11 @@ def call(client: Client, function: str, *values: Any) -> None:
 
 def notify(client: Client, text: str, *, bad: bool = False) -> None:
     """Say something that a screen reader says as well, and that goes away by itself."""
-    call(client, "notice", text, bad)
+    with client:
+        ui.notify(
+            text, type="negative" if bad else None, position="bottom-right",
+            timeout=12_000 if bad else 6_000,
+        )  # fmt: skip
 
 
 def size(count_bytes: float | None) -> str:
@@ -255,8 +229,8 @@ def size(count_bytes: float | None) -> str:
 def listed(value: Any) -> str:
     """Return a value of a manifest in words; nothing for one that is not set."""
     if isinstance(value, list | tuple):
-        return ", ".join(str(one) for one in value)
+        return ", ".join(map(str, value))
     if isinstance(value, dict):
-        said = (f"{key} {one}" for key, one in value.items() if one not in (None, False))
-        return ", ".join(text.replace(" True", "") for text in said)
+        found = {key: one for key, one in value.items() if one not in (None, False)}
+        return ", ".join(key if one is True else f"{key} {one}" for key, one in found.items())
     return "" if value is None else str(value)

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections import OrderedDict, deque
+import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -32,7 +33,6 @@ from broker.system.address import machine_of
 from coordinator.web.settings import WebSettings
 
 SESSION_S: Final = 12 * 3600.0
-MAX_SESSIONS: Final = 1_000
 TRIES: Final = 5  # wrong passwords
 TRIES_IN_S: Final = 60.0
 
@@ -42,8 +42,7 @@ class Sessions:
     """The browsers that have logged in. `password` none: nobody can, the page is read only."""
 
     password: str | None
-    new_token: Callable[[], str]
-    _ends_s: OrderedDict[bytes, float] = field(default_factory=OrderedDict)
+    _ends_s: dict[str, float] = field(default_factory=dict)
     _wrong_s: deque[float] = field(default_factory=lambda: deque(maxlen=TRIES))
 
     def wait_s(self, now_s: float) -> float:
@@ -64,27 +63,18 @@ class Sessions:
         if not hmac.compare_digest(given, wanted):
             self._wrong_s.append(now_s)
             return None
-        token = self.new_token()
-        self._ends_s[_of(token)] = now_s + SESSION_S
-        while len(self._ends_s) > MAX_SESSIONS:
-            self._ends_s.popitem(last=False)
+        token = secrets.token_urlsafe(32)
+        self._ends_s = {key: end_s for key, end_s in self._ends_s.items() if end_s > now_s}
+        self._ends_s[token] = now_s + SESSION_S
         return token
 
     def is_open(self, token: str | None, now_s: float) -> bool:
         """Whether a browser's token is of a session that has not ended."""
-        if not token or len(token) > 200:
-            return False
-        return self._ends_s.get(_of(token), 0.0) > now_s
+        return self._ends_s.get(token or "", 0.0) > now_s
 
     def end(self, token: str | None) -> None:
         """End a session, if it is one."""
-        if token:
-            self._ends_s.pop(_of(token[:200]), None)
-
-
-def _of(token: str) -> bytes:
-    """Return the digest that is kept of a token: the time of a look-up tells nothing of that."""
-    return sha256(token.encode("utf-8", "replace")).digest()
+        self._ends_s.pop(token or "", None)
 
 
 def local_path(text: str | None) -> str:
@@ -92,12 +82,9 @@ def local_path(text: str | None) -> str:
 
     What is not one plain path would send a browser to somebody else's site.
     """
-    if not text or len(text) > 500 or not text.startswith("/") or "\\" in text:
+    if not text or len(text) > 500 or not text.isprintable() or "\\" in text:
         return "/"
-    if not text.isprintable() or text.startswith("//"):
-        return "/"
-    parts = urlsplit(text)
-    return "/" if parts.scheme or parts.netloc else text
+    return text if text.startswith("/") and not text.startswith("//") else "/"
 
 
 Scope = MutableMapping[str, Any]
@@ -263,19 +250,23 @@ class Connection(HttpToolsProtocol):
         """Prepare; `most_of_one` is how many connections an address may have."""
         super().__init__(**of_uvicorn)
         self._most_of_one = most_of_one
-        self._begun_s = self.loop.time()
         self._served: object = None  # the request that was the last one when we looked
         self._timer: asyncio.TimerHandle | None = None
+        self.begun_s = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take it in; if there are too many, the one that is silent longest has to go."""
         super().connection_made(transport)
-        machine = _machine(self)
-        same = [one for one in self.connections if _machine(one) == machine]
-        if len(same) > self._most_of_one:
-            self._make_room(same)
-        elif len(self.connections) >= MAX_CONNECTIONS:
-            self._make_room(self.connections)
+        same = [one for one in self.connections if _machine(one) == _machine(self)]
+        if len(same) > self._most_of_one or len(self.connections) >= MAX_CONNECTIONS:
+            crowd = same if len(same) > self._most_of_one else self.connections
+            silent = [
+                one for one in crowd
+                if isinstance(one, Connection) and one is not self and one.is_silent()
+            ]  # fmt: skip
+            leaves = min(silent, key=lambda one: one.begun_s, default=self)
+            self.connections.discard(leaves)  # now: its end is told later
+            leaves.transport.abort()
         self._timer = self.loop.call_later(REQUEST_S, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -287,13 +278,6 @@ class Connection(HttpToolsProtocol):
     def is_silent(self) -> bool:
         """Tell whether it is the browser's turn to say something."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
-
-    def _make_room(self, crowd: Any) -> None:
-        silent = [one for one in crowd if isinstance(one, Connection) and one.is_silent()]
-        others = [one for one in silent if one is not self]
-        leaves = min(others, key=lambda one: one._begun_s, default=self)  # noqa: SLF001
-        self.connections.discard(leaves)  # now: its end is told later
-        leaves.transport.abort()
 
     def _look(self) -> None:
         if self not in self.connections:

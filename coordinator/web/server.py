@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
-import secrets
 import shutil
 import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 # Before NiceGUI is imported: nothing of it is kept in the folder where somebody happens to be.
 os.environ.setdefault("NICEGUI_STORAGE_PATH", str(Path(tempfile.gettempdir()) / "fleet-no-storage"))
@@ -22,7 +22,6 @@ from fastapi import FastAPI
 from nicegui import app as pages_app
 from nicegui import ui
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.types import ASGIApp
 
 from broker.clock import Clock
 from broker.errors import LocalError
@@ -47,40 +46,25 @@ from coordinator.web.settings import WebSettings
 
 SCRIPTS: Final = ("page", "tables", "charts")  # in this order
 STOP_S: Final = 2
-HANDSHAKE_S: Final = 10.0
 MAX_WEBSOCKET_BYTES: Final = 1024 * 1024
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, whose signals are ours: it would raise them again when it has ended.
+    """Uvicorn, whose signals are ours: it would raise them again when it has ended."""
 
-    Its connections are ours as well, see `Connection`.
-    """
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], most_of_one: int) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
-        self._most_of_one = most_of_one
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup([])
-        for sock in sockets or ():
-            server = await asyncio.get_running_loop().create_server(
-                self._connection, sock=sock, ssl=self.config.ssl, backlog=self.config.backlog,
-                ssl_handshake_timeout=HANDSHAKE_S if self.config.ssl else None,
-            )  # fmt: skip
-            self.servers.append(server)
+        await super().startup(sockets)
         if self.started:
             self._ready()
 
-    def _connection(self) -> Connection:
-        return Connection(
-            most_of_one=self._most_of_one, config=self.config, server_state=self.server_state,
-            app_state=self.lifespan.state,
-        )  # fmt: skip
-
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, self.handle_exit)
         yield
 
 
@@ -113,15 +97,11 @@ async def _serve(
 ) -> None:
     sock = _bind(settings)
     hub = Hub(make_watcher, clock)
-    sessions = Sessions(password if hub.is_operator() else None, lambda: secrets.token_urlsafe(32))
-    site = Site(hub, sessions, settings, artifacts, clock)
-    server = _Server(
-        _config(application(site), settings),
-        lambda: ready(sock.getsockname()[1], hub),
-        # Behind a proxy everybody has its address.
-        MAX_CONNECTIONS if settings.public_url else MAX_OF_ONE,
-    )
-    _on_signals(server)
+    sessions = Sessions(password if hub.is_operator() else None)
+    app = application(Site(hub, sessions, settings, artifacts, clock))
+    server = _Server(_config(app, settings), lambda: ready(sock.getsockname()[1], hub))
+    loop = asyncio.get_running_loop()
+    end_with_parent(lambda: loop.call_soon_threadsafe(setattr, server, "should_exit", True))
     hub.start()
     try:
         await server.serve(sockets=[sock])
@@ -140,24 +120,25 @@ def application(site: Site) -> Guard:
     )
     for page in (overview_page, jobs_page, job_page, host_page, curves_page, timeline_page):
         page.register(site)
+    # On this machine it would cost more time than it saves.
+    compressed = functools.partial(GZipMiddleware, minimum_size=2_000, compresslevel=3)
     ui.run_with(
         inner, root=missing(site), title="training fleet", favicon=STATIC / "icon.svg", dark=None,
         tailwind=False, language="en-US", show_welcome_message=False, binding_refresh_interval=None,
         reconnect_timeout=10.0,
-        gzip_middleware_factory=None if site.settings.is_loopback() else _compressed,
+        gzip_middleware_factory=None if site.settings.is_loopback() else compressed,
     )  # fmt: skip
     pages_app.config.socket_io_js_transports = ["websocket"]
     return Guard(inner, site.settings, site.sessions, socket.gethostname(), site.clock)
 
 
-def _compressed(app: ASGIApp) -> GZipMiddleware:
-    """For a network; on this machine it costs more time than it saves."""
-    return GZipMiddleware(app, minimum_size=2_000, compresslevel=3)
-
-
 def _config(app: Guard, settings: WebSettings) -> uvicorn.Config:
+    # Behind a proxy everybody has its address.
+    most_of_one = MAX_CONNECTIONS if settings.public_url else MAX_OF_ONE
+    connection: Any = functools.partial(Connection, most_of_one=most_of_one)
     return uvicorn.Config(
         app,
+        http=connection,
         lifespan="on",
         log_config=None,
         log_level="warning",
@@ -188,17 +169,3 @@ def _bind(settings: WebSettings) -> socket.socket:
             f"{why_not_here(error)} (port 0 takes a free one)"
         ) from None
     return sock
-
-
-def _on_signals(server: _Server) -> None:
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        server.should_exit = True
-
-    for name in (signal.SIGTERM, signal.SIGINT):
-        try:
-            loop.add_signal_handler(name, end)
-        except NotImplementedError:
-            break  # Windows: Ctrl-C raises KeyboardInterrupt
-    end_with_parent(lambda: loop.call_soon_threadsafe(end))

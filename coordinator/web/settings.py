@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from broker.errors import ConfigError
 from broker.pki import keyfiles
+from broker.system.address import is_loopback
 
-DEFAULT_LISTEN: Final = "127.0.0.1:8086"
 MIN_PASSWORD_CHARS: Final = 12
 MAX_PASSWORD_BYTES: Final = 1024
 
@@ -52,16 +51,11 @@ class WebSettings:
 
     def is_loopback(self) -> bool:
         """Whether this machine alone can reach it."""
-        try:
-            return self.host == "localhost" or ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     def check(self) -> None:
         """Raise `ConfigError` with the remedy for what is not safe, or cannot be."""
         where = f"--listen {self.host}:{self.port}"
-        if not self.host or not 0 <= self.port <= 65_535:
-            raise ConfigError(f"{where}: write it as HOST:PORT, such as {DEFAULT_LISTEN}")
         if self.public_url and not _is_site(self.public_url):
             raise ConfigError(
                 f"--public-url {self.public_url}: write it as https://NAME or https://NAME:PORT, "
@@ -91,14 +85,6 @@ def _is_site(url: str) -> bool:
         return False
     plain = parts.path in {"", "/"} and not (parts.query or parts.fragment or "@" in parts.netloc)
     return told and plain and parts.scheme == "https" and url.isprintable()
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """Return host and port. Raises `ConfigError` for anything else than HOST:PORT."""
-    host, colon, port = text.rpartition(":")
-    if not (colon and host and port.isdecimal() and len(port) <= 5):
-        raise ConfigError(f"--listen {text}: write it as HOST:PORT, such as {DEFAULT_LISTEN}")
-    return host.strip("[]"), int(port)
 
 
 def check_pair(certificate: Path, key: Path) -> None:

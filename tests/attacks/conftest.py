@@ -39,14 +39,18 @@ class Attacked:
         self.programs.append(Program(module, list(arguments), environment, log))
         return self.programs[-1].start()
 
-    def cli(self, *arguments: str) -> str:
-        """What alice sees."""
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a verb as alice."""
         where = ("--broker", self.url, "--identity", str(self.alice))
-        ran = subprocess.run(
+        return subprocess.run(
             [sys.executable, "-m", "coordinator.cli", *where, *arguments],
             capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
             env={"COLUMNS": "80", "PATH": "/usr/bin:/bin", "HOME": str(self.tmp)},
         )  # fmt: skip
+
+    def cli(self, *arguments: str) -> str:
+        """What alice sees."""
+        ran = self.run(*arguments)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
@@ -55,7 +59,7 @@ class Attacked:
         found: dict[str, Any] = json.loads(self.cli("status", "--json"))
         return found
 
-    def tls(self, folder: Path, authority: Path | None = None) -> ssl.SSLContext:
+    def tls(self, folder: Path) -> ssl.SSLContext:
         """What a client with the certificate in a folder speaks."""
         made = ssl.create_default_context(cafile=str(self.house.folder / "broker" / "ca.crt"))
         made.load_cert_chain(folder / "client.crt", folder / "client.key")

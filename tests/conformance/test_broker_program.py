@@ -94,7 +94,7 @@ def _has_ipv6() -> bool:
         (("--listen", "127.0.0.1:mqtt"), "write it as HOST:PORT"),
         (("--listen", "127.0.0.1:\u00b2"), "write it as HOST:PORT"),
         (("--listen", "127.0.0.1:" + "1" * 5000), "write it as HOST:PORT"),
-        (("--listen", "127.0.0.1:65536"), "the port is 0 to 65535"),
+        (("--listen", "127.0.0.1:65536"), "write it as HOST:PORT"),
         (("--log-level", "LOUD"), "use DEBUG, INFO, WARNING or ERROR"),
     ],
     ids=["network", "no host", "word", "superscript", "long", "too large", "log level"],

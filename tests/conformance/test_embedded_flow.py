@@ -6,11 +6,13 @@ import asyncio
 import select
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from broker.doctor.reach import check_broker
+from broker.client.access import COORDINATOR
+from broker.doctor.reach import check_broker, check_session
 from broker.embedded import EmbeddedBroker, Reason, ServerSettings
 from broker.embedded import broker as embedded
 from broker.protocol.messages import BROKER_LOAD, BrokerLoad, decode, encode
@@ -126,7 +128,8 @@ def test_the_doctor_says_when_the_broker_is_at_its_limit(
 
     def lines() -> list[str]:
         beside = None if session else lambda _: iter(())
-        found = check_broker(settings, None, 0.0, named=False, beside=beside)
+        check = partial(check_session, settings=settings, name="coordinator", beside=beside)
+        found = check_broker(settings, COORDINATOR, check)
         return [finding.line() for finding in found if finding.check == "load"]
 
     assert lines() == []

@@ -67,7 +67,15 @@ def test_a_broker_that_stood_still_ends_nobody(network: Any) -> None:
     assert not network.refused
 
 
-@pytest.mark.parametrize("name", ["gaming-pc", None], ids=["network", "loopback"])
+@pytest.fixture(params=["network", "loopback"])
+def served(request: pytest.FixtureRequest) -> tuple[InThread, Any]:
+    """A broker with certificates and what an observer speaks; one on loopback, and nothing."""
+    if request.param == "loopback":
+        return request.getfixturevalue("ours"), None
+    network = request.getfixturevalue("network")
+    return network.running, network.tls("observer:carol")
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -90,15 +98,9 @@ def test_a_broker_that_stood_still_ends_nobody(network: Any) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_packet_ends_the_connection(
-    request: pytest.FixtureRequest, bad: bytes, name: str | None
-) -> None:
+def test_what_is_no_packet_ends_the_connection(served: tuple[InThread, Any], bad: bytes) -> None:
     """Nothing after it is taken for a packet; the others do not notice."""
-    if name is None:
-        running, context = request.getfixturevalue("ours"), None
-    else:
-        network = request.getfixturevalue("network")
-        running, context = network.running, network.tls(name)
+    running, context = served
     with joined(running.port, context) as connection:
         connection.sendall(bad + b"\xc0\0")
         assert heard(connection, 1) == b""
@@ -328,16 +330,9 @@ def test_a_refusal_tells_no_password(network: Any, caplog: pytest.LogCaptureFixt
     assert "s3cret" not in caplog.text
 
 
-@pytest.mark.parametrize("name", ["observer:carol", None], ids=["network", "loopback"])
-def test_a_filter_and_a_topic_have_so_many_levels(
-    request: pytest.FixtureRequest, name: str | None
-) -> None:
+def test_a_filter_and_a_topic_have_so_many_levels(served: tuple[InThread, Any]) -> None:
     """Each level takes some memory for itself: 64 KiB of slashes took 18 MiB."""
-    if name is None:
-        running, context = request.getfixturevalue("ours"), None
-    else:
-        network = request.getfixturevalue("network")
-        running, context = network.running, network.tls(name)
+    running, context = served
     deep = "fleet/" + "/" * 60_000
     with wire(running.port, context) as connection:
         connection.sendall(connect("x") + subscribe(deep, "fleet/" + "+/" * 62 + "#"))

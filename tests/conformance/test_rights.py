@@ -49,13 +49,13 @@ class Cells:
         )
 
 
-def measure(broker: Secured, topics: list[str]) -> Cells:
+def measure(broker: Secured, topics: list[str], *, websocket: bool) -> Cells:
     """Return which cells work: one connection a name, one pass over everything."""
     cells = Cells()
     with contextlib.ExitStack() as stack:
         actors = {}
         for name in (WITNESS, *(who.name for who in EVERYBODY)):
-            actors[name] = broker.connect(name)
+            actors[name] = broker.connect(name, websocket=websocket)
             stack.callback(actors[name].stop)
         for actor in actors.values():
             # The greedy filters are for brokers that grant them, and filter what they deliver.
@@ -113,12 +113,13 @@ def connect(broker: Secured, connect_to: Callable[..., Actor]) -> Callable[..., 
     return partial(connect_to, broker)
 
 
+@pytest.mark.parametrize("websocket", [False, True], ids=["tcp", "websocket"])
 def test_exactly_the_allowed_cells_work(
-    broker: Secured, record_property: Callable[[str, object], None]
+    broker: Secured, record_property: Callable[[str, object], None], websocket: bool
 ) -> None:
     """Every role, every topic of the tree, both ways."""
     topics = [topic for _, _, topic in tree(TOPICS)] + list(FOREIGN)
-    found, wanted = measure(broker, topics), expected(topics)
+    found, wanted = measure(broker, topics, websocket=websocket), expected(topics)
     record_property("cells", found.counts())
     print(found.counts())
     assert found.publish == wanted.publish

@@ -16,7 +16,6 @@ from websockets.typing import Subprotocol
 
 from broker.embedded import EmbeddedBroker, Reason, ServerSettings
 from broker.errors import ConfigError
-from broker.protocol.acl import Principal, rights_of
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topics import MAX_CHUNKS, Topics
 from tests.harness import secured_brokers
@@ -28,14 +27,6 @@ from tests.harness.traits import trait
 # paho leaves the socket open when no websocket comes of it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 TOPICS = Topics()
-END = TOPICS.coordinator_status()
-EVERYBODY = ("coordinator", "homeassistant", *HOSTS, "operator:alice", "observer:carol")
-PLACES = (
-    TOPICS.status("one"), TOPICS.status("two"), TOPICS.request("one"), TOPICS.job("1" * 64),
-    TOPICS.operator_request("operator:alice/web-1"), TOPICS.operator_request("observer:carol/web"),
-    "fleet/homeassistant/host/set", "elsewhere",
-)  # fmt: skip
-
 CONNECT = b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x14\x00\x02hi"
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
@@ -54,31 +45,6 @@ def connect(broker: Secured, connect_to: Callable[..., Actor]) -> Callable[..., 
         return connect_to(broker, name, websocket=websocket, **options)
 
     return connected
-
-
-def test_the_same_rights_hold(broker: Secured, connect: Callable[..., Actor]) -> None:
-    """Somebody of each role, on topics of each kind, both ways; exactly the allowed cells work."""
-    rights = {name: rights_of(Principal.parse(name), TOPICS) for name in EVERYBODY}
-    actors = {name: connect(name) for name in EVERYBODY}
-    for actor in actors.values():
-        for filter_ in (*PLACES, END, "fleet/#", "#"):
-            actor.subscribe(filter_)
-    heard: dict[str, set[tuple[str, bytes]]] = {name: set() for name in EVERYBODY}
-    # A broker that ends the connection at a denied publish drops what was on its way to the client.
-    for is_allowed, end in ((True, b"allowed"), (False, b"denied")):
-        for name, actor in actors.items():
-            for topic in PLACES:
-                if rights[name].may_publish(topic) == is_allowed:
-                    actor.publish(topic, name.encode())
-        actors["coordinator"].publish(END, end)
-        for name, actor in actors.items():
-            heard[name].update(actor.heard_until((END, end)))
-    for name in EVERYBODY:
-        for topic in PLACES:
-            published = (topic, name.encode()) in heard["observer:carol"]
-            assert published == rights[name].may_publish(topic), (name, "publishes", topic)
-            sent = any(topic == on for on, _ in heard[name])
-            assert sent == rights[name].may_receive(topic), (name, "is sent", topic)
 
 
 def test_the_largest_chunk_goes_both_ways(broker: Secured, connect: Callable[..., Actor]) -> None:

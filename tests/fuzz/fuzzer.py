@@ -28,7 +28,7 @@ from .mutate import mutate_bytes, mutate_json, mutate_topic
 ADAPTERS: dict[Kind, TypeAdapter[Any]] = {
     Kind.STATUS: m.STATUS, Kind.CAPABILITY: m.CAPABILITY, Kind.HEARTBEAT: m.HEARTBEAT,
     Kind.REQUEST: m.AGENT_REQUEST, Kind.RESPONSE: m.AGENT_RESPONSE, Kind.PROGRESS: m.PROGRESS,
-    Kind.OFFER: m.OFFER, Kind.GRANT: m.GRANT, Kind.COORDINATOR_STATUS: m.STATUS,
+    Kind.GRANT: m.GRANT, Kind.COORDINATOR_STATUS: m.STATUS,
     Kind.SUMMARY: m.SUMMARY, Kind.JOB: m.JOB_ROW, Kind.OPERATOR_REQUEST: m.OPERATOR_REQUEST,
     Kind.OPERATOR_RESPONSE: m.OPERATOR_RESPONSE, Kind.DOWNLOAD_GRANT: m.GRANT,
     Kind.CHECKPOINT_GRANT: m.GRANT, Kind.IDENTITY_REQUEST: m.CERTIFICATE_REQUEST,
@@ -80,10 +80,10 @@ def _fleet(record: list[tuple[str, bytes]]) -> Fleet:
     hosts[1].beats((job.job_id, 1, "running"))
     fleet.core.world.stored.clear()
     hosts[1].finishes(job)
-    hosts[1].uploads(job)
+    hosts[1].uploads()
     hosts[2].reports(m.Failed, hosts[2].runs(names[2]), error="e", exit_code=2, transient=False)
     given = hosts[3].runs(names[3])
-    hosts[3].reports(m.Released, given, reason="r", artifact_id="7c" * 32, size_bytes=2000)
+    hosts[3].gives_back(given, "7c" * 32)
     grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
     hosts[3].says(fleet.topics.checkpoint_grant("h3", "7c" * 32), grant)
     for ask in (
@@ -135,7 +135,7 @@ def _agent(record: list[tuple[str, bytes]]) -> Agent:
 
     agent.handle = recording  # type: ignore[method-assign]
     agent.runs()
-    agent.noted(agent.finishes(), "wanted")
+    agent.finishes()
     agent.granted(m.Grant(missing=((0, 1),), horizon=1, window_chunks=4))
     agent.hears(m.Assign(
         id="z", job_id="cc" * 32, attempt=1, instance="i1", name="n", model="gbt", mode="oracle",
@@ -290,6 +290,6 @@ def _agent_digest(agent: Agent) -> object:
     state = agent.core.state
     return (
         [(run.job_id, run.attempt, run.phase, run.stopping) for run in state.runs.values()],
-        [(one.report.id, one.wanted, one.sender is None) for one in state.owed.values()],
+        [(one.report.id, one.sender is None) for one in state.owed.values()],
         len(state.ended), len(state.waiting), state.coordinator,
     )  # fmt: skip

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import queue
-import random
 import time
 from typing import Any
 
 from broker.client.link import Link, LinkSettings
 from broker.protocol.events import Disconnected, LinkEvent
-from broker.system.machine import new_id
 
 DEADLINE_S = 60.0
 
@@ -19,7 +17,7 @@ class Ear:
 
     def __init__(self, settings: LinkSettings, will: Any = None) -> None:
         self.events: queue.Queue[LinkEvent] = queue.Queue()
-        self.link = Link(settings, self._put, will=will, new_id=new_id, rng=random.Random(1))
+        self.link = Link(settings, self._put, will)
 
     def _put(self, *events: LinkEvent) -> None:
         for event in events:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +29,7 @@ class Peer:
         self._mailbox: Mailbox[LinkEvent | None] = Mailbox()
         self._link = Link(
             LinkSettings(parse_addresses(url), f"peer-{new_id()[:12]}", topics.for_coordinator()),
-            feed(self._mailbox, topics), will=None, new_id=new_id, rng=random.Random(1),
+            feed(self._mailbox, topics)
         )  # fmt: skip
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run)

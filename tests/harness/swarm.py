@@ -77,9 +77,6 @@ class Swarm:
         self._link = Link(
             LinkSettings(parse_addresses(url), f"swarm-{new_id()[:8]}", self._filters()),
             feed(self._mailbox, self.topics),
-            will=None,
-            new_id=new_id,
-            rng=random.Random(),
         )
 
     def _filters(self) -> list[tuple[str, int]]:

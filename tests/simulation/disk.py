@@ -51,6 +51,16 @@ class File:
         self._at += len(data)
         return data
 
+    def readable(self) -> bool:
+        """As files are."""
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:
+        """Read into a buffer, from where we are."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def write(self, data: bytes) -> int:
         """Write where we are."""
         self._disk.before_write()

@@ -218,6 +218,10 @@ def _reports_not_kept(patch: Patch) -> None:
     patch(Spool, "keep", lambda spool, report, data: None)
 
 
+def _not_announced_again(patch: Patch) -> None:
+    patch(reports, "SILENCE_S", 1e9)
+
+
 def _never_killed(patch: Patch) -> None:
     patch(runs, "on_kill_timer", lambda *_: None)
 
@@ -308,6 +312,7 @@ MUTANTS = (
     Mutant("interrupted is not offered", 300, _interrupted_not_offered),
     Mutant("reports sent once", 50, _reports_sent_once),
     Mutant("reports not kept on disk", 100, _reports_not_kept),
+    Mutant("uploads not announced again", 300, _not_announced_again),
     Mutant("trainers never killed", 300, _never_killed),
     Mutant("late results dropped", 1000, _late_results_dropped),
     Mutant("final states move", 300, _final_states_move, first=4000),

@@ -152,8 +152,8 @@ def test_a_host_is_snoozed_for_as_long_as_is_chosen(
     page, heard = shown.browser.page(), shown.listen(client)
     shown.log_in(page, "/host/laptop-1")
     shown.ask(page, "Snooze")
-    page.click(".choices label", "3 hours")
-    page.click(".tick")
+    page.click(".q-radio", "3 hours")
+    page.click(".q-checkbox")
     shown.confirm(page)
     page.until_text("snoozed until", ".warn")
     assert heard("snooze")["now"] is True
@@ -196,7 +196,7 @@ def test_a_logout_in_one_window_ends_the_other_windows_rights(shown: Shown) -> N
     page.until_text("its work is thrown away", ".dialog")
     page.run("void fetch('/logout', {method: 'POST'})")
     shown.confirm(page)
-    page.until_text("log in first", "#notice")
+    page.until_text("log in first", ".q-notification")
     assert shown.fleet.show(job["job_id"])["state"] == "running"
 
 

@@ -47,11 +47,10 @@ def _open(shown: Shown, page: Page, path: str) -> None:
 # What is pressed and is smaller than a thumb, in CSS pixels; what makes a phone enlarge the page.
 SMALL = """(() => {
   const found = [];
-  for (const node of document.querySelectorAll("a, button, input, select")) {
+  for (const node of document.querySelectorAll("a, button, input, select, .q-radio, .q-checkbox")) {
     if (!node.checkVisibility() || node.closest(".skip, [aria-hidden=true]")) continue;
     const name = node.outerHTML.slice(0, 90);
-    const pressed = node.matches("[type=radio], [type=checkbox]") ? node.closest("label") : node;
-    const box = pressed.getBoundingClientRect();
+    const box = node.getBoundingClientRect();
     if (box.width < 40 || box.height < 40) found.push(`${name}: ${box.width}x${box.height}`);
     const letters = getComputedStyle(node).fontSize;
     if (node.matches("select, [type=search], [type=password]") && parseFloat(letters) < 16)

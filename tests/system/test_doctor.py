@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import shutil
 import signal
@@ -17,27 +16,8 @@ from typing import Any
 import pytest
 
 from tests.harness.brokers import BrokerProcess, mosquitto
+from tests.harness.doctor import NOWHERE, checks, doctor
 from tests.harness.fleet import ROOT
-
-NOWHERE = "mqtt://127.0.0.1:1"
-
-
-def _doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {key: one for key, one in os.environ.items() if not key.startswith("FLEET_")}
-    return subprocess.run(
-        [sys.executable, "-m", "coordinator.cli", "doctor", *arguments],
-        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
-        env={**environment, **variables},
-    )  # fmt: skip
-
-
-def _checks(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[str, str]]:
-    """Return level and text of each check; of several with one name the worst."""
-    found: dict[str, tuple[str, str]] = {}
-    for one in json.loads(done.stdout)["checks"]:
-        if one["level"] != "ok" or one["check"] not in found:
-            found[one["check"]] = (one["level"], f"{one['text']}; {one['remedy']}")
-    return found
 
 
 @pytest.fixture
@@ -48,7 +28,7 @@ def state(tmp_path: Path) -> Path:
 
 def test_without_a_broker_all_the_rest_is_checked(state: Path, data: Path) -> None:
     """One line a check with its remedy, exit code 1, and nothing on the disk has changed."""
-    done = _doctor(f"--broker={NOWHERE}", f"--state={state}", f"--data={data}")
+    done = doctor(f"--broker={NOWHERE}", f"--state={state}", f"--data={data}")
     assert (done.returncode, done.stderr) == (1, "")
     lines = {line.split()[1]: line for line in done.stdout.splitlines()}
     assert lines["broker"].startswith("fail  broker       127.0.0.1:1: Connection refused; start")
@@ -96,11 +76,11 @@ def test_a_broker_that_denies_is_found_out(
     acl = tmp_path / "acl"
     acl.write_text("topic read fleet/#\n")
     broker = strict_mosquitto(f"allow_anonymous true\nacl_file {acl}\n")
-    done = _doctor(f"--broker=mqtt://127.0.0.1:{broker.port}", f"--state={state}", "--json")
-    level, text = _checks(done)["session"]
+    done = doctor(f"--broker=mqtt://127.0.0.1:{broker.port}", f"--state={state}", "--json")
+    level, text = checks(done)["session"]
     assert (done.returncode, level) == (1, "fail")
     assert text.startswith("connected, but a message to itself did not come back")
-    assert _checks(done)["coordinator"][0] == "skip"
+    assert checks(done)["coordinator"][0] == "skip"
 
 
 def test_a_broker_that_asks_for_a_password_says_so_and_none_is_shown(
@@ -109,8 +89,8 @@ def test_a_broker_that_asks_for_a_password_says_so_and_none_is_shown(
     """The broker's own words; a password that did not fit is not repeated."""
     broker = strict_mosquitto("allow_anonymous false\n")
     url = f"mqtt://ann:hunter22@127.0.0.1:{broker.port}"
-    done = _doctor("--json", f"--state={state}", FLEET_BROKER=url)
-    level, text = _checks(done)["session"]
+    done = doctor("--json", f"--state={state}", FLEET_BROKER=url)
+    level, text = checks(done)["session"]
     assert (done.returncode, level) == (1, "fail")
     assert "the broker refused the connection: Not authorized" in text
     assert "hunter22" not in done.stdout + done.stderr
@@ -119,7 +99,7 @@ def test_a_broker_that_asks_for_a_password_says_so_and_none_is_shown(
 def test_of_a_cluster_one_node_that_answers_is_enough(state: Path, embedded_broker: Any) -> None:
     """The others are told all the same."""
     urls = f"mqtt://127.0.0.1:1,{embedded_broker.url}"
-    done = _doctor("--role", "coordinator", "--broker", urls, "--state", str(state))
+    done = doctor("--role", "coordinator", "--broker", urls, "--state", str(state))
     text = done.stdout
     assert done.returncode == 0, text
     assert "warn  broker       127.0.0.1:1: Connection refused" in text
@@ -134,7 +114,7 @@ def test_a_listener_that_says_nothing_holds_nobody(state: Path) -> None:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
         url = f"mqtt://127.0.0.1:{mute.getsockname()[1]}"
-        level, text = _checks(_doctor(f"--broker={url}", f"--state={state}", "--json"))["session"]
+        level, text = checks(doctor(f"--broker={url}", f"--state={state}", "--json"))["session"]
     assert level == "fail"
     assert "no answer to the connection in" in text
 
@@ -148,7 +128,7 @@ def test_a_listener_that_says_nothing_holds_nobody(state: Path) -> None:
 )
 def test_an_address_that_leads_nowhere_is_told(url: str, said: str, state: Path) -> None:
     """By name, with the remedy."""
-    done = _doctor(f"--broker={url}", "--plain", f"--state={state}", "--role=coordinator")
+    done = doctor(f"--broker={url}", "--plain", f"--state={state}", "--role=coordinator")
     assert done.returncode == 1
     assert said in done.stdout
 
@@ -164,7 +144,7 @@ def test_beyond_this_machine_the_doctor_asks_for_an_identity(
     url: str, said: str, state: Path
 ) -> None:
     """As the program itself would, before anything is sent."""
-    done = _doctor(f"--broker={url}", f"--state={state}", "--role=coordinator")
+    done = doctor(f"--broker={url}", f"--state={state}", "--role=coordinator")
     assert done.returncode == 1
     assert said in done.stdout
     assert "fail  identity" in done.stdout
@@ -179,8 +159,8 @@ def test_whatever_is_wrong_each_check_has_its_line(role: str, tmp_path: Path) ->
     """What was not looked at says why; here nothing can be read of the settings."""
     config = tmp_path / "fleet.toml"
     config.write_text("[broker]\nurll = 1\n[agent]\nhots = 1\n[coordinator]\nstat = 1\n")
-    done = _doctor(f"--role={role}", f"--config={config}", "--json")
-    found = _checks(done)
+    done = doctor(f"--role={role}", f"--config={config}", "--json")
+    found = checks(done)
     assert done.returncode == 1
     assert found["config"][0] == "fail"
     each = {"identity", "broker", "session"}
@@ -238,21 +218,21 @@ def test_a_coordinator_has_its_manifest_checked(state: Path, tmp_path: Path) -> 
     plan = tmp_path / "plan.toml"
     plan.write_text("schema_version = 1\n[[jobs]]\nmodel = 'gbtt'\nmode = 'oracle'\n")
     where = ["--role=coordinator", f"--broker={NOWHERE}", f"--state={state}", "--json"]
-    assert _checks(_doctor(*where))["manifest"][0] == "warn"
-    level, text = _checks(_doctor(*where, f"--manifest={plan}"))["manifest"]
+    assert checks(doctor(*where))["manifest"][0] == "warn"
+    level, text = checks(doctor(*where, f"--manifest={plan}"))["manifest"]
     assert level == "fail"
     assert "gbtt" in text
     assert "fleet check" in text
     plan.write_text(plan.read_text().replace("gbtt", "gbt"))
-    assert _checks(_doctor(*where, f"--manifest={plan}"))["manifest"][1].endswith("1 job; ")
+    assert checks(doctor(*where, f"--manifest={plan}"))["manifest"][1].endswith("1 job; ")
 
 
 def test_a_state_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     """Here: a file stands in its way."""
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "state"
-    done = _doctor("--role=coordinator", f"--broker={NOWHERE}", f"--state={folder}", "--json")
-    assert _checks(done)["state"][0] == "fail"
+    done = doctor("--role=coordinator", f"--broker={NOWHERE}", f"--state={folder}", "--json")
+    assert checks(done)["state"][0] == "fail"
 
 
 @pytest.mark.slow
@@ -275,19 +255,19 @@ def test_damaged_data_and_a_trainer_that_is_not_there_are_told(
         "schema = { type = 'object', properties = {} }\n"
     )
     where = [f"--broker={NOWHERE}", f"--state={state}", f"--config={config}", "--json"]
-    done = _doctor(*where, f"--data={copy}")
-    found = _checks(done)
+    done = doctor(*where, f"--data={copy}")
+    found = checks(done)
     assert found["data"][0] == "fail"
     assert "features_window_v1.parquet: is not the file that the schema names" in found["data"][1]
     assert found["trainers"][1].startswith("broken: ends with exit code 127")
     assert "transformer_ssl and mine start" in done.stdout
-    assert _checks(_doctor(*where, f"--data={tmp_path}"))["data"][1].startswith(
+    assert checks(doctor(*where, f"--data={tmp_path}"))["data"][1].startswith(
         f"{tmp_path}: no prepared data is there"
     )
 
 
 def test_an_option_of_the_other_role_is_refused() -> None:
     """Exit code 2, as with every wrong usage."""
-    done = _doctor("--role=coordinator", "--data=/srv")
+    done = doctor("--role=coordinator", "--data=/srv")
     assert done.returncode == 2
     assert "--data: only with --role agent" in done.stderr

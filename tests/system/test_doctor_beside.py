@@ -4,34 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.harness.fleet import ROOT, Program
+from tests.harness.doctor import checks, doctor
+from tests.harness.fleet import Program
 from tests.harness.verbs import verb
-
-NOWHERE = "mqtt://127.0.0.1:1"
-
-
-def _doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {key: one for key, one in os.environ.items() if not key.startswith("FLEET_")}
-    return subprocess.run(
-        [sys.executable, "-m", "coordinator.cli", "doctor", *arguments],
-        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
-        env={**environment, **variables},
-    )  # fmt: skip
-
-
-def _checks(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[str, str]]:
-    """Return level and text of each check; of several with one name the worst."""
-    found: dict[str, tuple[str, str]] = {}
-    for one in json.loads(done.stdout)["checks"]:
-        if one["level"] != "ok" or one["check"] not in found:
-            found[one["check"]] = (one["level"], f"{one['text']}; {one['remedy']}")
-    return found
 
 
 @pytest.fixture
@@ -53,16 +32,16 @@ def test_with_a_broker_and_a_coordinator_all_is_well(
     )  # fmt: skip
     coordinator.start()
     try:
-        done = _doctor(*where, f"--state={state}", f"--data={data}", "--json")
-        found = _checks(done)
+        done = doctor(*where, f"--state={state}", f"--data={data}", "--json")
+        found = checks(done)
         assert done.returncode == 0
         assert found["session"][1].startswith("a message went and came back in")
         assert found["coordinator"] == ("ok", "is online; ")
         assert "name" not in found
         here = [*where, "--role=coordinator", "--json"]
-        second = _checks(_doctor(*here, f"--state={state}"))
+        second = checks(doctor(*here, f"--state={state}"))
         assert second["name"][1].startswith("another coordinator is online at this broker")
-        itself = _checks(_doctor(*here, f"--state={tmp_path / 'coordinator'}"))
+        itself = checks(doctor(*here, f"--state={tmp_path / 'coordinator'}"))
         assert f"runs (process {coordinator.process.pid})" in itself["lock"][1]
         assert itself["session"][1].startswith("a message went and came back in")
         assert "name" not in itself
@@ -81,10 +60,10 @@ def test_an_agent_of_the_same_name_elsewhere_is_told(
     )
     agent.start()
     try:
-        there = _checks(_doctor(*who, f"--state={state}", "--json"))
+        there = checks(doctor(*who, f"--state={state}", "--json"))
         assert there["name"][0] == "warn"
         assert there["name"][1].startswith("another agent called 'desk' is online")
-        here = _checks(_doctor(*who, f"--state={tmp_path / 'agent'}", "--json"))
+        here = checks(doctor(*who, f"--state={tmp_path / 'agent'}", "--json"))
         assert here["lock"][1].startswith("the agent of this host runs (process ")
         assert here["session"][0] == "ok"
         assert here["coordinator"][0] == "warn"
@@ -107,7 +86,7 @@ def test_a_host_that_the_plan_names_and_nobody_knows_is_warned_of(
     where = [f"--broker={system_broker}", f"--root={root}", f"--state={tmp_path / 'c'}"]
     here = [*where, "--role=coordinator", f"--manifest={plan}", "--json"]
     nobody = "1 job; names of hosts were not checked: no host is known; "
-    assert _checks(_doctor(*here))["manifest"][1].endswith(nobody)
+    assert checks(doctor(*here))["manifest"][1].endswith(nobody)
     coordinator = Program(
         "coordinator.service", [*where, f"--manifest={plan}"], dict(os.environ), tmp_path / "log"
     )
@@ -119,16 +98,16 @@ def test_a_host_that_the_plan_names_and_nobody_knows_is_warned_of(
     agent.start()
     try:
         doubt = "no host is called 'atic'; did you mean 'attic', or is it yet to come?"
-        level, text = _checks(_doctor(*here))["manifest"]
+        level, text = checks(doctor(*here))["manifest"]
         assert (level, doubt in text) == ("warn", True)
-        by_its_word = _checks(_doctor(*(one for one in here if "manifest" not in one)))
+        by_its_word = checks(doctor(*(one for one in here if "manifest" not in one)))
         assert by_its_word["manifest"] == (level, text), "the plan of the one that runs"
         done = verb("drain", "attic", *where[:2])  # of which the ledger keeps a record
         assert done.returncode == 0, done.stderr
     finally:
         agent.kill()
         coordinator.kill()
-    level, text = _checks(_doctor(*here))["manifest"]
+    level, text = checks(doctor(*here))["manifest"]
     assert (level, doubt in text) == ("warn", True), "the ledger knows it"
 
 
@@ -148,17 +127,17 @@ def test_the_data_of_the_agent_that_runs_here_is_what_counts(
     try:
         its = f"the agent that runs here (process {agent.process.pid}) has it"
         for state in ("agent", "another"):
-            level, text = _checks(_doctor(*who, f"--state={tmp_path / state}", "--json"))["data"]
+            level, text = checks(doctor(*who, f"--state={tmp_path / state}", "--json"))["data"]
             assert level == "ok"
             assert text.startswith(f"{data}: ")
             assert its in text
         other = [f"--state={tmp_path / 'agent'}", f"--data={tmp_path}", "--json"]
-        named = _checks(_doctor(*who, *other))
+        named = checks(doctor(*who, *other))
         assert named["data"][0] == "fail", "what is named is what is asked about"
         agent.stop()
         agent.arguments.pop()
         agent.start()
-        level, text = _checks(_doctor(*who, f"--state={tmp_path / 'agent'}", "--json"))["data"]
+        level, text = checks(doctor(*who, f"--state={tmp_path / 'agent'}", "--json"))["data"]
         assert (level, "was told of no prepared data" in text) == ("warn", True)
     finally:
         agent.kill()
@@ -188,7 +167,7 @@ def test_a_persons_machine_is_checked_as_that_person(
         "coordinator.service", [url, f"--state={tmp_path / 'c'}"], environment, tmp_path / "c.log"
     )
     try:
-        done = _doctor(url, **persons_home)
+        done = doctor(url, **persons_home)
         assert done.returncode == 0, done.stdout
         assert "ok    role         operator, since operator:alice is here" in done.stdout
         assert "ok    identity     operator:alice, for " in done.stdout
@@ -197,9 +176,9 @@ def test_a_persons_machine_is_checked_as_that_person(
         assert "trainers" not in done.stdout
         assert done.stdout.splitlines()[-1] == "1 warning: coordinator."
         coordinator.start()
-        done = _doctor(url, "--json", **persons_home)
-        assert _checks(done)["coordinator"][0] == "ok"
-        assert _checks(done)["clock"][0] == "ok", "it is the coordinator's"
+        done = doctor(url, "--json", **persons_home)
+        assert checks(done)["coordinator"][0] == "ok"
+        assert checks(done)["clock"][0] == "ok", "it is the coordinator's"
         told = json.loads(done.stdout)
         assert (told["role"], told["ok"], "coordinator" in told["summary"]) == (
             "operator", True, False
@@ -214,10 +193,10 @@ def test_who_says_what_the_machine_is_to_be_is_taken_at_their_word(
     persons_home: dict[str, str], tmp_path: Path
 ) -> None:
     """By the role, or by an option that only an agent has; a broker that is away is a problem."""
-    done = _doctor("--broker=mqtts://127.0.0.1:1", **persons_home)
+    done = doctor("--broker=mqtts://127.0.0.1:1", **persons_home)
     assert done.returncode == 1
     assert "fail  broker       127.0.0.1:1: Connection refused" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("1 problem: broker")
     for said in ("--role=agent", f"--state={tmp_path / 'state'}"):
-        done = _doctor("--broker=mqtts://127.0.0.1:1", said, **persons_home)
+        done = doctor("--broker=mqtts://127.0.0.1:1", said, **persons_home)
         assert "fail  identity     mqtts://127.0.0.1:1: no identity of a host in " in done.stdout

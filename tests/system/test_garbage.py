@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from broker.protocol.events import LinkEvent, Outgoing
 from broker.protocol.topic_table import TABLE
 from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
-from broker.system.machine import new_id
 
 HEX = "ab" * 32
 CLIENT = "operator:someone/cli"
@@ -52,9 +50,6 @@ class _Stranger:
         self._link = Link(
             LinkSettings(parse_addresses(fleet.broker_url), f"stranger-{fleet.root}", []),
             self._on_event,
-            will=None,
-            new_id=new_id,
-            rng=random.Random(1),
         )
         self._link.start()
         assert self._connected.wait(60)

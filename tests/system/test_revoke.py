@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ from broker.client.access import PEOPLE, open_access
 from broker.client.link import Link, LinkSettings
 from broker.deploy import Ports
 from broker.protocol.events import Connected, LinkEvent
-from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from tests.harness.brokers import BrokerProcess, free_port
 from tests.harness.fleet import Program, wait_until
@@ -184,9 +182,7 @@ def test_mosquittos_two_ports_are_kept_apart_without_anybody_naming_them(
     access = open_access(BrokerSettings(identity=identity), PEOPLE, time.time())
     events: list[LinkEvent] = []
     settings = LinkSettings(access.addresses, "fleet-dashboard", [], tls=access.tls)
-    dashboard = Link(
-        settings, lambda *came: events.extend(came), will=None, new_id=new_id, rng=random.Random()
-    )
+    dashboard = Link(settings, lambda *came: events.extend(came))
     dashboard.start()
     try:
         wait_until(lambda: bool(events), "it is connected")

@@ -178,9 +178,6 @@ class _Peer:
                 self._topics.for_agent(host),
             ),
             feed(self._mailbox, self._topics),
-            will=None,
-            new_id=new_id,
-            rng=self._rng,
         )
 
     def hand_over(self) -> None:
@@ -281,11 +278,7 @@ class _Watcher:
                 connected.set()
 
         self._link = Link(
-            LinkSettings(parse_addresses(fleet.broker_url), f"w-{fleet.root}", [(name, 0)]),
-            put,
-            will=None,
-            new_id=new_id,
-            rng=random.Random(1),
+            LinkSettings(parse_addresses(fleet.broker_url), f"w-{fleet.root}", [(name, 0)]), put
         )
         self._link.start()
         assert connected.wait(60)

@@ -5,7 +5,7 @@ A metric that the data does not define, for example because a class is absent, i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,25 +36,22 @@ class Evaluation:
     probe: Metrics | None = None
 
 
-@dataclass(frozen=True)
-class Protocol:
-    """How to evaluate."""
-
-    classes: tuple[str, ...]
-    target_fpr: float
-    n_resamples: int
-    seed: int
-
-
 def evaluate(
-    index: WindowIndex, validation: Scored, test: Scored, protocol: Protocol
+    index: WindowIndex,
+    validation: Scored,
+    test: Scored,
+    classes: Sequence[str],
+    *,
+    target_fpr: float,
+    n_resamples: int,
+    seed: int,
 ) -> Evaluation:
     """Return the metrics of `test`, with thresholds chosen on `validation`."""
     thresholds = Thresholds(decision=None, alarm=None)
     if test.score.ndim == 1:
-        thresholds = choose_thresholds(validation, protocol.target_fpr)
+        thresholds = choose_thresholds(validation, target_fpr)
     groups, resampled_by = resampling_groups(index, test.windows)
-    found = measure(test, thresholds, Draws(groups, protocol.n_resamples, protocol.seed))
+    found = measure(test, thresholds, Draws(groups, n_resamples, seed))
     metrics = _values(found)
     # An undefined metric has no interval either: the reason is given once.
     known = [name for name, value in metrics.items() if value is not None]
@@ -63,9 +60,9 @@ def evaluate(
         test=test,
         metrics=metrics,
         per_host=_per_host(index, test, thresholds),
-        undefined=_reasons(metrics, validation, test, protocol),
+        undefined=_reasons(metrics, {"validation": validation, "test": test}, classes, n_resamples),
         thresholds=thresholds,
-        confusion=_confusion(test, thresholds, len(protocol.classes)),
+        confusion=_confusion(test, thresholds, len(classes)),
         resampled_by=resampled_by,
     )
 
@@ -114,15 +111,18 @@ def _confusion(test: Scored, thresholds: Thresholds, classes: int) -> list[list[
 
 
 def _reasons(
-    metrics: Mapping[str, Any], validation: Scored, test: Scored, protocol: Protocol
+    metrics: Mapping[str, Any],
+    parts: Mapping[str, Scored],
+    classes: Sequence[str],
+    n_resamples: int,
 ) -> dict[str, str]:
     """Return why each metric that is None is so."""
     why = []
-    for name, part in (("validation", validation), ("test", test)):
-        absent = [label for k, label in enumerate(protocol.classes) if not (part.label == k).any()]
+    for name, part in parts.items():
+        absent = [label for k, label in enumerate(classes) if not (part.label == k).any()]
         if absent:
             why.append(f"the {name} part has no window of class {', '.join(absent)}")
-    if protocol.n_resamples == 0:
+    if n_resamples == 0:
         why.append("no resamples were asked for")
     reason = "; ".join(why) or "too few groups hold each class"
     return {

@@ -31,7 +31,7 @@ class Description(BaseModel):
     inputs: tuple[str, ...] = Field(min_length=1)
     window: int = Field(ge=2, le=1_000_000)
     stride: int = Field(ge=1)
-    period_s: float | None = None
+    period_s: float
     size: dict[str, Any]
     thresholds: Thresholds
     weights: WeightsFile

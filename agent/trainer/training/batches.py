@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import torch
@@ -16,16 +16,6 @@ from agent.trainer.data.dataset import Series, WindowIndex
 _CHUNK_ROWS: Final = 8_192
 _CHUNK_WINDOWS: Final = 1_024
 _DEVICE_SHARE: Final = 0.5  # of the free memory of a device that the series may take
-
-
-class Batches(Protocol):
-    """Where a network's inputs come from."""
-
-    def gather(self, windows: Tensor) -> Tensor:
-        """Return the inputs of `windows` (batch,), on the device."""
-
-    def statistics(self, windows: Ints) -> tuple[Floats, Floats]:
-        """Return mean and deviation (inputs,) over `windows`."""
 
 
 class FeatureBatches:
@@ -94,6 +84,9 @@ class WindowBatches:
         firsts = begins[np.concatenate([[0], breaks])]
         lasts = begins[np.concatenate([breaks - 1, [-1]])]
         return [(int(first), int(last) + self._steps) for first, last in zip(firsts, lasts)]
+
+
+Batches = FeatureBatches | WindowBatches
 
 
 def _rows_of(part: Floats, runs: Iterable[tuple[int, int]]) -> Iterator[Floats]:

@@ -25,7 +25,7 @@ from agent.trainer.data.dataset import (
 )
 from agent.trainer.data.schema import FeatureSchema, sha256_of
 from agent.trainer.data.splits import TEST, TRAIN, VALIDATION, Splits, split
-from agent.trainer.evaluation.evaluate import Protocol
+from agent.trainer.evaluation.evaluate import Evaluation, evaluate
 from agent.trainer.evaluation.metrics import Scored
 from agent.trainer.models.description import WeightsFile
 
@@ -58,11 +58,10 @@ class Loaded:
         """Return the labelled windows to evaluate on."""
         return self.splits.windows(TEST)
 
-    @property
-    def protocol(self) -> Protocol:
-        """Return how to evaluate."""
-        job = self.job
-        return Protocol(self.schema.classes, job.target_fpr, job.n_resamples, job.seed)
+    def evaluated(self, validation: Scored, test: Scored) -> Evaluation:
+        """Return the metrics of `test`, as the job asks for them."""
+        asked = {name: getattr(self.job, name) for name in ("target_fpr", "n_resamples", "seed")}
+        return evaluate(self.index, validation, test, self.schema.classes, **asked)
 
     def features(self) -> Floats:
         """Read the features that the mode may see. Raises BadInputError."""

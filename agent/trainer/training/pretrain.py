@@ -15,7 +15,7 @@ from agent.trainer.common.arrays import Floats, Ints
 from agent.trainer.common.config import TransformerSslHyper
 from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.data.splits import TRAIN, VALIDATION
-from agent.trainer.evaluation.evaluate import Evaluation, choose_thresholds, evaluate
+from agent.trainer.evaluation.evaluate import Evaluation, choose_thresholds
 from agent.trainer.training.batches import Batches
 from agent.trainer.training.fit import LossOf
 from agent.trainer.training.loading import Loaded, Trained
@@ -46,7 +46,7 @@ def pretrain(
 ) -> Trained:
     """Train the masked autoencoder; its score (n,) grows with how odd a window is."""
     parts = _shown(loaded, TRAIN), _shown(loaded, VALIDATION)
-    of = train_network(
+    made = train_network(
         loaded,
         lambda batches: masked_loss(batches, hyper.mask_fraction),
         parts,
@@ -55,12 +55,12 @@ def pretrain(
     )
 
     def embed(windows: Ints) -> Floats:
-        return of.over(windows, of.network.embed)
+        return made.over(windows, made.network.embed)
 
     probe = _fit_probe(loaded, embed)
     found = vars(probe).items() if probe is not None else ()
     tensors = {f"probe.{name}": torch.from_numpy(one) for name, one in found}
-    trained = of.trained(lambda windows: of.over(windows, of.network.score), None, tensors)
+    trained = made.trained(lambda windows: made.over(windows, made.network.score), None, tensors)
     if probe is not None:
         trained = replace(trained, probe=lambda windows: probe.score(embed(windows)))
     return replace(trained, pretrained_on=len(parts[0]))
@@ -113,13 +113,13 @@ def evaluate_pretrained(loaded: Loaded, trained: Trained) -> Evaluation:
     anomaly = loaded.scored(trained.score, probable=False)
     of_probe = None
     if trained.probe is not None:
-        of_probe = evaluate(loaded.index, *loaded.scored(trained.probe), loaded.protocol)
+        of_probe = loaded.evaluated(*loaded.scored(trained.probe))
         if loaded.schema.task == "multiclass":
             # No class of several is the normal one: every validation window sets the alarm.
             normal = replace(anomaly[0], label=np.zeros_like(anomaly[0].label))
             alarm = choose_thresholds(normal, loaded.job.target_fpr)
             return replace(of_probe, thresholds=alarm, probe=of_probe.metrics)
-    evaluation = evaluate(loaded.index, *anomaly, loaded.protocol)
+    evaluation = loaded.evaluated(*anomaly)
     if of_probe is None:
         return evaluation
     for name in _PROBE_METRICS:

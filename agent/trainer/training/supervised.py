@@ -74,7 +74,7 @@ def train_supervised(
     """Train a classifier; its score is the classes' probabilities (n, classes)."""
     label = loaded.index.label
     weights = class_weights(label[loaded.train], len(loaded.schema.classes), hyper.class_weight)
-    of = train_network(
+    made = train_network(
         loaded,
         lambda batches: cross_entropy(batches, label, weights),
         (loaded.train, loaded.validation),
@@ -83,10 +83,10 @@ def train_supervised(
     )
 
     def chances(inputs: Tensor) -> Tensor:
-        return torch.softmax(of.network(inputs).float(), dim=1)
+        return torch.softmax(made.network(inputs).float(), dim=1)
 
-    return of.trained(
-        lambda windows: unweighted(of.over(windows, chances), weights), tuple(weights.tolist())
+    return made.trained(
+        lambda windows: unweighted(made.over(windows, chances), weights), tuple(weights.tolist())
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Final
 
 from nicegui import ui
@@ -11,11 +13,11 @@ from broker.protocol.topics import is_host
 from broker.system.machine import new_id
 from coordinator.client.rows import Row
 from coordinator.client.seen import HostSeen
+from coordinator.jobs.plan_entries import HostPolicy
 from coordinator.jobs.set_aside import begins_again
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import Beat, News
 from coordinator.web.parts import (
-    Answers,
     Facts,
     Link,
     Moment,
@@ -23,23 +25,21 @@ from coordinator.web.parts import (
     Value,
     call,
     card,
-    choices,
     listed,
     size,
     table_card,
-    tick,
-)  # fmt: skip
+)
 from coordinator.web.tables import Part, as_rows, feed, grid, job_columns
 
-HOUR_S: Final = 3600
+HOUR_S: Final = 3600.0
+TOMORROW: Final = -1.0  # 08:00 by the browser's clock
 SNOOZES: Final = {
-    str(HOUR_S): "1 hour", str(3 * HOUR_S): "3 hours", str(8 * HOUR_S): "8 hours",
-    "tomorrow": "until tomorrow, 08:00",
+    HOUR_S: "1 hour", 3 * HOUR_S: "3 hours", 8 * HOUR_S: "8 hours",
+    TOMORROW: "until tomorrow, 08:00",
 }  # fmt: skip
-_ALLOWED: Final = (
-    "priority", "allow_jobs", "deny_jobs", "max_ram_gib", "max_vram_gib", "cuda", "slots",
-    "quiet_hours", "idle_only",
-)  # fmt: skip
+_ALLOWED: Final = {
+    one.name: one.default for one in fields(HostPolicy) if one.name not in {"name", "description"}
+}
 
 
 def register(site: Site) -> None:
@@ -117,43 +117,31 @@ class _Page:
         self._state.classes(replace=f"state big tone-{row['tone']}")
         self._note.set_text(f"It is given no new jobs: {row['barred']}")
         self._note.set_visibility(bool(row["barred"]))
-        self._tell_now(row)
-        self._tell_what(host.capability, host.row.get("policy"))
-        self._tell_beats(host.capability)
+        self._now.tell(_now(row))
+        self._tell_what(host.capability, host.row.get("policy") or {})
+        self._tell_beats()
         bars = (bool(host.row.get("drained")), bool(host.row.get("snoozed")))
         if self._bars_told != bars:
             self._bars_told = bars
             self._tell_buttons(drained=bars[0], snoozed=bars[1])
 
-    def _tell_beats(self, made: Capability | None) -> None:
+    def _tell_beats(self) -> None:
         """Feed the chart: with all heartbeats at first, with the newest one since."""
         beats = list(self.site.hub.beats.get(self.name) or ())
         new = beats if self._beat_told is None else beats[-1:]
         if new and new[-1] is not self._beat_told:
             self._beat_told = new[-1]
-            points = [point_of(beat, made) for beat in new]
-            call(self.visit.client, "feedBeats", self._chart_id, points)
+            call(self.visit.client, "feedBeats", self._chart_id, new)
 
-    def _tell_now(self, row: Row) -> None:
-        idle = ("ending" if row["ending"] else "idle") if row["online"] else ""
-        self._now.tell({
-            "Heard": Moment(row["seen"]),
-            "Job": Link(row["job"], f"/job/{row['job_id']}") if row["job_id"] else idle,
-            "Jobs held": f"{row['jobs']} of {row['slots']} slots",
-            "CPU": "" if row["cpu"] is None else f"{row['cpu']:.0f} %",
-            "RAM": _of(row["ram_used"], row["ram_total"]),
-            "GPU": "" if row["gpu"] is None else f"{row['gpu']:.0f} %",
-            "VRAM": _of(row["vram_used"], row["vram_total"]),
-            "Power": "" if row["power"] is None else f"{row['power']:.0f} W",
-        })  # fmt: skip
-
-    def _tell_what(self, made: Capability | None, policy: Any) -> None:
-        self._what.tell({"In the manifest": described(policy)} | (what_it_is(made) if made else {}))
+    def _tell_what(self, made: Capability | None, policy: Mapping[str, Any]) -> None:
+        described = str(policy.get("description") or "")
+        self._what.tell({"In the manifest": described} | (what_it_is(made) if made else {}))
         self._no_word.set_visibility(made is None)
         said = allowed(policy)
-        self._policy.tell(dict.fromkeys((name.replace("_", " ") for name in _ALLOWED), "") | said)
-        self._no_policy.set_text(unsaid(policy))
-        self._no_policy.set_visibility(not said)
+        self._policy.tell(said)
+        more = " but what it is" if described else ""
+        self._no_policy.set_text(f"The manifest says nothing of it{more}.")
+        self._no_policy.set_visibility(not any(said.values()))
 
     def _tell_buttons(self, *, drained: bool, snoozed: bool) -> None:
         self._buttons.clear()
@@ -167,20 +155,25 @@ class _Page:
                 self.visit.act_button("Drain", self._drain, "button danger")
 
     def _snooze(self) -> None:
-        def fields() -> None:
-            choices("For how long", "for", SNOOZES)
-            _tick_now()
+        def choose() -> None:
+            Tag("p", "For how long", id="for-how-long")
+            self._for = ui.radio(SNOOZES, value=HOUR_S).props("aria-labelledby=for-how-long")
+            self._tick_now()
 
+        async def command() -> AskSnooze:
+            for_s = float(self._for.value or HOUR_S)
+            if for_s == TOMORROW:
+                for_s = await self.visit.client.run_javascript("fleet.untilTomorrow()")
+            return AskSnooze(id=new_id(), host=self.name, for_s=for_s, now=bool(self._now_.value))
+
+        text = f"{self.name} is given no new jobs for a while, and jobs again by itself."
         self.visit.confirm(
-            f"Snooze {self.name}?",
-            f"{self.name} is given no new jobs for a while, and jobs again by itself."
-            f"{self._becomes()}",
-            "Snooze the host",
-            lambda said: AskSnooze(
-                id=new_id(), host=self.name, for_s=snooze_s(said), now=_is_now(said)
-            ),
-            fields, danger=False,
+            f"Snooze {self.name}?", text + self._becomes(), "Snooze the host", command, choose,
+            danger=False,
         )  # fmt: skip
+
+    def _tick_now(self) -> None:
+        self._now_ = ui.checkbox("Give back at once what runs, to go on elsewhere")
 
     def _becomes(self) -> str:
         """Say what becomes of what it holds, and what to have it back at once would cost."""
@@ -192,34 +185,34 @@ class _Page:
         return f" What it holds ({held}) is finished there.{costs}"
 
     def _drain(self) -> None:
+        async def command() -> AskDrain:
+            return AskDrain(id=new_id(), host=self.name, now=bool(self._now_.value))
+
+        text = f"{self.name} is given no new jobs until somebody resumes it.{self._becomes()}"
         self.visit.confirm(
-            f"Drain {self.name}?",
-            f"{self.name} is given no new jobs until somebody resumes it.{self._becomes()}",
-            "Drain the host",
-            lambda said: AskDrain(id=new_id(), host=self.name, now=_is_now(said)), _tick_now,
+            f"Drain {self.name}?", text, "Drain the host", command, self._tick_now
         )  # fmt: skip
 
     def _resume(self) -> None:
         self.visit.confirm(
             f"Resume {self.name}?", f"{self.name} is given jobs again.", "Resume the host",
-            lambda _: AskResume(id=new_id(), host=self.name), danger=False,
+            AskResume(id=new_id(), host=self.name), danger=False,
         )  # fmt: skip
 
 
-def point_of(beat: Beat, made: Capability | None) -> list[float | int | None]:
-    """Return a moment and the use of CPU, RAM, GPU and VRAM, in percent."""
-    heard = beat.heartbeat
-    ram = made.ram_total_bytes if made else None
-    total = sum(gpu.vram_total_bytes or 0 for gpu in heard.gpus)
-    free = sum(gpu.vram_free_bytes or 0 for gpu in heard.gpus)
-    uses = [gpu.use_percent for gpu in heard.gpus if gpu.use_percent is not None]
-    return [
-        beat.at_ms,
-        None if heard.cpu_percent is None else min(100.0, heard.cpu_percent),
-        100.0 * (1 - heard.ram_available_bytes / ram) if ram else None,
-        max(uses, default=None),
-        100.0 * (1 - free / total) if total else None,
-    ]
+def _now(row: Row) -> dict[str, Value]:
+    """Return how a host is, by name."""
+    idle = ("ending" if row["ending"] else "idle") if row["online"] else ""
+    return {
+        "Heard": Moment(row["seen"]),
+        "Job": Link(row["job"], f"/job/{row['job_id']}") if row["job_id"] else idle,
+        "Jobs held": f"{row['jobs']} of {row['slots']} slots",
+        "CPU": "" if row["cpu"] is None else f"{row['cpu']:.0f} %",
+        "RAM": _of(row["ram_used"], row["ram_total"]),
+        "GPU": "" if row["gpu"] is None else f"{row['gpu']:.0f} %",
+        "VRAM": _of(row["vram_used"], row["vram_total"]),
+        "Power": "" if row["power"] is None else f"{row['power']:.0f} W",
+    }
 
 
 def what_it_is(made: Capability) -> dict[str, Value]:
@@ -243,45 +236,12 @@ def what_it_is(made: Capability) -> dict[str, Value]:
     }
 
 
-def described(policy: Any) -> str:
-    """Return a host's description in the manifest; nothing for none."""
-    return str(policy.get("description") or "") if isinstance(policy, dict) else ""
-
-
-def allowed(policy: Any) -> dict[str, Value]:
-    """Return what the manifest says that a host may do, by name, in words."""
-    found = policy if isinstance(policy, dict) else {}
-    told = {name.replace("_", " "): listed(found.get(name) or "") for name in _ALLOWED}
-    return {name: words for name, words in told.items() if words}
-
-
-def unsaid(policy: Any) -> str:
-    """Return what is told of a host whose manifest neither allows nor forbids it anything."""
-    more = " but what it is" if described(policy) else ""
-    return f"The manifest says nothing of it{more}."
-
-
-def _tick_now() -> None:
-    tick("Give back at once what runs, to go on elsewhere", "now")
-
-
-def _is_now(answers: Answers) -> bool:
-    return answers.get("now") is True
-
-
-def snooze_s(answers: Answers) -> float:
-    """Return for how long (seconds) a browser's answers snooze a host: an hour, if they are none.
-
-    Tomorrow begins when it does where the browser is, so that it is the browser that tells.
-    """
-    chosen = answers.get("for")
-    if chosen == "tomorrow":
-        left_s = answers.get("tomorrow_s")
-        if isinstance(left_s, int | float) and 0 < left_s <= 48 * HOUR_S:
-            return float(left_s)
-    if isinstance(chosen, str) and chosen in SNOOZES and chosen.isdecimal():
-        return float(chosen)
-    return float(HOUR_S)
+def allowed(policy: Mapping[str, Any]) -> dict[str, Value]:
+    """Return what the manifest says that a host may do, by name, in words; empty: nothing."""
+    return {
+        name.replace("_", " "): "" if policy.get(name) == default else listed(policy.get(name))
+        for name, default in _ALLOWED.items()
+    }
 
 
 def _of(used: int | None, total: int | None) -> str:

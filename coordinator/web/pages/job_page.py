@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -21,20 +22,21 @@ from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import News
 from coordinator.web.pages.curves_page import news_of
 from coordinator.web.pages.job_parts import (
+    ReportPart,
     Tail,
     host_of,
     show_history,
-    show_report,
     show_result,
     show_spec,
     show_why,
 )
-from coordinator.web.parts import Code, Facts, Moment, Tag, call, card, css_word
+from coordinator.web.parts import Facts, Moment, Tag, call, card, css_word
 
 JOB_ID: Final = re.compile(r"[0-9a-f]{64}")
 MAX_TEXT: Final = 100
 # What changes more than the facts.
 MOVES: Final = ("state", "attempt", "host", "unplaceable", "waits")
+OPEN: Final = HELD | {"pending"}
 WAIT: Final = "asking the coordinator …"
 
 
@@ -94,11 +96,11 @@ class _Page:
                 with card("Output") as self._output:
                     self._tail = Tail(self.site, self.visit, self.job_id)
                 self._spec = card("What was asked for")
-        self._report = card("Report")
+        self._report = ReportPart(self.site, self.visit, self.job_id, self._on_report)
         for told_later in (self._why, self._history):
             with told_later:
                 Tag("p", WAIT, "note")
-        for shown_later in (self._spec, self._report, self._losses):
+        for shown_later in (self._spec, self._losses):
             shown_later.set_visibility(False)
         self._tell_row(moved=True)
         self._tell_curve()
@@ -129,21 +131,9 @@ class _Page:
         self._state.set_text(row["state"])
         word = "tone-warn" if row["chance"] else css_word(row["state"])
         self._state.classes(replace=f"state big {word}")
-        self._hopeless.set_text(row["waits"] or row["chance"] or NO_HOST)
-        self._hopeless.set_visibility(row["unplaceable"] or bool(row["waits"] or row["chance"]))
-        self._tell_facts()
-        if not moved:
-            return
-        self._say("" if row["planned"] else "This job is no longer in the manifest.")
-        self._tell_buttons()
-        waits = row["state"] == "pending"
-        self._why.set_visibility(waits)
-        self._output.set_visibility(not waits)
-        self._metrics.set_visibility(False)
-        self._tail.is_live = row["state"] in HELD
-
-    def _tell_facts(self) -> None:
-        row = self.row
+        said = row["waits"] or row["chance"] or (NO_HOST if row["unplaceable"] else "")
+        self._hopeless.set_text(said)
+        self._hopeless.set_visibility(bool(said))
         self._facts.tell({
             "Host": host_of(row),
             "Progress": _progress(row),
@@ -154,8 +144,17 @@ class _Page:
             "Began": Moment(row["started"]),
             "Ended": Moment(row["finished"]),
             "Added": Moment(row["created"]),
-            "Id": Code(self.job_id),
+            "Id": self.job_id,
         })  # fmt: skip
+        if not moved:
+            return
+        self._say("" if row["planned"] else "This job is no longer in the manifest.")
+        self._tell_buttons()
+        waits = row["state"] == "pending"
+        self._why.set_visibility(waits)
+        self._output.set_visibility(not waits)
+        self._metrics.set_visibility(False)
+        self._tail.is_live = row["state"] in HELD
 
     def _tell_buttons(self) -> None:
         row = self.row
@@ -164,11 +163,9 @@ class _Page:
             if row["artifact"] and row["state"] == "completed":
                 Tag("a", "Download the artifact", "button", href=f"/artifact/{self.job_id}",
                     download="")  # fmt: skip
-            if not self.visit.may_act():
-                return
-            if row["state"] in {"pending", "claimed", "running"}:
+            if self.visit.may_act() and row["state"] in OPEN:
                 self.visit.act_button("Cancel", self._cancel, "button danger")
-            if row["state"] != "pending":
+            if self.visit.may_act() and row["state"] != "pending":
                 self.visit.act_button("Requeue", self._requeue)
 
     def _cancel(self) -> None:
@@ -178,10 +175,8 @@ class _Page:
             text += f" on {row['host']}. It is stopped there, and its work is thrown away."
         else:
             text += ". It will not be carried out until somebody requeues it."
-        self.visit.confirm(
-            "Cancel this job?", text, "Cancel the job",
-            lambda _: AskCancel(id=new_id(), job=self.job_id),
-        )  # fmt: skip
+        command = AskCancel(id=new_id(), job=self.job_id)
+        self.visit.confirm("Cancel this job?", text, "Cancel the job", command)
 
     def _requeue(self) -> None:
         row, told = self.row, self.site.hub.seen.jobs.get(self.job_id)
@@ -192,10 +187,8 @@ class _Page:
         if lost and row["state"] == "completed":
             kept = f" {kept_words(self._keep_s)}" if self._keep_s else " for a while"
             text += f" The history has it to download{kept}."
-        self.visit.confirm(
-            "Requeue this job?", text, "Requeue the job",
-            lambda _: AskRequeue(id=new_id(), job=self.job_id),
-        )  # fmt: skip
+        command = AskRequeue(id=new_id(), job=self.job_id)
+        self.visit.confirm("Requeue this job?", text, "Requeue the job", command)
 
     # What the coordinator tells
 
@@ -221,10 +214,7 @@ class _Page:
         if why is not None:
             show_why(self._why, why)
         show_result(self._metrics, shown)
-        artifact_id = shown.get("artifact_id") if shown.get("state") == "completed" else None
-        show_report(
-            self.site, self.visit, self._report, self.job_id, artifact_id, self._on_curve
-        )  # fmt: skip
+        self._report.show(shown)
 
     # The losses
 
@@ -233,37 +223,34 @@ class _Page:
         row = seen.jobs.get(self.job_id)
         curve = of(row, seen.curves) if row else None
         # Of a job that is over, what was asked for stays.
-        is_open = self.row["state"] in {"pending", *HELD}
-        if curve is not self._curve and (curve is not None or is_open):
+        if curve is not self._curve and (curve is not None or self.row["state"] in OPEN):
             self._show_curve(curve)
 
     def _show_curve(self, curve: Curve | None) -> None:
-        if curve is None:
-            self._losses.set_visibility(False)
-        else:
+        self._losses.set_visibility(curve is not None)
+        if curve is not None:
             self._feed(news_of(self._curve, curve))
         self._curve = curve
 
+    def _on_report(self, points: Sequence[Any]) -> None:
+        if points:
+            self._losses.set_visibility(True)
+            self._feed({"from": None, "points": points})
+
+    def _feed(self, news: dict[str, Any]) -> None:
+        job = {"id": self.job_id, "name": self.row["name"], "model": self.row["model"]} | news
+        label = f"Losses of {self.row['name']}"
+        fed = {"jobs": [job], "parts": ["train", "val"], "label": label}
+        call(self.visit.client, "feedCurves", self._chart.id, fed)
+
     async def _ask_curve(self) -> None:
         """Ask for the losses of a job that is over, which nobody tells again."""
-        if self._curve is not None or self.row["state"] in {"pending", *HELD}:
+        if self._curve is not None or self.row["state"] in OPEN:
             return
         found = await self.site.hub.ask(AskCurves(id=new_id(), jobs=(self.job_id,)))
         kept = curves_of(found["curves"]).get(self.job_id)
         if kept and kept.attempt == self.row["attempt"] and self._curve is None:
             self._show_curve(kept)
-
-    def _on_curve(self, points: list[Any]) -> None:
-        """Take the whole curve, out of the report."""
-        if points and not self.visit.client.is_deleted:
-            self._feed({"from": None, "points": points})
-
-    def _feed(self, news: dict[str, Any]) -> None:
-        self._losses.set_visibility(True)
-        job = {"id": self.job_id, "name": self.row["name"], "model": self.row["model"]} | news
-        call(self.visit.client, "feedCurves", self._chart.id, {
-            "jobs": [job], "parts": ["train", "val"], "label": f"Losses of {self.row['name']}",
-        })  # fmt: skip
 
 
 def _progress(row: Row) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 from nicegui import background_tasks, ui
@@ -14,8 +15,9 @@ from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.client.rows import epoch_ms
 from coordinator.jobs.causes import in_words
+from coordinator.jobs.plan_entries import JobSpec
 from coordinator.scheduler.explanation_layout import CAN, wished
-from coordinator.web.artifacts import Report, TooLarge, metric_rows
+from coordinator.web.artifacts import AUTO_BYTES, Report, metric_rows
 from coordinator.web.frame import Site, Visit
 from coordinator.web.parts import (
     Facts,
@@ -25,6 +27,7 @@ from coordinator.web.parts import (
     Value,
     button,
     call,
+    card,
     fill,
     listed,
     plain_table,
@@ -38,11 +41,9 @@ MAX_EVENTS: Final = 100
 MAX_HOSTS: Final = 200
 MAX_CHANGES: Final = 10
 MAX_HYPER: Final = 60
-SPEC: Final = (
-    "split_recipe", "train_hosts", "seed", "n_resamples", "needs", "allowed_hosts", "denied_hosts",
-    "on_lost", "timeout_s", "stall_timeout_s", "retries",
-)  # fmt: skip
-BRINGS: Final = ("completed", "kept")
+# The job's facts have the others.
+_ELSEWHERE: Final = frozenset({"job_id", "name", "model", "mode", "hyper", "priority"})
+SPEC: Final = tuple(one.name for one in fields(JobSpec) if one.name not in _ELSEWHERE)
 
 
 class Tail:
@@ -71,34 +72,19 @@ class Tail:
         if not self._visit.client.is_deleted:
             self._show(answer)
 
-    def _show(self, answer: Any) -> None:
-        lines = [printable(str(line))[:2_000] for line in answer.get("lines") or []]
+    def _show(self, answer: Mapping[str, Any]) -> None:
+        lines = [printable(str(line))[:2_000] for line in answer["lines"]]
         none = "nothing yet" if self.is_live else "there is no output"
         self._words.set_text("" if lines else none)
-        new = new_lines(self._shown, lines)
-        if new is None:
-            call(self._visit.client, "log", self._place.id, lines, True)
-        elif new:
-            call(self._visit.client, "log", self._place.id, new, False)
-        self._shown = lines
-
-
-def new_lines(before: list[str], now: list[str]) -> list[str] | None:
-    """Return the lines that have come since, or none when `now` is another text altogether."""
-    if not before:
-        return now
-    for start in range(len(before)):
-        kept = len(before) - start
-        if kept <= len(now) and before[start:] == now[:kept]:
-            return now[kept:]
-    return None
+        if lines != self._shown:
+            self._shown = lines
+            call(self._visit.client, "log", self._place.id, lines)
 
 
 def show_history(place: Tag, job_id: str, shown: Mapping[str, Any]) -> None:
     """Show the moves of a job, the newest first; some lead to the result that they brought."""
-    there = {one["attempt"]: one for one in shown.get("results") or [] if one["is_there"]}
-    events = (shown.get("events") or [])[-MAX_EVENTS:]
-    rows = [_event(job_id, event, there) for event in reversed(events)]
+    there = {one["attempt"]: one for one in shown["results"] if one["is_there"]}
+    rows = [_event(job_id, event, there) for event in reversed(shown["events"][-MAX_EVENTS:])]
     with fill(place, "History"):
         _scrolled(["When", "What", "Who", "Host", "Why"], rows, "History")
 
@@ -111,20 +97,19 @@ def _scrolled(columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str
 
 def _event(job_id: str, event: Mapping[str, Any], there: Mapping[int, Any]) -> list[Value]:
     """Return one move; `there` are the results that can be fetched, by attempt."""
-    why: Value = in_words(event.get("why"))
-    if event.get("event") in BRINGS and (found := there.get(event.get("attempt") or 0)):
+    why: Value = in_words(event["why"])
+    found = there.get(event["attempt"]) if event["event"] in {"completed", "kept"} else None
+    if found is not None:
         why = _download(job_id, found)
-    at = Moment(epoch_ms(event.get("at")), "exact")
-    return [at, str(event.get("event", "")), str(event.get("who", "")), host_of(event), why]
+    at = Moment(epoch_ms(event["at"]), "exact")
+    return [at, str(event["event"]), str(event["who"]), host_of(event), why]
 
 
 def _download(job_id: str, result: Mapping[str, Any]) -> Link:
     """Return the way to what an attempt has brought, with how long that is there."""
-    attempt = int(result["attempt"])
-    said = [size(result["size_bytes"])]
-    if result["kept_until"]:
-        said.append(f"kept until {str(result['kept_until'])[:10]}")
-    text = f"Download the result of attempt {attempt} ({', '.join(said)})"
+    attempt, until = int(result["attempt"]), result["kept_until"]
+    kept = f", kept until {str(until)[:10]}" if until else ""
+    text = f"Download the result of attempt {attempt} ({size(result['size_bytes'])}{kept})"
     return Link(text, f"/artifact/{job_id}/{attempt}", download=True)
 
 
@@ -137,11 +122,9 @@ def host_of(of: Mapping[str, Any]) -> Value:
 def show_spec(place: Tag, spec: Mapping[str, Any]) -> None:
     """Show what the manifest asks for."""
     pairs: dict[str, Value] = {name.replace("_", " "): listed(spec.get(name)) for name in SPEC}
-    hyper = spec.get("hyper")
-    if isinstance(hyper, dict):
-        pairs |= {name: listed(value) for name, value in list(hyper.items())[:MAX_HYPER]}
+    hyper = list((spec.get("hyper") or {}).items())[:MAX_HYPER]
     with fill(place, "What was asked for"):
-        Facts().tell(pairs)
+        Facts().tell(pairs | {name: listed(value) for name, value in hyper})
     place.set_visibility(True)
 
 
@@ -149,15 +132,11 @@ def show_why(place: Tag, why: Mapping[str, Any]) -> None:
     """Show why a job waits, what would help, and what speaks against each host."""
     title, changes = wished(why)
     rows = [
-        [
-            host_of(host),
-            CAN if host.get("eligible")
-            else "; ".join(str(reason) for reason in host.get("reasons") or []),
-        ]
-        for host in (why.get("hosts") or [])[:MAX_HOSTS]
-    ]  # fmt: skip
+        [host_of(host), "; ".join(map(str, host["reasons"])) or CAN]
+        for host in why["hosts"][:MAX_HOSTS]
+    ]
     with fill(place, "Why it waits"):
-        Tag("p", str(why.get("summary", "")))
+        Tag("p", str(why["summary"]))
         if changes:
             Tag("p", title)
             with Tag("ul"):
@@ -178,57 +157,71 @@ def show_result(place: Tag, shown: Mapping[str, Any]) -> None:
             plain_table(["Metric", ">Value", "95 % interval"], metrics, "Metrics")
 
 
-def show_report(
-    site: Site, visit: Visit, place: Tag, job_id: str, artifact_id: str | None,
-    on_curve: Callable[[list[Any]], None],
-) -> None:  # fmt: skip
-    """Show the report in an artifact; nothing for a job without one."""
-    place.clear()
-    place.set_visibility(artifact_id is not None)
-    if artifact_id is None:
-        return
-    with fill(place, "Report"):
-        words = Tag("p", "fetching the artifact …", "note", role="status")
-        body = Tag("div")
-        timer = ui.timer(TELL_S, lambda: _tell_progress(site, artifact_id, words))
+class ReportPart:
+    """The report in a job's artifact, fetched unasked if that is not large."""
 
-    async def load(*, asked: bool) -> None:
-        body.clear()
-        timer.activate()
-        try:
-            report = await site.artifacts.report(job_id, artifact_id, asked=asked)
-        except (FleetError, OSError) as error:
-            timer.deactivate()
-            words.set_text(str(error))
-            if isinstance(error, TooLarge):
-                with body:
-                    button("Fetch it all the same", lambda: load(asked=True))
+    def __init__(
+        self, site: Site, visit: Visit, job_id: str, on_curve: Callable[[Sequence[Any]], None]
+    ) -> None:
+        """Make its place; nothing is shown yet. `on_curve` takes the losses in a report."""
+        self._site, self._visit, self._job_id, self._on_curve = site, visit, job_id, on_curve
+        self._artifact_id: str | None = None
+        with card("Report") as self._place:
+            self._words = Tag("p", "", "note", role="status")
+            self._body = Tag("div")
+            self._timer = ui.timer(TELL_S, self._tell_progress, active=False)
+        self._place.set_visibility(False)
+
+    def show(self, shown: Mapping[str, Any]) -> None:
+        """Show the report of a job by what the coordinator tells of it."""
+        is_done = shown["state"] == "completed"
+        artifact_id: str | None = shown["artifact_id"] if is_done else None
+        self._place.set_visibility(artifact_id is not None)
+        if artifact_id == self._artifact_id:
             return
-        timer.deactivate()
-        if not visit.client.is_deleted:
-            _show(report, artifact_id, words, body)
-            on_curve(list(report.curve))
+        self._artifact_id = artifact_id
+        self._body.clear()
+        if artifact_id is None:
+            return
+        sizes = [one["size_bytes"] or 0 for one in shown["results"]
+                 if one["artifact_id"] == artifact_id]  # fmt: skip
+        if max(sizes, default=0) <= AUTO_BYTES:
+            background_tasks.create(self._load(artifact_id))
+            return
+        self._words.set_text(f"the artifact is large ({size(max(sizes))})")
+        with self._body:
+            button("Fetch it all the same", lambda: self._load(artifact_id))
 
-    background_tasks.create(load(asked=False))
+    async def _load(self, artifact_id: str) -> None:
+        self._body.clear()
+        self._words.set_text("fetching the artifact …")
+        self._timer.activate()
+        try:
+            report = await self._site.artifacts.report(self._job_id, artifact_id)
+        except (FleetError, OSError) as error:
+            self._words.set_text(str(error))
+            return
+        finally:
+            self._timer.deactivate()
+        if not self._visit.client.is_deleted:
+            self._tell(report, artifact_id)
+            self._on_curve(report.curve)
 
+    def _tell_progress(self) -> None:
+        done, total = self._site.artifacts.progress.get(self._artifact_id or "", (0, 0))
+        if total:
+            self._words.set_text(f"fetching the artifact: {size(done)} of {size(total)}")
 
-def _tell_progress(site: Site, artifact_id: str, words: Tag) -> None:
-    progress = site.artifacts.progress.get(artifact_id)
-    if progress is not None and progress.total_bytes:
-        done, total = size(progress.done_bytes), size(progress.total_bytes)
-        words.set_text(f"fetching the artifact: {done} of {total}")
-
-
-def _show(report: Report, artifact_id: str, words: Tag, body: Tag) -> None:
-    said = ["on simulated telemetry"] if report.simulated else []
-    said += [f"best epoch {report.best_epoch}"] if report.best_epoch is not None else []
-    said += ["it has no drawings"] if report.page is None else []
-    words.set_text(", ".join(said))
-    if report.page is None:
-        return
-    with body:
-        Tag("a", "Open it by itself", "alone", href=f"/report/{artifact_id}", target="_blank",
-            rel="noopener")  # fmt: skip
-        # No scripts, no forms, no origin: it is a stranger's page.
-        Tag("iframe", classes="report", src=f"/report/{artifact_id}", title="Report of this job",
-            sandbox="", referrerpolicy="no-referrer")  # fmt: skip
+    def _tell(self, report: Report, artifact_id: str) -> None:
+        said = ["on simulated telemetry"] if report.simulated else []
+        said += [f"best epoch {report.best_epoch}"] if report.best_epoch is not None else []
+        said += ["it has no drawings"] if report.page is None else []
+        self._words.set_text(", ".join(said))
+        if report.page is None:
+            return
+        path = f"/report/{artifact_id}"
+        with self._body:
+            Tag("a", "Open it by itself", "alone", href=path, target="_blank", rel="noopener")
+            # No scripts, no forms, no origin: it is a stranger's page.
+            Tag("iframe", classes="report", src=path, title="Report of this job", sandbox="",
+                referrerpolicy="no-referrer")  # fmt: skip

@@ -1,5 +1,5 @@
 "use strict";
-/* Shared by the pages: figures, times, colours, notices, dialogs.
+/* Shared by the pages: figures, times, colours.
    Text from the fleet goes into the document as text (textContent), never as HTML. */
 window.fleet = (() => {
   const make = (tag, cls, text) => {
@@ -92,31 +92,20 @@ window.fleet = (() => {
 
   // What the server calls
 
-  const notice = (text, bad) => {
-    const node = make("div", bad ? "bad" : "", text);
-    document.getElementById("notice")?.append(node);
-    setTimeout(() => node.remove(), bad ? 12000 : 6000);
-  };
-  /* What is chosen in the open dialog, by name; and the seconds until eight o'clock tomorrow. */
-  const answers = () => {
-    const chosen = {};
-    for (const one of document.querySelectorAll(".dialog input")) {
-      if (one.type === "checkbox") chosen[one.name] = one.checked;
-      else if (one.checked) chosen[one.name] = one.value;
-    }
+  /* The seconds until eight o'clock tomorrow, here. */
+  const untilTomorrow = () => {
     const eight = new Date();
     eight.setDate(eight.getDate() + 1);
     eight.setHours(8, 0, 0, 0);
-    return { ...chosen, tomorrow_s: Math.ceil((eight - Date.now()) / 1000) + 1 };
+    return Math.ceil((eight - Date.now()) / 1000) + 1;
   };
-  const log = (id, lines, fresh) => {
+  /* Show the end of an output; who has scrolled up stays where that is. */
+  const log = (id, lines) => {
     const node = document.getElementById(`c${id}`);
     if (!node) return;
-    const end = node.scrollHeight - node.scrollTop - node.clientHeight < 40;
-    if (fresh) node.replaceChildren();
-    for (const line of lines) node.append(document.createTextNode(`${line}\n`));
-    while (node.childNodes.length > 1000) node.firstChild.remove();
-    if (end || fresh) node.scrollTop = node.scrollHeight;
+    const atEnd = node.scrollHeight - node.scrollTop - node.clientHeight < 40;
+    node.textContent = lines.join("\n");
+    if (atEnd) node.scrollTop = node.scrollHeight;
   };
 
   const begin = () => {
@@ -140,5 +129,5 @@ window.fleet = (() => {
     if (document.getElementById("app")) begin(); // not on the login page
   });
 
-  return { make, span, figure, at, clock, moment, early, notice, answers, log };
+  return { make, span, figure, at, clock, moment, early, untilTomorrow, log };
 })();

@@ -6,21 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.effects import (
-    BundleChecked,
-    CheckpointFound,
-    CheckpointInstalled,
-    ClearJob,
-    DropCheckpoint,
-    FindCheckpoint,
-    GiveUpFetch,
-    InstallCheckpoint,
-    Leave,
-    SendChunk,
-    Shutdown,
-    StartTrainer,
-    WriteFetched,
-)
+from agent.core import effects as fx
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from broker.protocol.topic_table import Kind
@@ -40,9 +26,9 @@ def fetching(**more: Any) -> Agent:
     """An agent that has been given the second attempt, and fetches what the first left off at."""
     agent = Agent()
     agent.assigned(2, checkpoint=CHECKPOINT, **more)
-    assert agent.took(FindCheckpoint) == [FindCheckpoint(JOB, 2, 1)]
-    agent.handle(CheckpointFound(JOB, 2, here=False))
-    assert not agent.took(StartTrainer)
+    assert agent.took(fx.FindCheckpoint) == [fx.FindCheckpoint(JOB, 2, 1)]
+    agent.handle(fx.CheckpointFound(JOB, 2, here=False))
+    assert not agent.took(fx.StartTrainer)
     return agent
 
 
@@ -50,37 +36,28 @@ def test_an_agent_that_leaves_hands_the_checkpoint_over_first() -> None:
     """It is uploaded as a result is, and the agent's patience begins anew with it."""
     agent = Agent()
     agent.runs()
-    agent.handle(Shutdown())
+    agent.handle(fx.Shutdown())
     agent.passes(9)
     released = agent.leaves_off(artifact_id=HEX)
     assert (released.artifact_id, released.size_bytes) == (HEX, 2000)
     agent.granted(m.Grant(missing=((0, 1),), horizon=1, window_chunks=16))
-    assert [sent.artifact_id for sent in agent.took(SendChunk)] == [HEX]
+    assert [sent.artifact_id for sent in agent.took(fx.SendChunk)] == [HEX]
     agent.passes(30)
-    assert not agent.took(Leave)
+    assert not agent.took(fx.Leave)
     agent.noted(released, "stored", "pending")
-    assert agent.took(Leave)
-    assert agent.took(ClearJob) == [ClearJob(JOB, 1, HEX)]
-    assert not agent.took(DropCheckpoint), "the job may come back to this host"
+    assert agent.took(fx.Leave)
+    assert agent.took(fx.ClearJob) == [fx.ClearJob(JOB, 1, HEX)]
+    assert not agent.took(fx.DropCheckpoint), "the job may come back to this host"
 
 
 def test_an_agent_does_not_wait_for_ever_for_its_checkpoint_to_be_taken() -> None:
     """A coordinator that is gone does not keep a machine from shutting down."""
     agent = Agent()
     agent.runs()
-    agent.handle(Shutdown())
+    agent.handle(fx.Shutdown())
     agent.leaves_off(artifact_id=HEX)
     agent.passes(61)
-    assert agent.took(Leave)
-
-
-def test_a_checkpoint_that_lies_here_already_is_not_fetched() -> None:
-    """The host that left off goes on at once."""
-    agent = Agent()
-    agent.assigned(2, checkpoint=CHECKPOINT)
-    agent.handle(CheckpointFound(JOB, 2, here=True))
-    assert agent.took(StartTrainer)
-    assert not [one for topic, one in agent.sent if topic.kind is Kind.CHECKPOINT_GRANT]
+    assert agent.took(fx.Leave)
 
 
 def test_a_checkpoint_is_fetched_before_the_trainer_starts() -> None:
@@ -90,14 +67,14 @@ def test_a_checkpoint_is_fetched_before_the_trainer_starts() -> None:
     assert agent.said(m.Grant)[0].missing == ((0, 2),)
     chunk(agent, 1, b"y" * 976)
     chunk(agent, 0, b"x" * 1024)
-    assert [(one.offset, len(one.data)) for one in agent.took(WriteFetched)] == [
+    assert [(one.offset, len(one.data)) for one in agent.took(fx.WriteFetched)] == [
         (1024, 976),
         (0, 1024),
     ]
-    assert agent.took(InstallCheckpoint) == [InstallCheckpoint(JOB, 2, HEX, 1)]
+    assert agent.took(fx.InstallCheckpoint) == [fx.InstallCheckpoint(JOB, 2, HEX, 1)]
     assert agent.said(m.Stored), "the sender may forget it"
-    agent.handle(CheckpointInstalled(JOB, 2))
-    assert agent.took(StartTrainer)
+    agent.handle(fx.CheckpointInstalled(JOB, 2))
+    assert agent.took(fx.StartTrainer)
 
 
 def test_what_is_lost_of_a_checkpoint_is_asked_for_again() -> None:
@@ -116,13 +93,13 @@ def test_a_checkpoint_that_cannot_be_had_costs_time_and_not_the_job(how: str) ->
     if how == "nothing comes":
         agent.passes(61)
     else:
-        agent.handle(CheckpointInstalled(JOB, 2, "does not hash to its id"))
-    assert agent.took(StartTrainer)
-    assert agent.took(GiveUpFetch)
+        agent.handle(fx.CheckpointInstalled(JOB, 2, "does not hash to its id"))
+    assert agent.took(fx.StartTrainer)
+    assert agent.took(fx.GiveUpFetch)
     lines = [said for topic, said in agent.sent if topic.kind is Kind.LOG]
     assert b"starts anew" in lines[0]
     chunk(agent, 0, b"x" * 1024)
-    assert not agent.took(WriteFetched), "what comes now is late"
+    assert not agent.took(fx.WriteFetched), "what comes now is late"
 
 
 def test_a_job_that_is_cancelled_while_it_fetches_ends_at_once() -> None:
@@ -130,16 +107,16 @@ def test_a_job_that_is_cancelled_while_it_fetches_ends_at_once() -> None:
     agent = fetching()
     agent.hears(m.Cancel(id="c", job_id=JOB, attempt=2))
     assert agent.said(m.Stopped)
-    assert agent.took(GiveUpFetch)
-    assert agent.took(DropCheckpoint)
-    agent.handle(CheckpointInstalled(JOB, 2))
-    assert not agent.took(StartTrainer)
+    assert agent.took(fx.GiveUpFetch)
+    assert agent.took(fx.DropCheckpoint)
+    agent.handle(fx.CheckpointInstalled(JOB, 2))
+    assert not agent.took(fx.StartTrainer)
 
 
 def test_an_agent_that_leaves_while_it_fetches_gives_the_job_back() -> None:
     """Nothing new was left off; what there is, the coordinator has."""
     agent = fetching()
-    agent.handle(Shutdown())
+    agent.handle(fx.Shutdown())
     assert agent.said(m.Released)[0].artifact_id is None
 
 
@@ -150,17 +127,17 @@ def test_a_checkpoint_is_kept_as_long_as_the_job_may_go_on(state: str, *, droppe
     agent.runs()
     agent.ends(1)
     agent.noted(agent.said(m.Failed)[0], "recorded", state)
-    assert bool(agent.took(DropCheckpoint)) == dropped
+    assert bool(agent.took(fx.DropCheckpoint)) == dropped
 
 
 def test_a_checkpoint_that_rots_before_it_is_handed_over_is_left_out() -> None:
     """The job is given back all the same."""
     agent = Agent()
     agent.runs()
-    agent.handle(Shutdown())
+    agent.handle(fx.Shutdown())
     agent.leaves_off(artifact_id=HEX)
     agent.granted(m.Rejected(reason="another hash"))
-    agent.handle(BundleChecked(JOB, 1, whole=False))
+    agent.handle(fx.BundleChecked(JOB, 1, whole=False))
     assert agent.said(m.Released)[-1].artifact_id is None
 
 

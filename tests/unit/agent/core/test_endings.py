@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from agent.core.effects import (
-    BundleChecked,
-    BundleFailed,
-    BundleMade,
-    ClearJob,
-    MakeBundle,
-    SpoolReport,
-    StartTrainer,
-    TrainerExited,
-    TrainerStarted,
-)
+from agent.core import effects as fx
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected
 from tests.harness.agent import HEX, JOB, Agent
@@ -36,7 +28,7 @@ def test_a_failure_is_told_in_the_trainers_words(code: int, lines: list[str], wo
     (failed,) = agent.said(m.Failed)
     assert words in failed.error
     assert failed.exit_code == code
-    assert agent.took(SpoolReport)
+    assert agent.took(fx.SpoolReport)
     agent.passes(20)
     repeated = agent.said(m.Failed)
     assert len(repeated) >= 2
@@ -67,38 +59,25 @@ def test_the_first_line_of_a_failure_says_all_that_is_known(
     assert others == (["what came before:", "a"] if lines[:-1] else [])
 
 
-def test_what_cannot_be_started_or_bundled_fails() -> None:
-    """With what the system said."""
-    agent = Agent()
-    agent.assigned()
-    agent.handle(TrainerExited(JOB, 1, None, "no such file"))
-    assert agent.said(m.Failed)[0].error == "no such file"
-    other = Agent()
-    other.runs()
-    other.ends(0)
-    other.handle(BundleFailed(JOB, 1, "disk full"))
-    assert "disk full" in other.said(m.Failed)[0].error
-
-
 def test_a_report_says_how_long_the_trainer_ran_and_no_more() -> None:
     """Not from the assignment, not the bundling; and the same when it is said again hours later."""
     agent = Agent()
     agent.assigned()
     agent.passes(3)
-    agent.handle(TrainerStarted(JOB, 1, 77))
+    agent.handle(fx.TrainerStarted(JOB, 1, 77))
     agent.passes(40)
     agent.ends()
     agent.passes(20)
-    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    agent.handle(fx.BundleMade(JOB, 1, HEX, 2000))
     assert agent.said(m.Finished)[0].ran_s == pytest.approx(40.0)
-    assert agent.took(SpoolReport)[0].report.ran_s == pytest.approx(40.0)
+    assert agent.took(fx.SpoolReport)[0].report.ran_s == pytest.approx(40.0)
     agent.handle(Disconnected("gone"))
     agent.passes(7200)
     agent.handle(Connected("s2"))
     again = agent.said(m.Finished)[-1]
     assert (again.session, again.ran_s) == ("s2", pytest.approx(40.0))
     agent.granted(m.Rejected(reason="corrupt"))
-    agent.handle(BundleChecked(JOB, 1, whole=False))
+    agent.handle(fx.BundleChecked(JOB, 1, whole=False))
     assert agent.said(m.Failed)[0].ran_s == pytest.approx(40.0)
 
 
@@ -122,27 +101,33 @@ def test_what_fails_is_given_back_or_is_stopped_says_how_long_it_ran() -> None:
     assert agent.said(m.Stopped)[-1].ran_s == pytest.approx(10.0)
     agent.assigned(4)
     agent.passes(9)
-    agent.handle(TrainerExited(JOB, 4, None, "the trainer could not be started"))
+    agent.handle(fx.TrainerExited(JOB, 4, None, "the trainer could not be started"))
     assert agent.said(m.Failed)[0].ran_s is None
 
 
-@pytest.mark.parametrize(("code", "transient"), [(1, True), (-9, True), (2, False), (127, True)])
-def test_an_exit_code_says_whether_another_attempt_may_go_well(code: int, transient: bool) -> None:
-    """2 is the trainer's word for bad hyperparameters or data."""
+@pytest.mark.parametrize(
+    ("event", "error", "transient"),
+    [
+        (fx.TrainerExited(JOB, 1, 1), "exit code 1", True),
+        (fx.TrainerExited(JOB, 1, -9), "signal 9", True),
+        (fx.TrainerExited(JOB, 1, 2), "exit code 2", False),  # bad hyperparameters or data
+        (fx.TrainerExited(JOB, 1, None, "no such file", transient=True), "no such file", True),
+        (fx.TrainerExited(JOB, 1, None, "does not fit", transient=False), "does not fit", False),
+        (fx.BundleFailed(JOB, 1, "disk full"), "disk full", False),
+    ],
+)
+def test_a_failure_says_whether_another_attempt_may_go_well(
+    event: Any, error: str, transient: bool
+) -> None:
+    """Also where the trainer could not be started, or its result not bundled."""
     agent = Agent()
     agent.runs()
-    agent.ends(code)
-    assert agent.said(m.Failed)[0].transient is transient
-
-
-@pytest.mark.parametrize("transient", [True, False])
-def test_a_trainer_that_cannot_be_started(transient: bool) -> None:
-    """A process table that is full may pass; hyperparameters that do not fit do not."""
-    agent = Agent()
-    agent.assigned()
-    agent.took(StartTrainer)
-    agent.handle(TrainerExited(JOB, 1, None, "no", transient))
-    assert agent.said(m.Failed)[0].transient is transient
+    if isinstance(event, fx.BundleFailed):
+        agent.ends(0)
+    agent.handle(event)
+    (failed,) = agent.said(m.Failed)
+    assert error in failed.error
+    assert failed.transient is transient
 
 
 def test_a_finished_job_waits_for_room_on_the_disk() -> None:
@@ -150,14 +135,14 @@ def test_a_finished_job_waits_for_room_on_the_disk() -> None:
     agent = Agent()
     agent.runs()
     agent.ends(0)
-    assert agent.took(MakeBundle)
+    assert agent.took(fx.MakeBundle)
     for _ in range(3):
-        agent.handle(BundleFailed(JOB, 1, "No space left on device", passing=True))
+        agent.handle(fx.BundleFailed(JOB, 1, "No space left on device", passing=True))
         assert not agent.said(m.Failed)
         agent.passes(40)
-        assert agent.took(MakeBundle)
+        assert agent.took(fx.MakeBundle)
         assert agent.phase() == "bundling"
-    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    agent.handle(fx.BundleMade(JOB, 1, HEX, 2000))
     assert agent.said(m.Finished)
 
 
@@ -166,10 +151,10 @@ def test_a_job_that_waits_for_room_can_be_cancelled() -> None:
     agent = Agent()
     agent.runs()
     agent.ends(0)
-    agent.handle(BundleFailed(JOB, 1, "No space left on device", passing=True))
-    agent.took(MakeBundle)
+    agent.handle(fx.BundleFailed(JOB, 1, "No space left on device", passing=True))
+    agent.took(fx.MakeBundle)
     agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
     assert agent.said(m.Stopped)
-    assert agent.took(ClearJob)
+    assert agent.took(fx.ClearJob)
     agent.passes(1000)
-    assert not agent.took(MakeBundle)
+    assert not agent.took(fx.MakeBundle)

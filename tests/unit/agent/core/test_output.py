@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from agent.core.effects import (
-    BundleMade,
-    TrainerLine,
-)
+from agent.core import effects as fx
 from broker.errors import BadMessage
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected, Incoming
 from broker.protocol.loglines import LogLines, decode_lines, encode_lines, missing
 from broker.protocol.topic_table import Kind
-from broker.system.files import RealDisk
 from coordinator.cli.logs import Follower
 from coordinator.core.effects import AppendLog
 from coordinator.store.joblog import JobLogs
@@ -46,7 +41,7 @@ def running() -> Agent:
     agent = Agent()
     coordinator(agent, "online", "c1", retained=True)
     agent.runs()
-    agent.handle(TrainerLine(JOB, 1, "one"))
+    agent.handle(fx.TrainerLine(JOB, 1, "one"))
     assert heard(agent) == [LogLines(1, 1, ("one",))]
     return agent
 
@@ -56,12 +51,12 @@ def test_what_is_put_out_without_a_broker_is_sent_when_there_is_one() -> None:
     agent = running()
     agent.handle(Disconnected("gone"))
     for word in ("two", "three"):
-        agent.handle(TrainerLine(JOB, 1, word))
+        agent.handle(fx.TrainerLine(JOB, 1, word))
     assert heard(agent) == []
     agent.handle(Connected("s2"))
     assert heard(agent) == [], "nobody listens yet"
     coordinator(agent, "online", "c1", retained=True)
-    agent.handle(TrainerLine(JOB, 1, "four"))
+    agent.handle(fx.TrainerLine(JOB, 1, "four"))
     assert heard(agent) == [LogLines(1, 2, ("two", "three")), LogLines(1, 4, ("four",))]
     agent.handle(Disconnected("gone"))
     agent.handle(Connected("s3"))
@@ -73,12 +68,12 @@ def test_what_is_put_out_without_a_coordinator_is_sent_when_one_comes() -> None:
     """Whoever follows it has it at once; what a new coordinator lacks comes before what is new."""
     agent = running()
     coordinator(agent, "offline", "older")
-    agent.handle(TrainerLine(JOB, 1, "two"))
+    agent.handle(fx.TrainerLine(JOB, 1, "two"))
     coordinator(agent, "offline", "c1")
-    agent.handle(TrainerLine(JOB, 1, "three"))
+    agent.handle(fx.TrainerLine(JOB, 1, "three"))
     assert heard(agent) == [LogLines(1, 2, ("two",)), LogLines(1, 3, ("three",))]
     coordinator(agent, "online", "c2")
-    agent.handle(TrainerLine(JOB, 1, "four"))
+    agent.handle(fx.TrainerLine(JOB, 1, "four"))
     assert heard(agent) == []
     agent.passes(1)
     assert heard(agent) == [LogLines(1, 3, ("three", "four"))]
@@ -89,10 +84,10 @@ def test_the_output_of_an_attempt_that_has_ended_meanwhile_comes_before_its_repo
     agent = running()
     agent.handle(Disconnected("gone"))
     for number in range(2, 1000):
-        agent.handle(TrainerLine(JOB, 1, f"{number:0100}"))
+        agent.handle(fx.TrainerLine(JOB, 1, f"{number:0100}"))
         agent.passes(0.1)
     agent.ends(0, 1, '{"event":"result","metrics":{"auroc":0.9},"files":[]}')
-    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    agent.handle(fx.BundleMade(JOB, 1, HEX, 2000))
     agent.sent.clear()
     agent.handle(Connected("s2"))
     coordinator(agent, "online", "c2")
@@ -128,42 +123,6 @@ def test_a_log_that_was_let_go_at_its_beginning_is_not_a_hole(tmp_path: Path) ->
     assert tail.truncated
     assert not any("missing" in line for line in tail.lines)
     assert tail.lines[-1] == "line 499"
-
-
-class FullWhenHalved(RealDisk):
-    """A disk that becomes full as the log's first half is let go."""
-
-    def open(self, path: Path, mode: str) -> Any:
-        """See `Disk`."""
-        file = super().open(path, mode)
-        if mode != "wb":
-            return file
-        file.close()  # it is there, and empty
-        return super().open(Path("/dev/full"), mode)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
-def test_a_disk_that_is_full_when_a_log_is_halved_costs_no_line(tmp_path: Path) -> None:
-    """The rest is written beside the log, and takes its place only when it is whole."""
-    logs = JobLogs(tmp_path, 1000, FullWhenHalved())
-    for number in range(1, 101):
-        logs.append(JOB, LogLines(1, number, (f"line {number}",)), 1e9)
-    assert logs.tail(JOB, 1, 1000).lines == [f"line {number}" for number in range(1, 101)]
-
-
-class Full(RealDisk):
-    """A disk without room for another line."""
-
-    def open(self, path: Path, mode: str) -> Any:
-        """See `Disk`."""
-        return super().open(Path("/dev/full"), mode)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
-def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path) -> None:
-    """Nobody is told."""
-    logs = JobLogs(tmp_path, 1000, Full())
-    logs.append(JOB, LogLines(1, 1, ("line",)), 1e9)
 
 
 def test_who_follows_sees_each_line_once_and_is_told_of_holes() -> None:
@@ -204,11 +163,11 @@ def test_a_flood_of_lines_does_not_flood_the_broker() -> None:
     agent.runs()
     agent.sent.clear()
     for number in range(1000):
-        agent.handle(TrainerLine(JOB, 1, f"line {number}"))
+        agent.handle(fx.TrainerLine(JOB, 1, f"line {number}"))
     lines = [said for topic, said in agent.sent if topic.kind is Kind.LOG]
     assert len(lines) == 50
     agent.passes(1)
-    agent.handle(TrainerLine(JOB, 1, "later"))
+    agent.handle(fx.TrainerLine(JOB, 1, "later"))
     assert (agent.sent[-2][1], agent.sent[-1][1]) == (b"1.51 ... 950 lines left out", b"1.52 later")
 
 
@@ -223,7 +182,7 @@ def test_whatever_a_trainer_prints_the_agent_goes_on() -> None:
         '{"event":"phase","phase":"' + "x" * 999 + '"}', '{"event":', "{}", "[" * 5000,
         '{"event":"result","metrics":{"n":' + "9" * 4000 + "}}", "\x00\x1b[31m", "é" * 9000,
     ):  # fmt: skip
-        agent.handle(TrainerLine(JOB, 1, line))
+        agent.handle(fx.TrainerLine(JOB, 1, line))
     agent.finishes()
 
 
@@ -240,5 +199,5 @@ def test_no_number_and_no_nesting_of_a_trainers_ends_the_agent(event: str, said:
     agent.runs()
     agent.ends(0, 1, f'{{"event":"{event}","metrics":{{}},{said}}}')
     assert agent.phase() == "bundling"
-    agent.handle(BundleMade(JOB, 1, HEX, 2000))
+    agent.handle(fx.BundleMade(JOB, 1, HEX, 2000))
     assert agent.said(m.Finished)

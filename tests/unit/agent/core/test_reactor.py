@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import random
 
+from agent.core import effects as fx
 from agent.core.core_settings import CoreSettings
-from agent.core.effects import (
-    Leave,
-    Probed,
-    Shutdown,
-    Tick,
-    TrainerStarted,
-)
 from agent.core.reactor import Core
 from broker.clock import Now
 from broker.protocol import messages as m
@@ -64,7 +58,7 @@ def test_a_coordinator_that_has_another_connection_knows_what_its_hosts_are() ->
     agent.passes(0.6)
     assert agent.said(m.Capability)
     assert agent.core.state.capability is not None
-    agent.handle(Probed(agent.core.state.capability))
+    agent.handle(fx.Probed(agent.core.state.capability))
     agent.sent.clear()
     agent.handle(Incoming(topic, m.encode(other.model_copy(update={"session": "c4"}))))
     agent.passes(0.6)
@@ -90,7 +84,7 @@ def test_a_shutdown_gives_the_job_back_and_says_so_first() -> None:
     agent = Agent()
     agent.runs()
     agent.said(m.Heartbeat)
-    agent.handle(Shutdown())
+    agent.handle(fx.Shutdown())
     assert agent.said(m.Heartbeat)[0].refuses
     agent.assigned(1)
     agent.hears(m.Assign(
@@ -98,15 +92,15 @@ def test_a_shutdown_gives_the_job_back_and_says_so_first() -> None:
     ))  # fmt: skip
     assert "shutting down" in agent.said(m.Refused)[0].reasons[0]
     released = agent.leaves_off()
-    assert not agent.took(Leave)
+    assert not agent.took(fx.Leave)
     agent.noted(released, "recorded")
-    assert agent.took(Leave)
+    assert agent.took(fx.Leave)
 
     stubborn = Agent()
     stubborn.runs()
-    stubborn.handle(Shutdown())
+    stubborn.handle(fx.Shutdown())
     stubborn.passes(20)
-    assert stubborn.took(Leave), "a trainer that does not end keeps the agent"
+    assert stubborn.took(fx.Leave), "a trainer that does not end keeps the agent"
 
 
 def test_a_coordinator_that_is_heard_before_we_are_connected_is_no_harm() -> None:
@@ -120,7 +114,7 @@ def test_a_coordinator_that_is_heard_before_we_are_connected_is_no_harm() -> Non
     now = Now(1.0, 1.0)
     status = m.Status(state="online", session="c1", instance="c", boot_id="b")
     core.handle(Incoming(Topics().coordinator_status(), m.encode(status), retained=True), now)
-    core.handle(Tick(), Now(9.0, 9.0))
+    core.handle(fx.Tick(), Now(9.0, 9.0))
     assert not [effect for effect in core.take() if isinstance(effect, Outgoing)]
     core.handle(Connected("s1"), Now(10.0, 10.0))
     assert [effect.topic for effect in core.take() if isinstance(effect, Outgoing)]
@@ -131,7 +125,7 @@ def test_one_heartbeat_tells_of_many_changes() -> None:
     agent = Agent()
     agent.said(m.Heartbeat)
     agent.assigned()
-    agent.handle(TrainerStarted(JOB, 1, 77))
+    agent.handle(fx.TrainerStarted(JOB, 1, 77))
     assert not agent.said(m.Heartbeat)
     agent.passes(1)
     assert [[job.phase for job in beat.jobs] for beat in agent.said(m.Heartbeat)] == [["running"]]

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from agent.core.effects import (
-    BundleChecked,
-    CheckBundle,
-    ClearJob,
-    SendChunk,
-    SpoolReport,
-    StartTrainer,
-    TrainerLine,
-    TrainerStarted,
-)
+from agent.core import effects as fx
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Disconnected, Incoming
 from tests.harness.agent import HEX, JOB, Agent
@@ -22,26 +13,28 @@ def test_a_job_from_assignment_to_stored() -> None:
     agent = Agent()
     assign = agent.assigned()
     assert agent.said(m.Accepted)[0].request_id == assign.id
-    (start,) = agent.took(StartTrainer)
+    (start,) = agent.took(fx.StartTrainer)
     assert (start.slot, start.gpu) == (0, None)
-    agent.handle(TrainerStarted(JOB, 1, 77))
+    agent.handle(fx.TrainerStarted(JOB, 1, 77))
     assert agent.said(m.Started)[0].pid == 77
-    agent.handle(TrainerLine(JOB, 1, '{"event":"progress","epoch":2,"epochs":4,"train_loss":0.5}'))
+    agent.handle(
+        fx.TrainerLine(JOB, 1, '{"event":"progress","epoch":2,"epochs":4,"train_loss":0.5}')
+    )
     assert agent.said(m.Progress)[0].epoch == 2
     finished = agent.finishes()
     assert finished.metrics == {"auroc": 0.9}
-    assert agent.took(SpoolReport)[0].report.artifact_id == HEX
+    assert agent.took(fx.SpoolReport)[0].report.artifact_id == HEX
     assert (finished.size_bytes, finished.chunk_bytes) == (2000, 16384)
-    assert not agent.took(SendChunk), "sent before it was asked for"
+    assert not agent.took(fx.SendChunk), "sent before it was asked for"
     agent.granted(m.Grant(missing=((0, 1),), horizon=1, window_chunks=4))
-    assert [(chunk.offset, chunk.length) for chunk in agent.took(SendChunk)] == [(0, 2000)]
+    assert [(chunk.offset, chunk.length) for chunk in agent.took(fx.SendChunk)] == [(0, 2000)]
     assert agent.core.state.held()[0].phase == "uploading"
     agent.passes(3)
     assert not agent.said(m.Finished), "it is repeated while the upload goes on"
     agent.granted(m.Stored())
-    assert not agent.took(ClearJob), "a grant says nothing of the attempt"
+    assert not agent.took(fx.ClearJob), "a grant says nothing of the attempt"
     agent.noted(finished, "stored")
-    assert agent.took(ClearJob)[0].artifact_id == HEX
+    assert agent.took(fx.ClearJob)[0].artifact_id == HEX
     assert agent.phase() is None
 
 
@@ -64,7 +57,7 @@ def test_an_answer_to_another_report_changes_nothing() -> None:
     agent.runs()
     finished = agent.finishes()
     agent.noted(finished.model_copy(update={"id": "older"}), "superseded")
-    assert not agent.took(ClearJob)
+    assert not agent.took(fx.ClearJob)
     assert agent.phase() == "reporting"
 
 
@@ -77,9 +70,9 @@ def test_the_spool_is_handed_over_after_a_restart() -> None:
     (said,) = agent.said(m.Finished)
     assert (said.id, said.attempt, said.instance) == ("r9", 4, "i1")
     agent.assigned(4)
-    assert not agent.took(StartTrainer)
+    assert not agent.took(fx.StartTrainer)
     agent.noted(said, "superseded")
-    assert agent.took(ClearJob)
+    assert agent.took(fx.ClearJob)
 
 
 def test_a_rejection_is_looked_into() -> None:
@@ -89,9 +82,9 @@ def test_a_rejection_is_looked_into() -> None:
         agent.runs()
         agent.finishes()
         agent.granted(m.Rejected(reason="other hash"))
-        (check,) = agent.took(CheckBundle)
+        (check,) = agent.took(fx.CheckBundle)
         agent.said(m.Finished)
-        agent.handle(BundleChecked(check.job_id, check.attempt, whole))
+        agent.handle(fx.BundleChecked(check.job_id, check.attempt, whole))
         agent.passes(5)
         assert bool(agent.said(m.Finished)) == whole
         assert bool(agent.said(m.Failed)) == (not whole)
@@ -110,7 +103,7 @@ def test_a_broker_that_ends_the_connection_at_larger_messages_is_sent_smaller_on
                 missing=((written, 256),), horizon=256, window_chunks=512, span_chunks=64
             )
             agent.granted(grant)
-            sent = agent.took(SendChunk)
+            sent = agent.took(fx.SendChunk)
             cut = any(chunk.length > limit_bytes for chunk in sent)
             largest = max(chunk.length for chunk in sent)
             written = max(chunk.index + chunk.length // 16384 for chunk in sent)
@@ -133,9 +126,9 @@ def test_refusals_of_an_upload_are_followed_up_ever_more_seldom() -> None:
     waits = []
     for _ in range(6):
         agent.granted(m.Rejected(reason="disk full"))
-        agent.took(CheckBundle)
+        agent.took(fx.CheckBundle)
         agent.said(m.Finished)
-        agent.handle(BundleChecked(JOB, 1, whole=True))
+        agent.handle(fx.BundleChecked(JOB, 1, whole=True))
         waits.append(_seconds_until_finished(agent))
     assert waits[0] <= 2
     assert waits[-1] > 20
@@ -148,12 +141,12 @@ def test_an_upload_that_falls_silent_is_announced_again() -> None:
     finished = agent.finishes(size_bytes=1 << 20)
     grant = m.Grant(missing=((0, 64),), horizon=64, window_chunks=4)
     agent.granted(grant)
-    assert agent.took(SendChunk)
+    assert agent.took(fx.SendChunk)
     agent.passes(5.5)
     assert [one.id for one in agent.said(m.Finished)] == [finished.id]
-    agent.took(SendChunk)
+    agent.took(fx.SendChunk)
     agent.granted(grant)
-    assert agent.took(SendChunk)[0].index == 0
+    assert agent.took(fx.SendChunk)[0].index == 0
 
 
 def test_the_next_artifact_is_announced_when_one_is_stored() -> None:

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.effects import (
-    BundleMade,
-    ClearJob,
-    SignalTrainer,
-    StartTrainer,
-    TrainerLine,
-    TrainerStarted,
-)
+from agent.core import effects as fx
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from tests.harness.agent import GIB, HEX, JOB, Agent
@@ -38,7 +31,7 @@ def test_a_refusal_has_the_figures(agent: Agent, more: dict[str, Any], words: st
     """Judged by what is free at this moment."""
     agent.assigned(**more)
     assert agent.said(m.Refused)[0].reasons == (words,)
-    assert not agent.took(StartTrainer)
+    assert not agent.took(fx.StartTrainer)
 
 
 def test_a_full_host_refuses_and_each_gpu_is_a_slot() -> None:
@@ -50,7 +43,7 @@ def test_a_full_host_refuses_and_each_gpu_is_a_slot() -> None:
             id=f"q{number}", job_id=job_id, attempt=1, instance="i1", name="n", model="gbt",
             mode="oracle", needs=m.Needs(require_cuda=True), use_cuda=True,
         ))  # fmt: skip
-    assert [start.gpu for start in agent.took(StartTrainer)] == [0, 3]
+    assert [start.gpu for start in agent.took(fx.StartTrainer)] == [0, 3]
     assert agent.said(m.Refused)[0].reasons == ("all 2 slots are busy",)
 
 
@@ -68,20 +61,22 @@ def test_an_assignment_is_carried_out_once() -> None:
     agent.noted(finished, "stored")
     agent.assigned(1)
     assert "attempt 1 is over" in agent.said(m.Refused)[0].reasons[0]
-    assert not agent.took(StartTrainer)
+    assert not agent.took(fx.StartTrainer)
     agent.assigned(2)
-    assert agent.took(StartTrainer)
+    assert agent.took(fx.StartTrainer)
 
 
 def test_a_retained_or_foreign_command_is_none() -> None:
-    """T2: a replay; and what is meant for another host."""
+    """T2: a replay; what is meant for another host, or for another process of this agent."""
     agent = Agent()
     assign = m.Assign(
         id="a", job_id=JOB, attempt=1, instance="i1", name="n", model="gbt", mode="oracle",
     )  # fmt: skip
     agent.handle(Incoming(agent.topics.request("pi"), m.encode(assign), retained=True))
     agent.handle(Incoming(agent.topics.request("other"), m.encode(assign)))
-    assert not agent.took(StartTrainer)
+    agent.hears(assign.model_copy(update={"instance": "i0"}))
+    assert not agent.took(fx.StartTrainer)
+    assert not agent.said(m.Refused)
 
 
 def test_cancel_means_term_then_kill_then_stopped() -> None:
@@ -89,13 +84,13 @@ def test_cancel_means_term_then_kill_then_stopped() -> None:
     agent = Agent()
     agent.runs()
     agent.hears(m.Cancel(id="c1", job_id=JOB, attempt=1))
-    assert [one.kill for one in agent.took(SignalTrainer)] == [False]
+    assert [one.kill for one in agent.took(fx.SignalTrainer)] == [False]
     assert not agent.said(m.Stopped)
     agent.passes(11)
-    assert [one.kill for one in agent.took(SignalTrainer)] == [True]
+    assert [one.kill for one in agent.took(fx.SignalTrainer)] == [True]
     agent.ends(-9)
     assert agent.said(m.Stopped)[0].request_id == "c1"
-    assert agent.took(ClearJob)
+    assert agent.took(fx.ClearJob)
     assert not agent.said(m.Failed)
 
 
@@ -111,22 +106,16 @@ def test_why_an_attempt_ends_is_told(why: str, said: str) -> None:
     assert agent.core.why_ending(JOB, 1) == said
 
 
-def test_cancel_of_what_is_not_here_is_answered_at_once() -> None:
-    """And keeps a late assignment of that attempt from starting."""
+@pytest.mark.parametrize(("ask", "answer"), [(m.Cancel, m.Stopped), (m.Release, m.Released)])
+def test_what_is_not_here_is_answered_at_once(ask: Any, answer: Any) -> None:
+    """And a late assignment of that attempt does not start; the next one does."""
     agent = Agent()
-    agent.hears(m.Cancel(id="c1", job_id=JOB, attempt=3))
-    assert agent.said(m.Stopped)
+    agent.hears(ask(id="c1", job_id=JOB, attempt=3))
+    assert agent.said(answer)[0].attempt == 3
     agent.assigned(3)
     assert agent.said(m.Refused)
-
-
-def test_cancel_of_an_older_attempt_leaves_the_newer_alone() -> None:
-    """Fencing."""
-    agent = Agent()
-    agent.runs(attempt=2)
-    agent.hears(m.Cancel(id="c1", job_id=JOB, attempt=1))
-    assert agent.said(m.Stopped)
-    assert not agent.took(SignalTrainer)
+    agent.assigned(4)
+    assert agent.took(fx.StartTrainer)
 
 
 @pytest.mark.parametrize("when", ["starting", "bundling", "owed"])
@@ -137,20 +126,20 @@ def test_cancel_at_any_moment_leaves_nothing(when: str) -> None:
     cancel = m.Cancel(id="c1", job_id=JOB, attempt=1)
     if when == "starting":
         agent.hears(cancel)
-        agent.handle(TrainerStarted(JOB, 1, 77))
-        assert agent.took(SignalTrainer)
+        agent.handle(fx.TrainerStarted(JOB, 1, 77))
+        assert agent.took(fx.SignalTrainer)
         agent.ends(-15)
     else:
-        agent.handle(TrainerStarted(JOB, 1, 77))
+        agent.handle(fx.TrainerStarted(JOB, 1, 77))
         agent.ends(0)
         if when == "bundling":
             agent.hears(cancel)
-            agent.handle(BundleMade(JOB, 1, HEX, 2000))
+            agent.handle(fx.BundleMade(JOB, 1, HEX, 2000))
         else:
-            agent.handle(BundleMade(JOB, 1, HEX, 2000))
+            agent.handle(fx.BundleMade(JOB, 1, HEX, 2000))
             agent.hears(cancel)
     assert agent.said(m.Stopped)
-    assert agent.took(ClearJob)
+    assert agent.took(fx.ClearJob)
     assert agent.phase() is None
 
 
@@ -160,10 +149,10 @@ def test_a_trainer_that_takes_too_long_is_ended() -> None:
     agent.runs(timeout_s=100.0)
     for _ in range(9):
         agent.passes(10)
-        agent.handle(TrainerLine(JOB, 1, "epoch"))
-    assert not agent.took(SignalTrainer)
+        agent.handle(fx.TrainerLine(JOB, 1, "epoch"))
+    assert not agent.took(fx.SignalTrainer)
     agent.passes(11)
-    assert agent.took(SignalTrainer) == [SignalTrainer(JOB, 1, kill=False)]
+    assert agent.took(fx.SignalTrainer) == [fx.SignalTrainer(JOB, 1, kill=False)]
     agent.ends(-15)
     (failed,) = agent.said(m.Failed)
     assert "timeout: it ran for longer than 100 s" in failed.error
@@ -176,12 +165,12 @@ def test_a_trainer_that_says_nothing_is_ended() -> None:
     agent.runs(stall_timeout_s=60.0)
     for _ in range(4):
         agent.passes(50)
-        agent.handle(TrainerLine(JOB, 1, "still here"))
-    assert not agent.took(SignalTrainer)
+        agent.handle(fx.TrainerLine(JOB, 1, "still here"))
+    assert not agent.took(fx.SignalTrainer)
     agent.passes(61)
-    assert agent.took(SignalTrainer)[0].kill is False
+    assert agent.took(fx.SignalTrainer)[0].kill is False
     agent.passes(11)
-    assert agent.took(SignalTrainer)[0].kill is True
+    assert agent.took(fx.SignalTrainer)[0].kill is True
     agent.ends(-9)
     (failed,) = agent.said(m.Failed)
     assert "stalled: no output and no progress for 60 s" in failed.error
@@ -192,11 +181,11 @@ def test_a_limit_does_not_outlive_its_run() -> None:
     agent = Agent()
     agent.runs(timeout_s=100.0)
     agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
-    agent.took(SignalTrainer)
+    agent.took(fx.SignalTrainer)
     agent.ends(-15)
     agent.runs(2, timeout_s=100.0)
     agent.passes(99)
-    assert not agent.took(SignalTrainer)
+    assert not agent.took(fx.SignalTrainer)
 
 
 def test_work_that_ends_well_in_the_last_moment_counts() -> None:
@@ -214,23 +203,13 @@ def test_a_cancel_may_leave_what_is_finished() -> None:
         agent.runs()
         agent.ends(0)
         if finished:
-            agent.handle(BundleMade(JOB, 1, HEX, 2000))
+            agent.handle(fx.BundleMade(JOB, 1, HEX, 2000))
         agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1, keep_finished=True))
         assert agent.said(m.Stopped)
         if not finished:
-            agent.handle(BundleMade(JOB, 1, HEX, 2000))
+            agent.handle(fx.BundleMade(JOB, 1, HEX, 2000))
         assert agent.said(m.Finished)
-        assert not agent.took(ClearJob)
-
-
-def test_an_assignment_for_another_process_is_not_taken() -> None:
-    """It was meant for an agent that is gone, or for a second one of this name."""
-    agent = Agent()
-    agent.hears(m.Assign(
-        id="a", job_id=JOB, attempt=1, instance="i0", name="n", model="gbt", mode="oracle",
-    ))  # fmt: skip
-    assert not agent.took(StartTrainer)
-    assert not agent.said(m.Refused)
+        assert not agent.took(fx.ClearJob)
 
 
 def test_what_was_refused_stays_refused() -> None:
@@ -241,9 +220,9 @@ def test_what_was_refused_stays_refused() -> None:
     agent.ram_gib = 8
     agent.hears(first)
     assert agent.said(m.Refused)[0].reasons == refused.reasons
-    assert not agent.took(StartTrainer)
+    assert not agent.took(fx.StartTrainer)
     agent.assigned(2, needs=m.Needs(min_ram_gib=4))
-    assert agent.took(StartTrainer)
+    assert agent.took(fx.StartTrainer)
 
 
 def _release(agent: Agent, attempt: int = 1) -> None:
@@ -256,28 +235,8 @@ def test_a_release_ends_the_trainer_and_gives_its_checkpoint_back() -> None:
     agent.runs()
     _release(agent)
     _release(agent)
-    assert [one.kill for one in agent.took(SignalTrainer)] == [False]
+    assert [one.kill for one in agent.took(fx.SignalTrainer)] == [False]
     released = agent.leaves_off(artifact_id=HEX)
     assert (released.reason, released.artifact_id) == ("drained by al", HEX)
     agent.assigned(2)
-    assert agent.took(StartTrainer), "a drain is the coordinator's business"
-
-
-def test_a_release_of_what_is_finished_brings_the_result() -> None:
-    """Nothing that is done is thrown away."""
-    agent = Agent()
-    agent.runs()
-    finished = agent.finishes()
-    _release(agent)
-    assert agent.said(m.Finished)[0].id == finished.id
-
-
-def test_a_release_of_what_is_not_here_is_answered_and_keeps_it_from_starting() -> None:
-    """Its assignment may still be on the way."""
-    agent = Agent()
-    _release(agent, 3)
-    assert agent.said(m.Released)[0].attempt == 3
-    agent.assigned(3)
-    assert not agent.took(StartTrainer)
-    agent.assigned(4)
-    assert agent.took(StartTrainer)
+    assert agent.took(fx.StartTrainer), "a drain is the coordinator's business"

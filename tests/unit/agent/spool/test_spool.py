@@ -159,7 +159,6 @@ def test_a_small_bundle_survives_a_power_cut_in_its_report(
     about = {"id": "r", "session": "s", "instance": "i", "job_id": "1b" * 32, "attempt": 1}
     finished = Finished(**about, artifact_id=artifact_id, size_bytes=size_bytes)
     spool.keep(finished, data)
-    spool.close()
     if left is None:
         spool.bundle_path(artifact_id).unlink()
     else:
@@ -167,7 +166,6 @@ def test_a_small_bundle_survives_a_power_cut_in_its_report(
     again = Spool(tmp_path)
     assert again.load() == [finished]
     assert again.read(artifact_id, 0, size_bytes) == data
-    again.close()
 
 
 def test_the_spool_outlives_its_process(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from broker.errors import ConfigError
 from broker.pki import certificates as certs
 from broker.pki import identity as ids
-from broker.pki.ca import Authority, Issued, alternative_names, describe, is_node
+from broker.pki.ca import Authority, Issued, alternative_names, describe, is_node, public_key
 from broker.pki.identity import DAY_S
 from broker.protocol.acl import Principal
 from coordinator.cli.workers import _near_its_end
@@ -124,7 +124,7 @@ def test_of_a_request_only_the_key_counts(authority: Authority) -> None:
         .sign(key, hashes.SHA256())
         .public_bytes(serialization.Encoding.PEM)
     )
-    made = _load(authority.sign_request(request, "pi", NOW_S))
+    made = _load(authority.issue(public_key(request), "pi", NOW_S))
     assert certs.common_name(made) == "pi"
     assert made.public_key() == key.public_key()
     assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -152,7 +152,7 @@ def _forged_request() -> bytes:
 def test_what_is_no_request_is_refused(authority: Authority, request_: bytes) -> None:
     """Garbage, keys of other kinds, and a signature that shows nothing."""
     with pytest.raises(ConfigError, match="the certificate request is none"):
-        authority.sign_request(request_, "pi", NOW_S)
+        authority.issue(public_key(request_), "pi", NOW_S)
     assert authority.issued() == []
 
 

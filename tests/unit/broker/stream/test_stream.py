@@ -198,15 +198,6 @@ def test_a_grant_that_does_not_fit_is_refused(missing: Any) -> None:
         sender.on_grant(Grant(missing=missing, horizon=9, window_chunks=4), 0.0)
 
 
-def test_a_chunk_that_comes_twice_is_written_once() -> None:
-    """S4."""
-    receiver = Receiver(2 * CHUNK, CHUNK, RangeSet())
-    assert WriteChunk(0, 0, 0, CHUNK) in receiver.on_chunk(0, CHUNK, 0.0)
-    assert receiver.on_chunk(0, CHUNK, 0.1) == []
-    assert Complete() in receiver.on_chunk(1, CHUNK, 0.2)
-    assert receiver.on_chunk(1, CHUNK, 0.3) == []
-
-
 def test_a_sender_knows_how_much_has_arrived() -> None:
     """By what the receiver says it misses; nothing before it has said anything."""
     sender = Sender(1000, 100)

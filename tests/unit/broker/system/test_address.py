@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ConfigError
-from broker.system.address import DEFAULT_URL, Address, parse_address, parse_addresses, text_of
+from broker.system.address import (
+    DEFAULT_URL,
+    Address,
+    parse_address,
+    parse_addresses,
+    parse_listen,
+    text_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -126,3 +133,19 @@ def test_a_password_is_never_shown() -> None:
         with pytest.raises(ConfigError) as refusal:
             parse_address(url)
         assert "s3cret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["pi", "pi:1883", "localhost:18883", "192.0.2.7", "[::1]:1883"])
+def test_an_address_without_a_scheme_is_told_whole(url: str) -> None:
+    """So that it need only be copied."""
+    with pytest.raises(ConfigError, match="the scheme is missing") as refusal:
+        parse_address(url, "--broker")
+    assert f"--broker: the scheme is missing; write mqtts://{url}, or" in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["", "8086", ":8086", "pi:", "pi:http", "pi:123456", "pi:65536"])
+def test_where_to_listen_is_host_and_port(text: str) -> None:
+    """Anything else is told with an example."""
+    with pytest.raises(ConfigError, match=r"^--listen: .*HOST:PORT, such as 127\.0\.0\.1:8086"):
+        parse_listen(text, "--listen", "127.0.0.1:8086")
+    assert parse_listen("[::1]:0", "--listen", "") == ("::1", 0)

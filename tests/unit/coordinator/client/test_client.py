@@ -148,7 +148,9 @@ def test_nothing_watched_is_lost_around_an_answer(
     job = topics.job("a" * 64)
 
     def answer(ask: Any, client: str) -> list[Outgoing]:
-        number = str(len(coordinator.requests)).encode()
+        if coordinator.requests[:-1] and ask.id == coordinator.requests[-2].id:
+            return [says(client, ask.id)]  # repeated, on a machine that is busy
+        number = str(len({one.id for one in coordinator.requests})).encode()
         before, after = Outgoing(job, b"before " + number), Outgoing(job, b"after " + number)
         return [before, says(client, ask.id), after]
 

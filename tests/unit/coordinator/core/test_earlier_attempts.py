@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocol.messages import AskRequeue, Failed, Finished, JobRow, Released, Stopped
+from broker.protocol.messages import Failed, Finished, JobRow, Released, Stopped
 from coordinator.client.rows import job_row
 from coordinator.client.seen import Going
 from coordinator.core.effects import PartStored
@@ -130,16 +130,6 @@ def test_an_attempt_that_ends_otherwise_says_how_long_it_ran() -> None:
         fleet.passes(2000.0)
         host.session += "-"
         host.joins()
-
-
-def test_a_requeued_job_has_the_time_of_its_new_attempt() -> None:
-    """What an earlier one took stands in the history alone."""
-    fleet, host = trained(590.0)
-    assert fleet.asks(AskRequeue(id="r", job="job")).ok
-    assert fleet.job().ran_s is None
-    host.reports(Failed, host.runs(), error="e", transient=False)
-    assert fleet.job().ran_s is None
-    assert words_of(fleet.job().row().model_dump()) == "0 s"
 
 
 def test_the_ledger_keeps_what_a_job_took(tmp_path: Path) -> None:

@@ -70,21 +70,6 @@ def test_what_is_no_file_yet_is_there_all_the_same(tmp_path: Path) -> None:
     assert fsck(tmp_path) == 0
 
 
-def test_a_disk_that_refuses_is_asked_again(tmp_path: Path) -> None:
-    """The job is completed all the same; the file is made when there is room."""
-    coordinator = finished(tmp_path)
-    coordinator.disk.full = True
-    coordinator.files()
-    coordinator.passes(1.5)
-    assert coordinator.ledger.bundle(ID) is not None
-    coordinator.disk.full = False
-    coordinator.passes(RETRY_S)
-    coordinator.files()
-    coordinator.passes(1.5)
-    assert coordinator.store.has(ID)
-    assert coordinator.ledger.bundle_sizes() == {}
-
-
 def test_old_things_are_collected_while_it_waits_for_its_file(tmp_path: Path) -> None:
     """The disk may be full for long: the index has its row before and after."""
     coordinator = finished(tmp_path)
@@ -94,15 +79,6 @@ def test_old_things_are_collected_while_it_waits_for_its_file(tmp_path: Path) ->
     (row,) = (tmp_path / "models" / "index.jsonl").read_text().splitlines()
     assert json.loads(row)["artifact_id"] == ID
     assert fsck(tmp_path) == 0
-
-
-def test_the_same_bytes_again_do_not_wait_for_the_file(tmp_path: Path) -> None:
-    """A second training that comes to the same result finds it in the ledger."""
-    coordinator = finished(tmp_path)
-    coordinator.tells(m.AskRequeue(id="r", job="job"))
-    pi = coordinator.host().joins()
-    assert reports(pi, pi.runs()) == ["stored"]
-    assert coordinator.job().state == "completed"
 
 
 def test_a_report_without_its_bundle_is_answered_from_the_ledger(tmp_path: Path) -> None:

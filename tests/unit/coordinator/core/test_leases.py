@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.effects import (
-    BundleCheckpoint,
-    CheckpointBundled,
-    SignalTrainer,
-    StartTrainer,
-)
+from agent.core import effects as fx
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.protocol import messages as m
@@ -64,11 +59,11 @@ def test_a_trainer_stops_before_its_lease_ends(
     agent.lease_s = None
     agent.handle(Disconnected("gone"))
     agent.passes(575)
-    assert not agent.took(SignalTrainer)
+    assert not agent.took(fx.SignalTrainer)
     agent.passes(10)
-    assert [one.kill for one in agent.took(SignalTrainer)] == ([False] if stops else [])
+    assert [one.kill for one in agent.took(fx.SignalTrainer)] == ([False] if stops else [])
     agent.passes(15)
-    assert [one.kill for one in agent.took(SignalTrainer)] == ([True] if stops else [])
+    assert [one.kill for one in agent.took(fx.SignalTrainer)] == ([True] if stops else [])
 
 
 def test_the_end_of_a_connection_changes_no_lease() -> None:
@@ -80,7 +75,7 @@ def test_the_end_of_a_connection_changes_no_lease() -> None:
         agent.passes(500)
         agent.handle(Connected(f"again-{number}"))
         agent.passes(31)
-    assert not agent.took(SignalTrainer)
+    assert not agent.took(fx.SignalTrainer)
 
 
 def test_a_lease_counts_from_what_the_agent_has_sent() -> None:
@@ -94,9 +89,9 @@ def test_a_lease_counts_from_what_the_agent_has_sent() -> None:
     jobs = (m.LeasedJob(job_id=JOB, attempt=1),)
     agent.hears(m.Lease(id="l", heard=str(beat.seq), lease_s=600.0, jobs=jobs))
     agent.passes(31 + 600 - 431 - 22)
-    assert not agent.took(SignalTrainer)
+    assert not agent.took(fx.SignalTrainer)
     agent.passes(22)
-    assert agent.took(SignalTrainer)
+    assert agent.took(fx.SignalTrainer)
 
 
 def test_a_trainer_starts_with_its_lease() -> None:
@@ -106,10 +101,10 @@ def test_a_trainer_starts_with_its_lease() -> None:
     agent.assigned()
     assert agent.said(m.Accepted)
     agent.passes(100)
-    assert not agent.took(StartTrainer)
+    assert not agent.took(fx.StartTrainer)
     agent.lease_s = 600.0
     agent.passes(31)
-    assert agent.took(StartTrainer)
+    assert agent.took(fx.StartTrainer)
 
 
 def test_a_machine_that_slept_over_its_lease_kills_the_trainer() -> None:
@@ -119,7 +114,7 @@ def test_a_machine_that_slept_over_its_lease_kills_the_trainer() -> None:
     agent.lease_s = None
     agent.seen = replace(agent.seen, suspended_s=3600.0)
     agent.passes(6)
-    assert [one.kill for one in agent.took(SignalTrainer)] == [False, True]
+    assert [one.kill for one in agent.took(fx.SignalTrainer)] == [False, True]
 
 
 def test_a_lease_that_ended_while_the_machine_slept_starts_no_trainer(tmp_path: Path) -> None:
@@ -128,7 +123,7 @@ def test_a_lease_that_ended_while_the_machine_slept_starts_no_trainer(tmp_path: 
     agent.lease_s = None
     agent.assigned()
     lease = leased(agent.core)
-    started: list[StartTrainer] = []
+    started: list[fx.StartTrainer] = []
     shell = shell_of(
         agent.core, Spool(tmp_path), Checkpoints(tmp_path), start=started.append,
         suspended_s=lambda: 3600.0,
@@ -140,23 +135,13 @@ def test_a_lease_that_ended_while_the_machine_slept_starts_no_trainer(tmp_path: 
 def test_what_an_agent_that_was_killed_ran_is_given_back_with_its_checkpoint() -> None:
     """L6: it is listed from the first heartbeat on, until the coordinator has the checkpoint."""
     agent = Agent(interrupted=[(JOB, 3)])
-    assert agent.took(BundleCheckpoint) == [BundleCheckpoint(JOB, 3)]
+    assert agent.took(fx.BundleCheckpoint) == [fx.BundleCheckpoint(JOB, 3)]
     held = agent.said(m.Heartbeat)[0].jobs
     assert [(one.job_id, one.attempt, one.phase) for one in held] == [(JOB, 3, "bundling")]
-    agent.handle(CheckpointBundled(JOB, 3, HEX, 2000))
+    agent.handle(fx.CheckpointBundled(JOB, 3, HEX, 2000))
     report = agent.said(m.Released)[0]
     assert (report.attempt, report.artifact_id, report.interrupted) == (3, HEX, True)
     assert agent.phase() == "reporting"
-
-
-def test_what_it_ran_can_be_cancelled_meanwhile() -> None:
-    """It answers, and says nothing more of it."""
-    agent = Agent(interrupted=[(JOB, 3)])
-    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=3))
-    assert agent.said(m.Stopped)
-    agent.handle(CheckpointBundled(JOB, 3, HEX, 2000))
-    assert not agent.said(m.Released)
-    assert agent.phase() is None
 
 
 # The coordinator's side

@@ -58,16 +58,6 @@ def test_a_heartbeat_brings_a_job_back_to_its_host() -> None:
     assert fleet.host("other").joins().heard(m.Assign) == []
 
 
-def test_a_failure_counts_and_the_next_attempt_is_a_new_one() -> None:
-    """Attempts only grow: the agent would refuse one that is over there."""
-    fleet, pi, assign = restored()
-    pi.reports(m.Failed, fleet.job(), 2, error="crashed", receipt=assign.receipt)
-    assert (fleet.job().state, fleet.job().attempt) == ("pending", 2)
-    other = fleet.host("other").joins()
-    fleet.passes(60)
-    assert other.heard(m.Assign)[0].attempt == 3
-
-
 @pytest.mark.parametrize(
     ("who", "attempt", "said"),
     [("pi", 2, ""), ("pi", 3, None), ("pi", 1, None), ("mallory", 2, None), ("pi", 2, "0" * 32)],

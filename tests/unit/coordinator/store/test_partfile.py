@@ -57,19 +57,6 @@ def test_the_list_of_a_large_part_follows_by_itself(tmp_path: Path) -> None:
     assert have == RangeSet([(0, 16)])
 
 
-def test_the_hash_is_right_in_whatever_order_chunks_come(tmp_path: Path) -> None:
-    """Also those that an earlier process has written."""
-    store = Store(tmp_path)
-    part, _ = store.open_part(IDENTITY, len(CONTENT), CHUNK)
-    part.write(2, CONTENT[2 * CHUNK : 4 * CHUNK])  # two at once
-    part.close()
-    part, have = store.open_part(IDENTITY, len(CONTENT), CHUNK)
-    assert have == RangeSet([(2, 4)])
-    for index in (1, 0, *range(9, 3, -1)):
-        part.write(index, CONTENT[index * CHUNK : (index + 1) * CHUNK])
-    assert store.finish(part, "gbt", "oracle").read_bytes() == CONTENT
-
-
 def test_a_part_starts_over_when_its_sender_cuts_it_otherwise(tmp_path: Path) -> None:
     """The chunks of the new size are others."""
     store = Store(tmp_path)

@@ -121,20 +121,6 @@ def test_only_what_is_named_and_old_is_deleted(tmp_path: Path) -> None:
     assert {*Store(tmp_path).sizes()} == {young, result}
 
 
-def test_what_somebody_has_deleted_keeps_nothing_else(tmp_path: Path) -> None:
-    """Its file is gone, as if it had been deleted here."""
-    store = Store(tmp_path)
-    both = sorted(put(store, data) for data in (b"one", b"other"))
-    first, second = (store.path_of(artifact_id) for artifact_id in both)
-    assert first is not None
-    assert second is not None
-    first.unlink()
-    os.utime(second, (0, 0))
-    assert store.collect_artifacts(both, frozenset(), DAY_S, 1e9) == {}
-    assert not second.exists()
-    assert not any(map(store.has, both))
-
-
 def test_a_checkpoint_that_no_job_goes_on_from_is_deleted_at_once(tmp_path: Path) -> None:
     """It is large, and of no use to anybody."""
     store = Store(tmp_path)

@@ -12,16 +12,7 @@ import psutil
 
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
-from coordinator.core.effects import (
-    DropPart,
-    FinishPart,
-    OpenPart,
-    PartFailed,
-    PartOpened,
-    PartStored,
-    PartWritten,
-    WriteChunk,
-)
+from coordinator.core import effects as fx
 from coordinator.core.uploads import ABANDONED_S
 from coordinator.store.store import Store
 from coordinator.store.writer import Intake
@@ -52,27 +43,27 @@ class Threads:
         return told
 
 
-def piece(index: int) -> WriteChunk:
+def piece(index: int) -> fx.WriteChunk:
     """One chunk."""
-    return WriteChunk(IDENTITY, index, CONTENT[index * CHUNK : (index + 1) * CHUNK])
+    return fx.WriteChunk(IDENTITY, index, CONTENT[index * CHUNK : (index + 1) * CHUNK])
 
 
 def test_an_artifact_goes_through_in_order(tmp_path: Path) -> None:
     """Opened, written, finished: nothing is done on the thread that decides."""
     threads = Threads(tmp_path)
-    threads.intake.do(OpenPart(IDENTITY, len(CONTENT), CHUNK, 1))
+    threads.intake.do(fx.OpenPart(IDENTITY, len(CONTENT), CHUNK, 1))
     for index in range(4):
         threads.intake.do(piece(index))
     assert not threads.told
     threads.write()
     opened, *written = threads.take()
-    assert isinstance(opened, PartOpened)
-    assert written == [PartWritten(IDENTITY, 1, CHUNK)] * 4
-    threads.intake.do(FinishPart(IDENTITY, "gbt", "oracle"))
+    assert isinstance(opened, fx.PartOpened)
+    assert written == [fx.PartWritten(IDENTITY, 1, CHUNK)] * 4
+    threads.intake.do(fx.FinishPart(IDENTITY, "gbt", "oracle"))
     threads.write()
     assert not threads.told, "fsync and the last check would hold up the other parts"
     threads.later.pop()()
-    assert threads.take() == [PartStored(IDENTITY, len(CONTENT))]
+    assert threads.take() == [fx.PartStored(IDENTITY, len(CONTENT))]
     path = threads.store.path_of(IDENTITY)
     assert path is not None
     assert path.read_bytes() == CONTENT
@@ -81,19 +72,19 @@ def test_an_artifact_goes_through_in_order(tmp_path: Path) -> None:
 def test_what_nobody_wants_any_more_leaves_nothing(tmp_path: Path) -> None:
     """Chunks that come after it are dropped."""
     threads = Threads(tmp_path)
-    threads.intake.do(OpenPart(IDENTITY, len(CONTENT), CHUNK, 1))
+    threads.intake.do(fx.OpenPart(IDENTITY, len(CONTENT), CHUNK, 1))
     threads.intake.do(piece(0))
-    threads.intake.do(DropPart(IDENTITY))
+    threads.intake.do(fx.DropPart(IDENTITY))
     threads.intake.do(piece(1))
     threads.write()
-    assert [type(one) for one in threads.take()] == [PartOpened, PartWritten]
+    assert [type(one) for one in threads.take()] == [fx.PartOpened, fx.PartWritten]
     assert not list((tmp_path / "incoming").iterdir())
 
 
 def test_a_disk_that_refuses_is_told_and_the_part_kept(tmp_path: Path) -> None:
     """The next go begins where it stood."""
     threads = Threads(tmp_path)
-    threads.intake.do(OpenPart(IDENTITY, len(CONTENT), CHUNK, 1))
+    threads.intake.do(fx.OpenPart(IDENTITY, len(CONTENT), CHUNK, 1))
     threads.intake.do(piece(0))
     threads.write()
     threads.take()
@@ -104,11 +95,11 @@ def test_a_disk_that_refuses_is_told_and_the_part_kept(tmp_path: Path) -> None:
     threads.intake.do(piece(2))
     threads.write()
     (failed,) = threads.take()
-    assert isinstance(failed, PartFailed)
-    threads.intake.do(OpenPart(IDENTITY, len(CONTENT), CHUNK, 2))
+    assert isinstance(failed, fx.PartFailed)
+    threads.intake.do(fx.OpenPart(IDENTITY, len(CONTENT), CHUNK, 2))
     threads.write()
     (opened,) = threads.take()
-    assert isinstance(opened, PartOpened)
+    assert isinstance(opened, fx.PartOpened)
     assert 0 in opened.have
     threads.intake.close()
 
@@ -116,7 +107,7 @@ def test_a_disk_that_refuses_is_told_and_the_part_kept(tmp_path: Path) -> None:
 def test_the_end_leaves_parts_for_a_later_go(tmp_path: Path) -> None:
     """A restart goes on with what was written."""
     threads = Threads(tmp_path)
-    threads.intake.do(OpenPart(IDENTITY, len(CONTENT), CHUNK, 1))
+    threads.intake.do(fx.OpenPart(IDENTITY, len(CONTENT), CHUNK, 1))
     threads.intake.do(piece(0))
     threads.write()
     threads.intake.close()

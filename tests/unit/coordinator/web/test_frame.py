@@ -29,7 +29,7 @@ class _Web:
     def __init__(self, *, private: bool) -> None:
         self.now_s = 0.0
         hub = Hub(lambda wake: Watcher(BrokerSettings(), wake, clock=self._now), self._now)
-        sessions = Sessions(PASSWORD, lambda: "token")
+        sessions = Sessions(PASSWORD)
         artifacts = Artifacts(Path(), lambda *_: "")
         self.site = Site(hub, sessions, WebSettings(private=private), artifacts, self._now)
         self.told: list[News] = []
@@ -39,7 +39,7 @@ class _Web:
 
     def opens(self) -> Client:
         """Somebody who has logged in opens a page, which follows the fleet."""
-        token = self.site.sessions.start(PASSWORD, self.now_s)
+        self.token = token = self.site.sessions.start(PASSWORD, self.now_s)
         scope = {"type": "http", "method": "GET", "path": "/jobs", "query_string": b"",
                  "headers": [(b"cookie", f"{COOKIE}={token}".encode())]}  # fmt: skip
         with Client(ui.page("/jobs"), request=Request(scope)) as client:
@@ -75,7 +75,7 @@ def test_a_private_page_that_connects_after_its_session_ended_goes_to_the_login(
         web = _Web(private=True)
         client = web.opens()
         monkeypatch.setattr(core, "loop", asyncio.get_running_loop())
-        web.site.sessions.end("token")
+        web.site.sessions.end(web.token)
         web.site.hub.refresh()
         await asyncio.sleep(0)  # its end waits for the browser
         await client.handle_handshake("socket", "tab", None, "document", None)

@@ -9,7 +9,7 @@ import pytest
 
 from broker.errors import ConfigError
 from coordinator.cli import main
-from coordinator.web.settings import WebSettings, parse_listen, read_password
+from coordinator.web.settings import WebSettings, read_password
 from tests.harness.secure import House
 
 
@@ -46,13 +46,6 @@ def test_a_certificate_goes_with_its_key(tmp_path: Path) -> None:
     key.chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600"):
         WebSettings(certificate=certificate, key=key).check()
-
-
-@pytest.mark.parametrize("text", ["", "8086", ":8086", "pi:", "pi:http", "pi:123456"])
-def test_where_to_listen_is_host_and_port(text: str) -> None:
-    """Anything else is told with an example."""
-    with pytest.raises(ConfigError, match=r"HOST:PORT, such as 127\.0\.0\.1:8086"):
-        parse_listen(text)
 
 
 def test_the_password_is_in_a_file_of_its_owner_alone(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +14,14 @@ from sklearn import metrics as skm
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.data.features import unweighted
 from agent.trainer.evaluation.bootstrap import Draws, resampling_groups
-from agent.trainer.evaluation.evaluate import Protocol, choose_thresholds, evaluate
+from agent.trainer.evaluation.evaluate import choose_thresholds, evaluate
 from agent.trainer.evaluation.metrics import OF_PROBABILITIES, Scored, measure
 from agent.trainer.evaluation.report_schema import Thresholds
 
 NONE = Thresholds(decision=None, alarm=None)
 ANYWHERE = ("accuracy", *OF_PROBABILITIES)  # defined whatever classes there are
-PROTOCOL = Protocol(("0", "1"), target_fpr=0.05, n_resamples=200, seed=0)
+HOW: dict[str, Any] = {"target_fpr": 0.05, "n_resamples": 200, "seed": 0}
+TWO = ("0", "1")
 
 
 def an_index(n: int, episodes: int, hosts: int = 2) -> WindowIndex:
@@ -154,7 +156,7 @@ def test_thresholds_come_from_validation_alone() -> None:
     negatives = validation.score[validation.label == 0]
     assert ours.alarm is not None
     assert (negatives > ours.alarm).mean() <= 0.05
-    results = [evaluate(index, validation, a_part(2000, seed), PROTOCOL) for seed in (4, 5)]
+    results = [evaluate(index, validation, a_part(2000, seed), TWO, **HOW) for seed in (4, 5)]
     assert results[0].thresholds == results[1].thresholds == ours
     assert results[0].metrics != results[1].metrics
     assert results[0].metrics["fpr_realised"] == pytest.approx(0.05, abs=0.02)
@@ -177,7 +179,7 @@ def test_metrics_that_are_undefined_are_none_with_the_reason() -> None:
     """A test part without anomalies has a false-positive rate and a calibration, no more."""
     test = a_part(100, 7)
     normal = replace(test, label=np.zeros(100, dtype=np.int64))
-    found = evaluate(an_index(100, 10), a_part(100, 8), normal, PROTOCOL)
+    found = evaluate(an_index(100, 10), a_part(100, 8), normal, TWO, **HOW)
     defined = {name for name, value in found.metrics.items() if value is not None}
     assert defined == {
         f"{name}{ci}"
@@ -191,7 +193,7 @@ def test_metrics_that_are_undefined_are_none_with_the_reason() -> None:
 def test_each_host_is_measured_by_itself() -> None:
     """A host's metrics are those of its windows, whatever the other host is like."""
     index, test = an_index(400, 20), a_part(400, 9)
-    found = evaluate(index, a_part(400, 10), test, PROTOCOL)
+    found = evaluate(index, a_part(400, 10), test, TWO, **HOW)
     of_h1 = index.host == 1
     expected = skm.roc_auc_score(test.label[of_h1], test.score[of_h1])
     assert found.per_host["h1"]["auroc"] == pytest.approx(expected)
@@ -201,9 +203,8 @@ def test_each_host_is_measured_by_itself() -> None:
 def test_several_classes_are_measured_one_against_the_rest() -> None:
     """A perfect classifier of three classes scores one throughout; a constant one, chance."""
     index, label = an_index(300, 15), np.arange(300) % 3
-    protocol = Protocol(("a", "b", "c"), 0.05, 200, 0)
     sure = Scored(np.arange(300), label, np.eye(3)[label])
-    perfect = evaluate(index, sure, sure, protocol).metrics
+    perfect = evaluate(index, sure, sure, "abc", **HOW).metrics
     for name in (
         "accuracy",
         "balanced_accuracy",
@@ -216,6 +217,6 @@ def test_several_classes_are_measured_one_against_the_rest() -> None:
         assert perfect[name] == best
         assert perfect[f"{name}_ci"] == [best, best]
     dull = replace(sure, score=np.tile([0.5, 0.3, 0.2], (300, 1)))
-    chance = evaluate(index, dull, dull, protocol).metrics
+    chance = evaluate(index, dull, dull, "abc", **HOW).metrics
     assert chance["accuracy"] == chance["balanced_accuracy"] == pytest.approx(1 / 3)
     assert chance["auroc"] == 0.5

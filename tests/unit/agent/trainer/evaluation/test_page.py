@@ -14,7 +14,7 @@ import pytest
 
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation import plots
-from agent.trainer.evaluation.evaluate import Evaluation, Protocol, evaluate
+from agent.trainer.evaluation.evaluate import Evaluation, evaluate
 from agent.trainer.evaluation.metrics import Scored
 
 VOID = {"meta", "br", "img", "link", "input"}
@@ -119,7 +119,7 @@ def an_evaluation(*hosts: str) -> Evaluation:
         label=label, length=10,
     )  # fmt: skip
     part = Scored(np.arange(n), label, np.clip(label * 0.2 + rng.random(n) * 0.8, 0, 1))
-    return evaluate(index, part, part, Protocol(("0", "1"), 0.05, n_resamples=20, seed=0))
+    return evaluate(index, part, part, ("0", "1"), target_fpr=0.05, n_resamples=20, seed=0)
 
 
 def test_a_fleet_of_hosts_still_fits() -> None:

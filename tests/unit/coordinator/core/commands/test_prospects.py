@@ -126,7 +126,7 @@ def test_why_and_plan_predict_the_same_of_the_same_state() -> None:
         ran(500.0, model="gbt", host="pi", epochs=20), ran(70.0, model="gbt", mode="realistic"),
     ]  # fmt: skip
     client = _client(fleet, *past)
-    picture, _, predicted, _ = _prepare(client, None)
+    picture, _, predicted, *_ = _prepare(client, None)
     planned = {
         one.spec.name: to_dict(one, NOON, paused=False) for one in predicted.outlooks.values()
     }
