@@ -23,7 +23,7 @@ from agent.host.usage import sources
 from agent.process.command import trainer_environment
 from agent.running_agent import Beside, find
 from agent.service import status
-from agent.service.settings import AgentSettings, agent_settings, certified_host, load
+from agent.service.settings import AgentSettings, certified_host, load
 from agent.trainer.common.config import TRAINERS
 from agent.trainer.data.schema import SCHEMA_FILE
 from broker.client.access import AGENT
@@ -90,7 +90,7 @@ def _named(
     if "host" in settings.model_fields_set:
         return settings
     host = certified_host(broker)  # what is wrong with it the check of the broker tells
-    return settings if host is None else agent_settings(arguments, host)
+    return settings if host is None else AgentSettings.by_options(arguments, host=host)
 
 
 def check_its_data(beside: Beside) -> Finding:

@@ -27,9 +27,9 @@ from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming
 from broker.protocol.topics import Topics
 from coordinator.core import assignment
+from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import ManifestRead
 from coordinator.core.reactor import Core
-from coordinator.core.state import CoreSettings
 from coordinator.jobs.jobs import JobBook
 from coordinator.jobs.plan_entries import JobSpec, Plan, job_id
 from coordinator.jobs.states import Event

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from agent.core import runs
+from agent.core.core_settings import CorePart
 from agent.core.effects import Look, Looked
-from agent.core.state import Hold, OwnerSettings, State
+from agent.core.state import Hold, State
 from broker.clock import Now
 from broker.errors import ConfigError
 from broker.protocol.messages import HostRules, Rules
@@ -23,19 +24,19 @@ MAX_CHARS: Final = 500
 NO_ANSWER_S: Final = 60.0
 
 
-def judge(own: OwnerSettings, manifest: HostRules, seen: Looked) -> tuple[Hold, ...]:
+def judge(own: CorePart, manifest: HostRules, seen: Looked) -> tuple[Hold, ...]:
     """Return every reason against running jobs here now."""
     return tuple(_holds(own, manifest, seen))
 
 
 def wants_idle(state: State) -> bool:
     """Whether a rule depends on the machine's use; without one it is not looked at."""
-    return state.settings.owner.rules.idle_only or state.rules.idle_only
+    return state.settings.idle_only or state.rules.idle_only
 
 
 def on_looked(state: State, seen: Looked, now: Now) -> bool:
     """Judge what was seen; return whether the coordinator should hear of it at once."""
-    holds = judge(state.settings.owner, state.rules, seen)
+    holds = judge(state.settings, state.rules, seen)
     before, state.holds = {hold.kind for hold in state.holds}, holds
     first, state.looked = not state.looked, True
     if not any(hold.kind == "in use" for hold in holds):
@@ -50,7 +51,7 @@ def on_looked(state: State, seen: Looked, now: Now) -> bool:
 def give_back(state: State, now: Now) -> None:
     """Give back what runs, with its checkpoint, if one of the reasons demands it."""
     used_s = 0.0 if state.in_use_since_s is None else now.mono_s - state.in_use_since_s
-    grace_s = state.settings.owner.busy_grace_s
+    grace_s = state.settings.busy_grace_s
     why = [one.text for one in state.holds if one.release and (one.at_once or used_s >= grace_s)]
     if not why:
         return
@@ -77,7 +78,7 @@ def look(state: State, now: Now) -> None:
     state.do(Look(idle=wants_idle(state)))
 
 
-def _holds(own: OwnerSettings, manifest: HostRules, seen: Looked) -> Iterator[Hold]:
+def _holds(own: CorePart, manifest: HostRules, seen: Looked) -> Iterator[Hold]:
     snooze = seen.snooze
     if snooze is not None:
         left = "" if snooze.until is None else f" {told(snooze.until, seen.local)}"
@@ -99,7 +100,7 @@ def _parsed(rules: HostRules) -> list[Hours]:
     return [parse_hours(text) for text in rules.quiet_hours]
 
 
-def _signs(own: OwnerSettings, seen: Looked) -> Iterator[str]:
+def _signs(own: CorePart, seen: Looked) -> Iterator[str]:
     """Yield the signs that somebody uses the machine."""
     if seen.input_idle_s is not None and seen.input_idle_s < own.idle_after_s:
         yield f"keyboard {_ago(seen.input_idle_s)}"

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from agent.core import effects as fx
 from agent.core import endings, leases, output, owner, reports, resumption, runs
-from agent.core.state import CoreSettings, Run, State, Stop
+from agent.core.core_settings import CoreSettings
+from agent.core.state import Run, State, Stop
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.protocol import messages as m

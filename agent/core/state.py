@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from agent.core.core_settings import CoreSettings
 from agent.core.effects import Effect, Vitals, Warn
 from broker.clock import Now, Randomness, Timers
 from broker.protocol import messages as m
@@ -17,20 +18,6 @@ from broker.stream.stream import Receiver, Sender
 
 MAX_ENDED: Final = 4096
 MAX_SENT: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerSettings:
-    """What the owner has said about using this machine. `rules` are theirs, beside the manifest's.
-
-    It is free when nobody has touched it for `idle_after_s`, and others use less than
-    `busy_percent` of its cores; for `busy_grace_s` what runs goes on when that changes.
-    """
-
-    rules: m.HostRules = field(default_factory=m.HostRules)
-    idle_after_s: float = 300.0
-    busy_grace_s: float = 30.0
-    busy_percent: float = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +80,6 @@ NEXT_STOPS: Final = {
     Stop.RELEASED: frozenset({Stop.CANCELLED}),
     Stop.CANCELLED: frozenset[Stop](),
 }
-
-
-LOOK_S: Final = 5.0  # between looks at what the owner wants
-
-
-@dataclass(frozen=True, slots=True)
-class CoreSettings:
-    """What the core needs to know of its surroundings. Durations are in seconds."""
-
-    host: str
-    instance: str
-    boot_id: str
-    heartbeat_s: float = 30.0
-    stop_grace_s: float = 10.0
-    leave_grace_s: float = 5.0
-    handover_grace_s: float = 60.0
-    chunk_bytes: int = 512 * 1024
-    look_s: float = LOOK_S
-    owner: OwnerSettings = field(default_factory=OwnerSettings)
 
 
 @dataclass(slots=True)

@@ -18,17 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from agent.core.core_settings import CorePart, CoreSettings
 from agent.core.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
 from agent.core.reactor import Core
-from agent.core.state import CoreSettings
 from agent.host.capability import Measurer, physical_cores, probe_capability, suspended_s
 from agent.host.data_folder import DataFolder
 from agent.host.usage import Eyes, in_words
 from agent.process.command import Place, is_resumable, trainer_command, trainer_environment
 from agent.process.orphans import end_orphans
 from agent.process.supervisor import Starter, Trainer
-from agent.service.certificate import Certificate
-from agent.service.settings import AgentSettings, agent_settings, load
+from agent.service.settings import AgentSettings, load
 from agent.service.shell import Event, Shell, Surroundings
 from agent.service.status import Contact
 from agent.spool.checkpoints import Checkpoints
@@ -38,6 +37,7 @@ from broker.client.link import Link
 from broker.client.mailbox import Lane, Mailbox, feed
 from broker.client.options import add_options
 from broker.errors import BadMessage, ConfigError, plain
+from broker.pki.renewal import Certificate
 from broker.protocol.events import Connected, Disconnected, Outgoing
 from broker.protocol.messages import Capability
 from broker.protocol.topics import Topics
@@ -222,15 +222,11 @@ class Service:
         for job_id, attempt in interrupted:
             text = "job %s, attempt %d: it ran when this agent was killed; its checkpoint is kept"
             log.warning(text, job_id[:12], attempt)
-        settings = self._settings
         core_settings = CoreSettings(
-            host=settings.host,
+            **self._settings.part(CorePart),
+            host=self._settings.host,
             instance=new_id(),
             boot_id=boot_id(),
-            heartbeat_s=settings.heartbeat_s,
-            stop_grace_s=settings.stop_grace_s,
-            chunk_bytes=settings.chunk_bytes,
-            owner=settings.owner(),
         )
         core = Core(core_settings, topics, spooled, unbundled, interrupted, rng=rng, new_id=new_id)
         core.begin(system_clock())
@@ -311,10 +307,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         loaded = load(arguments)
         loaded.faults.of(lambda: _check_data(arguments.data))
-        settings, broker, own = loaded.whole()
+        settings, broker = loaded.whole()
         settings, access = _who(arguments, settings, broker)
         manager = Notifier.take(os.environ, os.getpid())
-        service = Service(settings, broker, access, own, manager)
+        service = Service(settings, broker, access, loaded.own, manager)
     except (ConfigError, OSError) as error:
         complain(plain(error))
         return 2 if isinstance(error, ConfigError) else 1
@@ -334,12 +330,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _check_data(named: Path | None) -> None:
+def _check_data(named: str | None) -> None:
     """Raise `ConfigError` for a folder of the command line's that is not there.
 
     One of the file's may be a disk that is yet to be mounted: the agent starts, and says so.
     """
-    if named is not None and not expanded(named).is_dir():
+    if named is not None and not expanded(Path(named)).is_dir():
         raise ConfigError(
             f"--data {named}: there is no such folder; name that of the prepared data"
         )
@@ -352,19 +348,14 @@ def _who(
     named = settings.host if "host" in settings.model_fields_set else None
     access = open_access(broker, AGENT, system_clock().wall_s, named)
     if access.identity is not None and named is None:
-        settings = agent_settings(arguments, access.identity.name)
+        settings = AgentSettings.by_options(arguments, host=access.identity.name)
     return settings, access
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet agent", description=__doc__)
     add_options(parser)
-    parser.add_argument("--state", type=Path, help="folder of the spool and the work folders")
-    parser.add_argument("--data", type=Path, help="folder of the prepared data")
-    parser.add_argument("--host", help="this host's name in the fleet")
-    parser.add_argument("--heartbeat", type=float, help="seconds between heartbeats")
-    parser.add_argument("--slots", type=int, help="jobs at once")
-    parser.add_argument("--threads", type=int, help="threads of a trainer")
+    AgentSettings.add_options(parser)
     parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
     return parser
 

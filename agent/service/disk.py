@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from agent.core.effects import (
     BundleChecked,
@@ -29,6 +29,7 @@ from agent.core.effects import (
     SendChunk,
     ShellEvent,
     SpoolReport,
+    TaskOfAttempt,
     WriteFetched,
 )
 from agent.spool.bundle import BundleInfo
@@ -36,7 +37,7 @@ from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import REFUSED_KEPT_S, Spool
 from broker.clock import Now
 from broker.errors import FleetError, plain
-from broker.protocol.messages import MAX_SMALL_BYTES, Assign, Failed, Finished
+from broker.protocol.messages import MAX_SMALL_BYTES, Assign, Finished
 
 log = logging.getLogger("fleet.agent")
 
@@ -71,8 +72,22 @@ class DiskWork:
         self._names: dict[tuple[str, int], str] = {}
         self._unkept: dict[str, SpoolReport] = {}
         self._uncleared: dict[ClearJob, None] = {}
-        self._again_s = 0.0
-        self._collect_s = 0.0
+        self._now_s = self._again_s = self._collect_s = 0.0
+        # Bundling, hashing and unpacking may take seconds.
+        self.by_kind: Mapping[type[Effect], Callable[[Any], object]] = {
+            MakeBundle: lambda task: background(partial(self.bundle, task)),
+            CheckBundle: lambda task: background(partial(self._check, task)),
+            InstallCheckpoint: lambda task: background(partial(self._install, task)),
+            BundleCheckpoint: lambda task: background(partial(self._bundle_checkpoint, task)),
+            KeepUnbundled: self._keep_unbundled,
+            SpoolReport: self._on_report,
+            ClearJob: self._on_clear,
+            SendChunk: self._send_chunk,
+            FindCheckpoint: self._find_checkpoint,
+            WriteFetched: self._write_fetched,
+            GiveUpFetch: self._give_up_fetch,
+            DropCheckpoint: self._drop_checkpoint,
+        }
 
     def next_deadline(self) -> float | None:
         """Return when the disk is to be asked again (monotonic seconds), or none."""
@@ -80,14 +95,14 @@ class DiskWork:
 
     def turn(self, running: Container[str], now: Now) -> None:
         """Try again what the disk has refused, and delete what is old."""
-        due_s = self.next_deadline()
+        due_s, self._now_s = self.next_deadline(), now.mono_s
         if due_s is not None and now.mono_s >= due_s:
             clears, self._uncleared = self._uncleared, {}
             for clear in clears:
-                self._clear(clear, now)
+                self._clear(clear)
             unkept, self._unkept = self._unkept, {}
             for effect in unkept.values():
-                self._keep(effect, now)
+                self._keep(effect)
         if now.mono_s >= self._collect_s:
             self._collect_s = now.mono_s + COLLECT_EVERY_S
             with _logged("checkpoint"):
@@ -110,44 +125,38 @@ class DiskWork:
         who = job_id[:12] if name is None else f"{name} ({job_id[:12]})"
         return f"{who}, attempt {attempt}"
 
-    def perform(self, effect: Effect, now: Now) -> None:
-        """Do what an effect says, or have it done in the background."""
-        match effect:
-            case MakeBundle(job_id, attempt):
-                self._background(partial(self.bundle, job_id, attempt))
-            case CheckBundle(job_id, attempt, artifact_id):
-                self._background(partial(self._check, job_id, attempt, artifact_id))
-            case KeepUnbundled():
-                self._keep_unbundled(effect)
-            case SpoolReport():
-                self._tell(effect.report)
-                self._keep(effect, now)
-            case ClearJob():
-                self._tell_cleared(effect)
-                self._unkept.pop(effect.job_id, None)
-                self._clear(effect, now)
-            case SendChunk():
-                self._send_chunk(effect)
-            case _:
-                self._perform_on_checkpoint(effect)
+    def _on_report(self, effect: SpoolReport) -> None:
+        """Log how a job has ended on this host, and keep its report."""
+        report = effect.report
+        about = self.about(report.job_id, report.attempt)
+        if isinstance(report, Finished):
+            mib = report.size_bytes / (1 << 20)
+            log.info("job %s: finished, %.1f MiB to hand over", about, mib)
+        else:
+            log.warning("job %s: failed: %s", about, report.error.partition("\n")[0][:300])
+        self._keep(effect)
 
-    def _perform_on_checkpoint(self, effect: Effect) -> None:
-        match effect:
-            case FindCheckpoint(job_id, attempt, made_by):
-                here = self._checkpoints.is_here(job_id, made_by)
-                self._put(CheckpointFound(job_id, attempt, here))
-            case WriteFetched():
-                self._write_fetched(effect)
-            case InstallCheckpoint():
-                self._background(partial(self._install, effect))
-            case BundleCheckpoint(job_id, attempt):
-                self._background(partial(self._bundle_checkpoint, job_id, attempt))
-            case GiveUpFetch(job_id, attempt):
-                with _logged("checkpoint"):
-                    self._checkpoints.give_up(job_id, attempt)
-            case DropCheckpoint(job_id):
-                with _logged("checkpoint"):
-                    self._checkpoints.drop(job_id)
+    def _on_clear(self, effect: ClearJob) -> None:
+        about = self.about(effect.job_id, effect.attempt)
+        if effect.in_vain:
+            log.warning("job %s: %s; nothing of it is left here", about, effect.in_vain)
+        else:
+            log.info("job %s: over, nothing of it is left here", about)
+        self._names.pop((effect.job_id, effect.attempt), None)
+        self._unkept.pop(effect.job_id, None)
+        self._clear(effect)
+
+    def _find_checkpoint(self, task: FindCheckpoint) -> None:
+        here = self._checkpoints.is_here(task.job_id, task.made_by)
+        self._put(CheckpointFound(task.job_id, task.attempt, here))
+
+    def _give_up_fetch(self, task: GiveUpFetch) -> None:
+        with _logged("checkpoint"):
+            self._checkpoints.give_up(task.job_id, task.attempt)
+
+    def _drop_checkpoint(self, task: DropCheckpoint) -> None:
+        with _logged("checkpoint"):
+            self._checkpoints.drop(task.job_id)
 
     def was_shared(self, made: BundleMade) -> bool:
         """Whether another job with the same result has had the bundle deleted meanwhile."""
@@ -155,17 +164,17 @@ class DiskWork:
             return not made.data and not self._spool.has(made.artifact_id)
         return False
 
-    def bundle(self, job_id: str, attempt: int) -> None:
+    def bundle(self, task: TaskOfAttempt) -> None:
         """Bundle what a trainer wrote; answer by an event. For the background."""
-        make = partial(self._made, job_id, attempt)
-        made = self._tried(job_id, attempt, "its result cannot be bundled", make)
+        key = (task.job_id, task.attempt)
+        made = self._tried(task, "its result cannot be bundled", partial(self._made, *key))
         if isinstance(made, BundleMade):
             self._put(made)
             return
         reason = _words(made)
         if isinstance(made, FleetError):
-            reason += self._set_aside(job_id, attempt, reason)
-        self._put(BundleFailed(job_id, attempt, reason, passing=isinstance(made, OSError)))
+            reason += self._set_aside(*key, reason)
+        self._put(BundleFailed(*key, reason, passing=isinstance(made, OSError)))
 
     def _made(self, job_id: str, attempt: int) -> BundleMade:
         artifact_id, size_bytes = self._spool.make_bundle(job_id, attempt)
@@ -175,34 +184,34 @@ class DiskWork:
             raise OSError("the bundle is not there as it was written")
         return BundleMade(job_id, attempt, artifact_id, size_bytes, data)
 
-    def _check(self, job_id: str, attempt: int, artifact_id: str) -> None:
-        self._put(BundleChecked(job_id, attempt, self._spool.is_whole(artifact_id)))
+    def _check(self, task: CheckBundle) -> None:
+        is_whole = self._spool.is_whole(task.artifact_id)
+        self._put(BundleChecked(task.job_id, task.attempt, is_whole))
 
-    def _install(self, effect: InstallCheckpoint) -> None:
-        key = (effect.job_id, effect.attempt)
-        install = partial(self._checkpoints.install, *key, effect.artifact_id, effect.made_by)
-        error = self._tried(*key, "its checkpoint cannot be unpacked", install)
+    def _install(self, task: InstallCheckpoint) -> None:
+        key = (task.job_id, task.attempt)
+        install = partial(self._checkpoints.install, *key, task.artifact_id, task.made_by)
+        error = self._tried(task, "its checkpoint cannot be unpacked", install)
         self._put(CheckpointInstalled(*key, "" if error is None else _words(error)))
 
-    def _bundle_checkpoint(self, job_id: str, attempt: int) -> None:
-        bundle = partial(self._checkpoints.bundle, job_id, self._spool.folder)
-        info = self._tried(job_id, attempt, "its checkpoint is not handed over", bundle)
-        if isinstance(info, BundleInfo):
-            self._put(CheckpointBundled(job_id, attempt, info.artifact_id, info.size_bytes))
-        else:
-            self._put(CheckpointBundled(job_id, attempt))
+    def _bundle_checkpoint(self, task: BundleCheckpoint) -> None:
+        bundle = partial(self._checkpoints.bundle, task.job_id, self._spool.folder)
+        info = self._tried(task, "its checkpoint is not handed over", bundle)
+        found = (info.artifact_id, info.size_bytes) if isinstance(info, BundleInfo) else ()
+        self._put(CheckpointBundled(task.job_id, task.attempt, *found))
 
     def _tried(
-        self, job_id: str, attempt: int, what: str, work: Callable[[], Result]
+        self, task: TaskOfAttempt, what: str, work: Callable[[], Result]
     ) -> Result | Exception:
         """Return the result of `work`, or its exception: a slot waits for the answer."""
+        about = self.about(task.job_id, task.attempt)
         try:
             return work()
         except (OSError, FleetError) as error:
-            log.error("job %s: %s: %s", self.about(job_id, attempt), what, plain(error))
+            log.error("job %s: %s: %s", about, what, plain(error))
             return error
         except Exception as error:
-            log.exception("job %s: %s", self.about(job_id, attempt), what)
+            log.exception("job %s: %s", about, what)
             return error
 
     def _write_fetched(self, effect: WriteFetched) -> None:
@@ -221,7 +230,7 @@ class DiskWork:
         days = REFUSED_KEPT_S / 86_400
         return f"; what it wrote is kept on this host for {days:.0f} days: {kept}"
 
-    def _keep(self, effect: SpoolReport, now: Now) -> None:
+    def _keep(self, effect: SpoolReport) -> None:
         report = effect.report
         try:
             for clear in [one for one in self._uncleared if one.job_id == report.job_id]:
@@ -234,7 +243,7 @@ class DiskWork:
             said = "spool: %s; the report is kept in memory, and on disk when it can be"
             log.error(said, plain(error))
             self._unkept[report.job_id] = effect
-            self._again_s = now.mono_s + DISK_AGAIN_S
+            self._again_s = self._now_s + DISK_AGAIN_S
 
     def _keep_unbundled(self, effect: KeepUnbundled) -> None:
         assign = effect.left.assign
@@ -247,13 +256,13 @@ class DiskWork:
         else:
             log.info("job %s: if its result is not bundled now, the next agent bundles it", about)
 
-    def _clear(self, effect: ClearJob, now: Now) -> None:
+    def _clear(self, effect: ClearJob) -> None:
         try:
             self._spool.clear(effect.job_id, effect.attempt, effect.artifact_id)
         except OSError as error:
             log.error("spool: %s; it is cleared when it can be", plain(error))
             self._uncleared[effect] = None
-            self._again_s = now.mono_s + DISK_AGAIN_S
+            self._again_s = self._now_s + DISK_AGAIN_S
 
     def _send_chunk(self, effect: SendChunk) -> None:
         data = self._spool.read(effect.artifact_id, effect.offset, effect.length)
@@ -261,23 +270,6 @@ class DiskWork:
             self._put(BundleUnread(effect.artifact_id))
         else:
             self._send(effect.artifact_id, effect.index, data)
-
-    def _tell(self, report: Finished | Failed) -> None:
-        """Log how a job has ended on this host."""
-        about = self.about(report.job_id, report.attempt)
-        if isinstance(report, Finished):
-            mib = report.size_bytes / (1 << 20)
-            log.info("job %s: finished, %.1f MiB to hand over", about, mib)
-        else:
-            log.warning("job %s: failed: %s", about, report.error.partition("\n")[0][:300])
-
-    def _tell_cleared(self, effect: ClearJob) -> None:
-        about = self.about(effect.job_id, effect.attempt)
-        if effect.in_vain:
-            log.warning("job %s: %s; nothing of it is left here", about, effect.in_vain)
-        else:
-            log.info("job %s: over, nothing of it is left here", about)
-        self._names.pop((effect.job_id, effect.attempt), None)
 
 
 def _words(error: Exception) -> str:

@@ -7,16 +7,17 @@ that it is given; so it runs in the simulation as it runs in the service.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from agent.core.effects import (
     BundleMade,
     Effect,
     Leave,
     Look,
+    MakeBundle,
     Measure,
     ShellEvent,
     SignalTrainer,
@@ -92,6 +93,16 @@ class Shell:
         self._around = around
         self._disk = DiskWork(spool, checkpoints, around.put, around.background, self._send_chunk)
         self._children: dict[tuple[str, int], Child] = {}
+        self._by_kind: Mapping[type[Effect], Callable[[Any], object]] = {
+            **self._disk.by_kind,
+            Outgoing: around.publish,
+            Measure: lambda _: around.measure(self.core.gpus()),
+            Look: around.look,
+            StartTrainer: self._start,
+            SignalTrainer: self._signal,
+            Warn: lambda effect: log.warning("%s", effect.text),
+            Leave: self._leave,
+        }
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
         """Take some events, and perform what comes of each."""
@@ -101,11 +112,12 @@ class Shell:
             if isinstance(event, TrainerExited):
                 self._ended(event)
             elif isinstance(event, BundleMade) and self._disk.was_shared(event):
-                self._around.background(partial(self._disk.bundle, event.job_id, event.attempt))
+                again = MakeBundle(event.job_id, event.attempt)
+                self._around.background(partial(self._disk.bundle, again))
                 continue
             self.core.handle(event, now)
             for effect in self.core.take():
-                self._perform(effect, now)
+                self._by_kind[type(effect)](effect)
 
     def next_deadline(self) -> float | None:
         """Return when a turn is wanted without an event (monotonic seconds), or none."""
@@ -134,25 +146,13 @@ class Shell:
         topic = self._around.topics.status(self.core.state.settings.host)
         return Outgoing(topic, encode(status), 1, retain=True)
 
-    def _perform(self, effect: Effect, now: Now) -> None:
-        match effect:
-            case Outgoing():
-                self._around.publish(effect)
-            case Measure():
-                self._around.measure(self.core.gpus())
-            case Look():
-                self._around.look(effect)
-            case StartTrainer():
-                self._start(effect)
-            case SignalTrainer(job_id, attempt, kill):
-                if (child := self._children.get((job_id, attempt))) is not None:
-                    child.send_signal(kill=kill)
-            case Warn(text):
-                log.warning("%s", text)
-            case Leave():
-                self.left = True
-            case _:
-                self._disk.perform(effect, now)
+    def _leave(self, _: Leave) -> None:
+        self.left = True
+
+    def _signal(self, effect: SignalTrainer) -> None:
+        child = self._children.get((effect.job_id, effect.attempt))
+        if child is not None:
+            child.send_signal(kill=effect.kill)
 
     def _send_chunk(self, artifact_id: str, index: int, data: bytes) -> None:
         topic = self._around.topics.chunk(self.core.state.settings.host, artifact_id, index)

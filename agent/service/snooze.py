@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from agent.core.state import LOOK_S
+from agent.core.core_settings import LOOK_S
 from agent.host.usage import end_snooze, write_snooze
 from agent.service.settings import AgentSettings, certified_host
 from broker.errors import ConfigError, plain

@@ -1,36 +1,25 @@
-"""The options that every program of the fleet has: where the broker is, and as whom to connect."""
+"""The options that every program of the fleet has, and its sections of the configuration file."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from broker.errors import ConfigError
-from broker.system.settings import BrokerSettings
+from broker.system.settings import BrokerSettings, Settings
+from broker.system.trainer_settings import OwnTrainer, load_trainers
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Settings)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that every program has."""
-    parser.add_argument("--broker", help="mqtts://HOST:PORT, or mqtt:// on this machine")
-    parser.add_argument("--root", help="topic root")
-    parser.add_argument("--identity", type=Path, help="folder of the certificate, for mqtts")
-    parser.add_argument("--plain", action="store_true", help="no TLS beyond this machine")
+    BrokerSettings.add_options(parser, "url", "topic_root", "identity", "plain")
     parser.add_argument("--config", type=Path, help="configuration file")
-
-
-def broker_settings(arguments: argparse.Namespace) -> BrokerSettings:
-    """Return the broker's settings by these options. Raises `ConfigError`."""
-    said = {
-        "url": arguments.broker,
-        "topic_root": arguments.root,
-        "identity": arguments.identity,
-        "plain": arguments.plain or None,
-    }
-    return BrokerSettings.load(arguments.config, said)
 
 
 class Faults:
@@ -47,7 +36,31 @@ class Faults:
             self.lines += [line for line in str(error).splitlines() if line not in self.lines]
             return None
 
-    def check(self) -> None:
-        """Raise `ConfigError` with all lines when there are any."""
-        if self.lines:
-            raise ConfigError("\n".join(self.lines))
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[S]):
+    """What could be loaded for a program, and a line for each fault of the rest."""
+
+    settings: S | None
+    broker: BrokerSettings | None
+    own: Mapping[str, OwnTrainer]
+    faults: Faults
+
+    def whole(self) -> tuple[S, BrokerSettings]:
+        """Return the settings. Raises `ConfigError` with every fault."""
+        if self.faults.lines or self.settings is None or self.broker is None:
+            raise ConfigError("\n".join(self.faults.lines))
+        return self.settings, self.broker
+
+
+def load_all(
+    kind: type[S], arguments: argparse.Namespace, builtin: Collection[str], *, programs: bool
+) -> Loaded[S]:
+    """Load a program's section, the broker's and the trainers; for the latter `load_trainers`."""
+    faults, file = Faults(), arguments.config
+    return Loaded(
+        faults.of(lambda: kind.by_options(arguments)),
+        faults.of(lambda: BrokerSettings.by_options(arguments)),
+        faults.of(lambda: load_trainers(file, builtin, programs=programs)) or {},
+        faults,
+    )

@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
 
 from broker.errors import ConfigError
 
@@ -39,6 +41,17 @@ class Hours:
             if day.weekday() in self.days and begins <= local < ends:
                 return ends
         return None
+
+
+def _checked(text: str) -> str:
+    try:
+        parse_hours(text)
+    except ConfigError as error:  # pydantic takes none but its own kinds
+        raise ValueError(str(error)) from None
+    return text
+
+
+HoursText = Annotated[str, AfterValidator(_checked)]  # of a model
 
 
 def parse_hours(text: str) -> Hours:

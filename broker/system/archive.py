@@ -58,41 +58,29 @@ class Contents:
 
     def objection(self, name: str, size_bytes: int) -> str:
         """Add a file by its name with `/`; return why it is not allowed, or an empty string."""
-        why = _of_name(name) or self._of_others(name) or self._of_size(size_bytes)
-        return f"{name[:80]!r} {why}" if why else ""
-
-    def _of_others(self, name: str) -> str:
+        parts, limits = name.split("/"), self._limits
         above = {name[:at] for at, one in enumerate(name) if one == "/"}
-        if name in self._files:
-            return "is in the bundle twice"
-        if name in self._folders or not above.isdisjoint(self._files):
-            return "is in the bundle as a file and as a folder"
-        if len(self._files) >= self._limits.entries:
-            return f"is one too many; a bundle holds at most {self._limits.entries:,} files"
+        self._total_bytes += size_bytes
+        rules = (
+            (not {"", ".", ".."}.isdisjoint(parts) or _UNSAFE.search(name) is not None,
+             "is no plain relative name of text"),
+            (len(parts) > MAX_DEPTH,
+             f"is {len(parts)} levels deep; a bundle holds at most {MAX_DEPTH}"),
+            (not _fits_header(name.encode("utf-8", "surrogatepass")),
+             f"is too long; at most {_NAME_BYTES} bytes, and {_FOLDERS_BYTES} for its folders"),
+            (name in self._files, "is in the bundle twice"),
+            (name in self._folders or not above.isdisjoint(self._files),
+             "is in the bundle as a file and as a folder"),
+            (len(self._files) >= limits.entries,
+             f"is one too many; a bundle holds at most {limits.entries:,} files"),
+            (size_bytes > MAX_FILE_BYTES,
+             f"has {size_bytes:,} bytes; a file in a bundle has at most {MAX_FILE_BYTES:,}"),
+            (self._total_bytes > limits.total_bytes,
+             f"is too much; a bundle has at most {limits.total_bytes // 1024**2:,} MiB"),
+        )  # fmt: skip
         self._files.add(name)
         self._folders |= above
-        return ""
-
-    def _of_size(self, size_bytes: int) -> str:
-        self._total_bytes += size_bytes
-        if size_bytes > MAX_FILE_BYTES:
-            return f"has {size_bytes:,} bytes; a file in a bundle has at most {MAX_FILE_BYTES:,}"
-        if self._total_bytes > self._limits.total_bytes:
-            most_mib = self._limits.total_bytes // 1024**2
-            return f"is too much; all files of a bundle have at most {most_mib:,} MiB"
-        return ""
-
-
-def _of_name(name: str) -> str:
-    parts = name.split("/")
-    if not {"", ".", ".."}.isdisjoint(parts) or _UNSAFE.search(name):
-        return "is no plain relative name of text"
-    if len(parts) > MAX_DEPTH:
-        return f"is {len(parts)} levels deep; a bundle holds at most {MAX_DEPTH}"
-    if not _fits_header(name.encode()):
-        most = f"at most {_NAME_BYTES} bytes, and {_FOLDERS_BYTES} for the folders above it"
-        return f"is too long; a name in a bundle has {most}"
-    return ""
+        return next((f"{name[:80]!r} {why}" for is_wrong, why in rules if is_wrong), "")
 
 
 def _fits_header(name: bytes) -> bool:

@@ -6,10 +6,11 @@ setting is documented in etc/fleet.toml.example.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
@@ -20,6 +21,7 @@ from broker.errors import ConfigError
 from broker.protocol.hyperschema import did_you_mean
 from broker.protocol.signing import MAX_CHARS, OperatorKey
 from broker.protocol.topics import Topics
+from broker.protocol.value_faults import fault_words
 from broker.system.address import DEFAULT_URL, parse_addresses
 from broker.system.ownership import check_own
 
@@ -91,14 +93,13 @@ def config_in(folder: Path, given: Path | None, environment: Mapping[str, str]) 
 class Settings(BaseModel):
     """Base of a section's settings.
 
-    `environment_names` maps variables to fields, `option_names` fields to options that are named
-    otherwise.
+    `environment_names` maps variables to fields, `options` fields to command line options.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     section: ClassVar[str]
     environment_names: ClassVar[Mapping[str, str]] = {}
-    option_names: ClassVar[Mapping[str, str]] = {}
+    options: ClassVar[Mapping[str, str]] = {}
 
     @field_validator("*", mode="after")
     @classmethod
@@ -113,10 +114,9 @@ class Settings(BaseModel):
         cls,
         config: Path | None = None,
         overrides: Mapping[str, Any] | None = None,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] = os.environ,
     ) -> Self:
         """Return the section's settings; an override that is none does not count."""
-        environment = os.environ if environment is None else environment
         path = find_config(config, environment)
         values = dict(read_section(path, cls.section)) if path else {}
         sources = {key: f"{path}: [{cls.section}] {key}" for key in values}
@@ -127,12 +127,34 @@ class Settings(BaseModel):
         for name, value in (overrides or {}).items():
             if value is not None:
                 values[name] = value
-                option = name.removesuffix("_s").replace("_", "-")
-                sources[name] = cls.option_names.get(name, f"--{option}")
+                sources[name] = cls.options.get(name, f"--{name}")
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigError(_words(error, sources, list(cls.model_fields))) from None
+            faults = faults_of(error, [*cls.model_fields])
+            lines = [f"{sources.get(key.partition('.')[0], key)}: {what}" for key, what in faults]
+            raise ConfigError("\n".join(lines)) from None
+
+    def part(self, model: type[BaseModel]) -> dict[str, Any]:
+        """Return the values of the fields that `model` has, too."""
+        return {name: getattr(self, name) for name in model.model_fields}
+
+    @classmethod
+    def add_options(cls, parser: argparse.ArgumentParser, *fields: str) -> None:
+        """Add the options of these fields, of all that have one if none is named."""
+        for name in fields or cls.options:
+            field, option = cls.model_fields[name], cls.options[name]
+            kind: dict[str, Any] = {"metavar": option.strip("-").upper()}
+            if field.annotation is bool:
+                kind = {"action": "store_const", "const": True}
+            told = (field.description or "").replace("%", "%%")
+            parser.add_argument(option, dest=name, help=told, **kind)
+
+    @classmethod
+    def by_options(cls, arguments: argparse.Namespace, **more: Any) -> Self:
+        """Return the settings by the options of `add_options`, and what is said beside them."""
+        said = {name: getattr(arguments, name, None) for name in cls.options}
+        return cls.load(arguments.config, said | more)
 
 
 class BrokerSettings(Settings):
@@ -146,10 +168,13 @@ class BrokerSettings(Settings):
         "FLEET_PLAIN": "plain",
         "FLEET_OPERATOR_KEY_FILE": "operator_key_file",
     }
-    option_names: ClassVar[Mapping[str, str]] = {
+    options: ClassVar[Mapping[str, str]] = {
         "url": "--broker",
         "topic_root": "--root",
+        "identity": "--identity",
+        "plain": "--plain",
         "origins": "--origin",
+        "websocket": "--websocket",
     }
 
     url: str = Field(
@@ -196,9 +221,9 @@ class BrokerSettings(Settings):
         except ConfigError as error:
             raise ValueError(str(error)) from None
 
-    def operator_key(self, environment: Mapping[str, str] | None = None) -> OperatorKey | None:
+    def operator_key(self, environment: Mapping[str, str] = os.environ) -> OperatorKey | None:
         """Return the key of `FLEET_OPERATOR_KEY`, else that of the file, else none."""
-        told = (os.environ if environment is None else environment).get(OPERATOR_KEY)
+        told = environment.get(OPERATOR_KEY)
         if told:
             return OperatorKey(told, OPERATOR_KEY)
         return None if self.operator_key_file is None else read_key(self.operator_key_file)
@@ -247,17 +272,8 @@ def read_section(path: Path, name: str) -> Mapping[str, Any]:
     return section
 
 
-def _words(error: ValidationError, sources: Mapping[str, str], known: list[str]) -> str:
-    lines = []
+def faults_of(error: ValidationError, known: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the key and the words of each fault; `known` are the keys that there are."""
     for fault in error.errors(include_url=False):
-        key = str(fault["loc"][0]) if fault["loc"] else ""
-        where = sources.get(key, key)
-        if fault["type"] == "extra_forbidden":
-            lines.append(f"{where}: unknown key{did_you_mean(key, known)}")
-        else:
-            message = fault["msg"].removeprefix("Value error, ")
-            message = message[:1].lower() + message[1:]
-            if fault["type"] != "value_error":  # our own words have said what it is
-                message += f", not {fault.get('input')!r}"
-            lines.append(f"{where}: {message}")
-    return "\n".join(lines)
+        key = ".".join(part for part in fault["loc"] if isinstance(part, str))
+        yield key, fault_words(fault, known)

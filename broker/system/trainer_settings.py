@@ -10,15 +10,14 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from broker.errors import ConfigError
-from broker.protocol.hyperschema import did_you_mean, schema_faults
-from broker.system.settings import find_config, read_section
+from broker.protocol.hyperschema import schema_faults
+from broker.system.settings import faults_of, find_config, read_section
 
 MAX_TRAINERS: Final = 32
 MAX_LEVELS: Final = 64  # of a schema; an agent announces no deeper one
@@ -38,8 +37,7 @@ class OwnTrainer(BaseModel):
     resumable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """A fault of the section; `key` is such as `[trainers.logreg] schema`."""
 
     file: Path
@@ -53,7 +51,7 @@ class Fault:
 def load_trainers(
     config: Path | None,
     builtin: Collection[str],
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
     *,
     programs: bool,
 ) -> dict[str, OwnTrainer]:
@@ -67,31 +65,31 @@ def load_trainers(
 def read_trainers(
     config: Path | None,
     builtin: Collection[str],
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,
     *,
     programs: bool,
 ) -> tuple[dict[str, OwnTrainer | None], list[Fault]]:
     """Return the configured trainers by name, none for a useless one, and every fault."""
-    path = find_config(config, os.environ if environment is None else environment)
+    path = find_config(config, environment)
     if path is None:
         return {}, []
     section = read_section(path, "trainers")
     found: dict[str, OwnTrainer | None] = {}
     said: list[tuple[str, str]] = []
     if len(section) > MAX_TRAINERS:
-        said.append(("[trainers]", f"{len(section)} of them; at most {MAX_TRAINERS}"))
+        said.append(("", f"{len(section)} of them; at most {MAX_TRAINERS}"))
     for name, table in section.items():
-        key = f"[trainers.{name}]"
-        said += [(key, what) for what in _name_faults(name, builtin)]
-        trainer, wrong = _trainer(path, table)
-        wrong += [] if trainer is None else _faults(trainer, programs=programs)
-        said += [(f"{key} {inner}".strip(), what) for inner, what in wrong]
-        found[name] = trainer
+        found[name], wrong = _trainer(path, table)
+        wrong += [("", what) for what in _name_faults(name, builtin)]
+        trainer = found[name]
+        if programs and trainer is not None and shutil.which(trainer.command[0]) is None:
+            what = f"{trainer.command[0]!r} is no program on this host; give its whole path"
+            wrong.append(("command", what))
+        said += [(f".{name}] {key}".rstrip(), what) for key, what in wrong]
     size_bytes = sum(len(json.dumps(one.hyper_schema)) for one in found.values() if one)
     if size_bytes > MAX_SCHEMAS_BYTES:
-        all_of_them = f"schemas of {size_bytes} bytes in all; at most {MAX_SCHEMAS_BYTES}"
-        said.append(("[trainers]", all_of_them))
-    return found, [Fault(path, key, what) for key, what in said]
+        said.append(("", f"schemas of {size_bytes} bytes in all; at most {MAX_SCHEMAS_BYTES}"))
+    return found, [Fault(path, f"[trainers{key or ']'}", what) for key, what in said]
 
 
 def _trainer(path: Path, table: object) -> tuple[OwnTrainer | None, list[tuple[str, str]]]:
@@ -108,19 +106,16 @@ def _trainer(path: Path, table: object) -> tuple[OwnTrainer | None, list[tuple[s
     try:
         trainer = OwnTrainer.model_validate(values)
     except ValidationError as error:
-        return None, [*wrong, *map(_in_words, error.errors(include_url=False))]
-    if _is_deep(trainer.hyper_schema, MAX_LEVELS):
-        wrong = [("schema", f"is nested more than {MAX_LEVELS} levels deep")]
-    if wrong:
-        return None, wrong
+        return None, [*wrong, *faults_of(error, ["command", "schema", "description", "resumable"])]
+    if not wrong:
+        wrong = [("schema", what) for what in _schema_faults(trainer.hyper_schema)]
     closed = {**trainer.hyper_schema, "additionalProperties": False}
-    return trainer.model_copy(update={"hyper_schema": closed}), []
+    return trainer.model_copy(update={"hyper_schema": closed}), wrong
 
 
 def _read_schema(path: Path) -> Any:
     try:
-        data = path.read_bytes()
-        return json.loads(data)
+        return json.loads(path.read_bytes())
     except OSError as error:
         text = f"{path}: {error.strerror}; name a file, relative to this one"
         raise ConfigError(text) from None
@@ -133,20 +128,8 @@ def _is_deep(value: Any, levels: int) -> bool:
     """Tell whether lists and tables are nested deeper than `levels`, too deep for messages."""
     if not isinstance(value, dict | list):
         return False
-    within = value.values() if isinstance(value, dict) else value
-    return not levels or any(_is_deep(one, levels - 1) for one in within)
-
-
-def _in_words(fault: Any) -> tuple[str, str]:
-    """Return the key of a pydantic fault, and what is wrong."""
-    key = ".".join(str(part) for part in fault["loc"])
-    known = ["command", "schema", "description", "resumable"]
-    if fault["type"] == "extra_forbidden":
-        return key, f"unknown key{did_you_mean(key, known)}"
-    if fault["type"] == "missing":
-        return key, "missing; a trainer needs command and schema"
-    message = fault["msg"]
-    return key, f"{message[:1].lower()}{message[1:]}"
+    inner = value.values() if isinstance(value, dict) else value
+    return not levels or any(_is_deep(one, levels - 1) for one in inner)
 
 
 def _name_faults(name: str, builtin: Collection[str]) -> Iterator[str]:
@@ -156,11 +139,11 @@ def _name_faults(name: str, builtin: Collection[str]) -> Iterator[str]:
         yield f"{name} is built in; choose another name"
 
 
-def _faults(trainer: OwnTrainer, *, programs: bool) -> Iterator[tuple[str, str]]:
-    size_bytes = len(json.dumps(trainer.hyper_schema))
+def _schema_faults(schema: Mapping[str, Any]) -> Iterator[str]:
+    if _is_deep(schema, MAX_LEVELS):
+        yield f"is nested more than {MAX_LEVELS} levels deep"
+        return
+    size_bytes = len(json.dumps(schema))
     if size_bytes > MAX_SCHEMA_BYTES:
-        yield "schema", f"{size_bytes} bytes of JSON; at most {MAX_SCHEMA_BYTES}"
-    for what in schema_faults(trainer.hyper_schema):
-        yield "schema", what
-    if programs and shutil.which(trainer.command[0]) is None:
-        yield "command", f"{trainer.command[0]!r} is no program on this host; give its whole path"
+        yield f"{size_bytes} bytes of JSON; at most {MAX_SCHEMA_BYTES}"
+    yield from schema_faults({**schema, "additionalProperties": False})

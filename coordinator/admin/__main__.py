@@ -133,9 +133,7 @@ def _line(state: Path, finding: Finding, *, repaired: bool) -> str:
     said = [f"{finding.kind}: {where}: {finding.what}"]
     if finding.repair is not None:
         said.append(f"{'repaired:' if repaired else '--repair'} {finding.repair}")
-    if finding.remedy:
-        said.append(finding.remedy)
-    return "; ".join(said)
+    return "; ".join([*said, *filter(None, [finding.remedy])])
 
 
 def _finding(finding: Finding, *, repaired: bool) -> dict[str, object]:

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Check one thing after the other."""
     yield from check_machine()
-    found = load(arguments)
+    found, _ = load(arguments)
     settings, broker, own = found.settings, found.broker, found.own
     yield from at_fault(found.faults.lines)
     running = False

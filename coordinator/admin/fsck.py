@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.system.files import RealDisk, read
-from coordinator.admin.repairs import Delete, Finding, MoveAside, WriteIndex
+from coordinator.admin.repairs import Finding, Repair
 from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import JobState
@@ -133,7 +133,7 @@ def _bundles(
         holder = holders.get(artifact_id)
         remedy = "" if holder is None else _train_again(holder)
         what = f"its bytes hash to {digest[:12]}…"
-        yield Finding("damaged", str(path), what, MoveAside(path), remedy)
+        yield Finding("damaged", str(path), what, Repair("move", path), remedy)
 
 
 def _listed(folder: Folder) -> dict[str, Path]:
@@ -194,7 +194,7 @@ def _index(
         if key not in kept:
             faults.append(f"lacks job {row['name']}, attempt {row['attempt']}")
             kept[key] = row_line(row)
-    repair = WriteIndex(path, b"".join(line + b"\n" for line in kept.values()))
+    repair = Repair("write", path, b"".join(line + b"\n" for line in kept.values()))
     named = {artifact_id for _, _, artifact_id in kept}
     return named, [Finding("index", str(path), fault, repair) for fault in faults]
 
@@ -257,15 +257,15 @@ def _parts(folder: Folder, report: Report) -> Iterator[Finding]:
             what = "its artifact is in the store"
         else:
             continue
-        yield Finding("part", str(part), what, Delete(part, part.with_suffix(".json")))
+        yield Finding("part", str(part), what, Repair("delete", part))
     for listed in disk.glob(incoming, "*.json"):
         wrong = _list_fault(disk, listed)
         if wrong and not folder.is_settling(folder.age_s(listed)):
-            yield Finding("part", str(listed), wrong, Delete(listed))
+            yield Finding("part", str(listed), wrong, Repair("delete", listed))
     for place in (folder.root, incoming, folder.root / "models"):
         for making in disk.glob(place, "*.making"):
             if not folder.is_settling(folder.age_s(making)):
-                yield Finding("part", str(making), "left by a crash", Delete(making))
+                yield Finding("part", str(making), "left by a crash", Repair("delete", making))
 
 
 def _list_fault(disk: RealDisk, listed: Path) -> str:

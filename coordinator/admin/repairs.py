@@ -5,58 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from broker.system.files import RealDisk, write_atomically
 
 
 @dataclass(frozen=True, slots=True)
-class MoveAside:
-    """Rename a damaged file, so that nobody takes it for a good one; its bytes stay."""
+class Repair:
+    """What is done about a file: `move` keeps its bytes, `write` puts `data` in their place."""
 
+    how: Literal["move", "delete", "write"]
     path: Path
+    data: bytes = b""
 
     def __str__(self) -> str:
-        return f"moves it to {self._target.name}"
+        words = {"delete": "deletes it", "write": "rewrites the index"}
+        return words.get(self.how, f"moves it to {self._aside().name}")
 
     def carry_out(self, disk: RealDisk) -> None:
-        """Rename it."""
-        disk.replace(self.path, self._target)
+        """Do it; the list of a part file's chunks goes with it."""
+        if self.how == "write":
+            write_atomically(disk, self.path, self.data)
+        elif self.how == "move":
+            disk.replace(self.path, self._aside())
+        else:
+            disk.unlink(self.path)
+            if self.path.suffix == ".part":
+                disk.unlink(self.path.with_suffix(".json"))
 
-    @property
-    def _target(self) -> Path:
+    def _aside(self) -> Path:
         return self.path.with_name(self.path.name + ".damaged")
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete what the coordinator would delete, and the file that belongs to it."""
-
-    path: Path
-    companion: Path | None = None
-
-    def __str__(self) -> str:
-        return "deletes it"
-
-    def carry_out(self, disk: RealDisk) -> None:
-        """Delete it."""
-        disk.unlink(self.path)
-        if self.companion is not None:
-            disk.unlink(self.companion)
-
-
-@dataclass(frozen=True, slots=True)
-class WriteIndex:
-    """Put a whole new index in the place of the old one."""
-
-    path: Path
-    data: bytes
-
-    def __str__(self) -> str:
-        return "rewrites the index"
-
-    def carry_out(self, disk: RealDisk) -> None:
-        """Write it."""
-        write_atomically(disk, self.path, self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +47,7 @@ class Finding:
     kind: str
     where: str
     what: str
-    repair: MoveAside | Delete | WriteIndex | None = None
+    repair: Repair | None = None
     remedy: str = ""
 
     def needs_a_person(self) -> bool:

@@ -237,14 +237,14 @@ def _to_dict(seen: Seen) -> dict[str, Any]:
 
 
 def _print(seen: Seen, out: Any, *, show_all: bool) -> None:
-    from coordinator.manifest.diff import in_words
+    from coordinator.jobs.causes import plan_words
 
     rows = rows_of(out, show_all=show_all)
     cut = False
     if seen.found is not None:
         cut |= tell(out, announced(seen.found), rows)
         title = terminal.Text().append("A reload: ", "bold")
-        outlook.say(out, title.append(in_words(seen.found.counts())))
+        outlook.say(out, title.append(plan_words(seen.found.counts())))
         out.print()
     prospect = seen.prospect
     cut |= _print_times(out, prospect, rows)

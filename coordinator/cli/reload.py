@@ -133,11 +133,11 @@ def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int
 
 
 def _print(data: dict[str, Any], *, show_all: bool) -> None:
-    from coordinator.manifest.diff import in_words
+    from coordinator.jobs.causes import plan_words
 
     out = terminal.console()
     tell(out, data, rows_of(out, show_all=show_all))
-    say(in_words(data["changes"]))
+    say(plan_words(data["changes"]))
     for text in data.get("warnings", ()):
         say(f"warning: {printable(text)}", err=True)
 

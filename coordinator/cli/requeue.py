@@ -14,7 +14,8 @@ from broker.protocol.messages import MAX_JOBS, AskCancel, AskEach, AskRequeue, A
 from broker.sentences import counted, printable
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone, Unreachable
-from coordinator.jobs.set_aside import command, kept_words, set_aside, share_of
+from coordinator.jobs.causes import in_words, set_aside
+from coordinator.jobs.set_aside import command, kept_words, share_of
 from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.options import client_options, flag, is_confirmed, json_option
 from coordinator.ui.progress import waiting
@@ -199,7 +200,7 @@ def requeue_command(client: OperatorClient, choice: Choice, yes: bool, as_json: 
         print_json(data)
         return 0
     told = f"{data['name']} ({data['job_id'][:12]}) is {data['state']}"
-    lost = data.get("set_aside")  # a coordinator of another version does not tell
+    lost = in_words(data["set_aside"])
     say(printable(f"{told}; {lost}" if lost else told))
     if lost and data.get("artifact_id"):
         job = short(data["job_id"]) if data["others"] else data["name"]
@@ -212,9 +213,9 @@ def _is_meant(client: OperatorClient, job: str, *, as_json: bool) -> bool:
     """Ask whoever would lose something by it, by the job as it is now."""
     row = client.ask(AskShow(id=new_id(), job=job))
     tell_of_namesakes(row, job)
-    lost = set_aside(
-        row["state"], row["host"], share_of(row), row["metrics"], row["artifact_id"]
-    )  # fmt: skip
+    lost = in_words(
+        set_aside(row["state"], row["host"], share_of(row), row["metrics"], row["artifact_id"])
+    )
     if not lost:
         return True
     keeps = ""

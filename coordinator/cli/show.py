@@ -11,8 +11,9 @@ import click
 from broker.protocol.messages import AskShow
 from broker.sentences import is_figure
 from broker.system.machine import new_id
+from coordinator.jobs.causes import in_words
 from coordinator.jobs.in_words import no_room, waits
-from coordinator.jobs.set_aside import chance_words, command
+from coordinator.jobs.set_aside import chance_words, command, metric_words
 from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.several import Choice, choosing, exit_code, one_by_one
@@ -87,7 +88,7 @@ def _set_aside(data: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[
     """Tell of results that a requeue has taken from the job, the newest first, each in a line."""
     job = terminal.short(data["job_id"]) if data["others"] else data["name"]
     for one in reversed(results[-MAX_ASIDE:]):
-        said = [one["metric"]] if one["metric"] else []
+        said = [metric] if (metric := metric_words(one["metrics"])) else []
         said += [terminal.size(one["size_bytes"])] if one["size_bytes"] is not None else []
         if not one["is_there"]:
             said.append("deleted")
@@ -112,7 +113,7 @@ def _event(event: dict[str, Any]) -> tuple[Any, ...]:
         event["attempt"] or "-",
         event["host"] or "-",
         terminal.by(event),
-        terminal.first_line(event["why"], 200),
+        terminal.first_line(in_words(event["why"]), 200),
     )
 
 

@@ -18,10 +18,9 @@ from coordinator.core.host_views import host_view, refusals
 from coordinator.core.receipts import is_receipt, receipt
 from coordinator.core.state import RESEND_BASE_S, RESEND_CAP_S, World
 from coordinator.core.stopping import current
-from coordinator.jobs.in_words import all_words
+from coordinator.jobs.causes import NONE, Cause, cause, in_words
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.reasons import Reason, reason
-from coordinator.jobs.records import GOES_ON
 from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.scheduler.queue import Queue
 from coordinator.scheduler.rules import HostView, of_host, use_cuda
@@ -76,7 +75,7 @@ def bring_up_to_date(world: World, now: Now) -> None:
 def _assign(world: World, job: Job, view: HostView, now: Now) -> None:
     attempt = job.attempt + 1
     left_off = _left_off(world, job)
-    why = f"{GOES_ON} {left_off.attempt} left off" if left_off else ""
+    why = cause("resumes", resumed_from=left_off.attempt) if left_off else NONE
     job = world.move(
         job, Event.ASSIGNED, now, "coordinator", why,
         host=view.host, attempt=attempt, instance=world.hosts[view.host].instance,
@@ -123,7 +122,7 @@ def catch_up(
     if job is None or job.state is not JobState.PENDING or attempt <= job.attempt:
         return
     if is_receipt(world.settings.receipt_key, said, host, job_id, attempt):
-        why = "it was given this attempt before the ledger was restored"
+        why = cause("before_restore")
         world.move(job, Event.RESTORED, now, f"host:{host}", why, host=host, attempt=attempt)
 
 
@@ -147,7 +146,8 @@ def send_claim(world: World, job_id: str, now: Now) -> None:
         return
     if now.mono_s >= claim.until_s:
         _hold_back(world, job, claim.host, (reason("silent"),), now)
-        world.move(job, Event.UNANSWERED, now, "coordinator", f"{claim.host} did not answer")
+        why = cause("no_answer", host=claim.host)
+        world.move(job, Event.UNANSWERED, now, "coordinator", why)
         return
     request = claim.request
     if not job.spec.needs.require_cuda and world.policy(claim.host).cuda is False:
@@ -164,8 +164,7 @@ def void_claims(world: World, host: str, instance: str, now: Now) -> None:
     for job in world.held_at(host):
         claim = world.claims.get(job.job_id)
         if claim is not None and claim.request.instance != instance:
-            why = "the agent that was asked is gone"
-            world.move(job, Event.UNANSWERED, now, "coordinator", why)
+            world.move(job, Event.UNANSWERED, now, "coordinator", cause("process_gone"))
 
 
 def take_back(world: World, job: Job) -> None:
@@ -195,7 +194,7 @@ def on_refused(world: World, host: str, report: Refused, now: Now) -> None:
         return
     reasons = tuple(Reason(one.code, one.figures()) for one in report.reasons)
     _hold_back(world, job, host, reasons, now)
-    why = all_words(reasons)[:2000]
+    why = cause("refused", reasons=[one.to_dict() for one in reasons])
     world.move(job, Event.REFUSED, now, f"host:{host}", why, host=None)
 
 
@@ -210,8 +209,7 @@ def on_started(world: World, host: str, report: Started, now: Now) -> None:
         job = resume(world, job, host, report.attempt, report.instance, now)
     if job.state is JobState.CLAIMED:
         take_back(world, job)
-        whence = "goes on from a checkpoint" if report.resumes else "starts from the beginning"
-        why = f"{whence}; slot {report.slot}, pid {report.pid}"
+        why = cause("started", resumes=report.resumes, slot=report.slot, pid=report.pid)
         job = world.move(
             job, Event.STARTED, now, f"host:{host}", why,
             instance=report.instance, started_at=now.text(),
@@ -226,24 +224,25 @@ def on_failed(world: World, host: str, report: Failed, now: Now) -> None:
         world.note(host, report, "superseded")
         return
     error = report.error.strip() or f"exit code {report.exit_code}"
+    text = error.splitlines()[0][:500]
     if report.transient:
         host_rules.note_failure(world, host, job.job_id)
     if report.transient and job.failures < job.spec.retries:
-        _retry(world, job, host, report, error, now)
+        _retry(world, job, host, report, text, now)
     else:
         world.move(
-            job, Event.FAILED, now, f"host:{host}", error.splitlines()[0][:500],
+            job, Event.FAILED, now, f"host:{host}", cause("error", text=text),
             error=error, host=host, attempt=report.attempt,
             ran_s=earlier_attempts.ran_s(world, report, now),
         )  # fmt: skip
     world.note(host, report, "recorded")
 
 
-def _retry(world: World, job: Job, host: str, report: Failed, error: str, now: Now) -> None:
+def _retry(world: World, job: Job, host: str, report: Failed, text: str, now: Now) -> None:
     """Let a job that failed try again after a while, on another host if there is one."""
     wait_s = backoff_s(job.failures, RETRY_BASE_S, RETRY_CAP_S, world.rng)
     failures = job.failures + 1
-    why = f"{error.splitlines()[0][:500]}; retry {failures} of {job.spec.retries}"
+    why = cause("error", text=text, retry=failures, retries=job.spec.retries)
     world.move(
         job, Event.RETRIED, now, f"host:{host}", why, host=None, attempt=report.attempt,
         failures=failures, not_before=rfc3339(now.wall_s + wait_s),
@@ -276,28 +275,27 @@ def is_of_old_process(world: World, host: str, instance: str) -> bool:
 def resume(world: World, job: Job, host: str, attempt: int, instance: str, now: Now) -> Job:
     """Let a host go on with an attempt that was given up, since nobody else was given the job."""
     return world.move(
-        job, Event.RESUMED, now, f"host:{host}", "it is still at work on it",
+        job, Event.RESUMED, now, f"host:{host}", cause("at_work"),
         host=host, attempt=attempt, instance=instance, started_at=now.text(),
     )  # fmt: skip
 
 
-def lose(world: World, job: Job, now: Now, who: str, why: str, **changes: Any) -> None:
+def lose(world: World, job: Job, now: Now, who: str, why: Cause, **changes: Any) -> None:
     """An attempt is lost; after too many the job fails. Its host may still come back to it."""
     losses = job.losses + 1
     if losses >= world.settings.max_attempts:
-        error = f"lost {losses} times, the last time on {job.host}: {why}"
+        error = f"lost {losses} times, the last time on {job.host}: {in_words(why)}"
         changes |= {"error": error, "losses": losses, "checkpoint": None}
         world.move(job, Event.EXHAUSTED, now, who, why, **changes)
     else:
         world.move(job, Event.LOST, now, who, why, losses=losses, **changes)
 
 
-def put_back(world: World, job: Job, now: Now, why: str) -> None:
+def put_back(world: World, job: Job, now: Now, why: Cause) -> None:
     """The agent dropped an attempt without a report: it is lost, unless a rival stopped it."""
     who = f"host:{job.host}"
     if world.has_rival:
-        why = f"{why}; another coordinator may have stopped it"
-        world.move(job, Event.RELEASED, now, who, why)
+        world.move(job, Event.RELEASED, now, who, {**why, "rival": True})
     else:
         lose(world, job, now, who, why)
 
@@ -311,8 +309,8 @@ def on_lease_expired(world: World, job_id: str, now: Now) -> None:
         world.renew_lease(job, now)  # it is not the host that is silent
     else:
         host = world.hosts.get(job.host or "")
-        word = "" if host is None or host.online else f"; the host is {host.presence(now)}"
-        lose(world, job, now, "coordinator", f"no heartbeat vouched for it in time{word}")
+        away = None if host is None or host.online else host.presence(now)
+        lose(world, job, now, "coordinator", cause("silent", presence=away))
 
 
 def on_claims_loaded(world: World, now: Now) -> None:

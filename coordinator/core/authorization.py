@@ -32,6 +32,7 @@ from broker.protocol.messages import (
 )
 from broker.protocol.topics import is_host, user_of
 from coordinator.core.state import MAX_ANSWERS, World
+from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import JOURNAL, Action, RequestKey
 from coordinator.scheduler import unknown_hosts
@@ -103,14 +104,6 @@ EXPIRY_SLACK_S: Final = 60.0  # how far an operator's clock may be behind ours
 RECORDED_A_MINUTE: Final = 30  # of those that are turned away; more are only counted
 _MAX_WHAT_CHARS: Final = 500
 _TARGETS: Final = ("job", "host", "name")
-_IN_SHORT: Final = {
-    "rights": "may look, and change nothing",
-    "unsigned": "not signed",
-    "signature": "signed with another key, or altered",
-    "stale": "signed too long ago, or in the future",
-    "expired": "past its expiry",
-    "too many": "too many at once",
-}
 
 
 def is_welcome(world: World, client: str, ask: Command, payload: bytes, now: Now) -> bool:
@@ -140,7 +133,12 @@ def is_new(world: World, client: str, ask: Command, now: Now) -> bool:
 
 
 def settle(
-    world: World, client: str, ask: Command, response: OperatorResponse, now: Now, what: str = ""
+    world: World,
+    client: str,
+    ask: Command,
+    response: OperatorResponse,
+    now: Now,
+    what: Cause = NONE,
 ) -> None:
     """Record a command that was looked at, with its answer, and send that. `what` came of it."""
     key = key_of(client, ask)
@@ -151,7 +149,7 @@ def settle(
             who=user_of(client),
             action=_word(ask),
             outcome="done" if response.ok else "refused",
-            what=(what if response.ok else response.message)[:_MAX_WHAT_CHARS],
+            what=what if response.ok else cause("text", text=response.message[:_MAX_WHAT_CHARS]),
             key=key,
             job_id=_job_of(world, ask, response),
             # A host that was just forgotten is known no more.
@@ -205,8 +203,8 @@ def turn_away(
     world.refuse(kind, f"{_word(ask)} of {client}: {message}")
     if _is_recorded(world, now):
         job_id, host = _job_of(world, ask), _host_of(world, ask)
-        about = "" if job_id or host or not _target(ask) else f" ({_target(ask)[:80]!r})"
-        what, who = f"{_IN_SHORT[kind]}{about}", user_of(client)
+        about = None if job_id or host else _target(ask)[:80] or None
+        what, who = cause(kind, about=about), user_of(client)
         world.remember(
             Action(now.text(), who, _word(ask), "refused", what, (client, ask.id), job_id, host)
         )

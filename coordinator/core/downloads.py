@@ -20,8 +20,9 @@ from coordinator.core.authorization import Data, RequestRefused, told_apart
 from coordinator.core.entries import Download
 from coordinator.core.state import World
 from coordinator.jobs import set_aside
+from coordinator.jobs.in_words import moment
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.records import Result, moment
+from coordinator.jobs.records import Result
 
 MAX_DOWNLOADS: Final = 16
 IDLE_S: Final = 60.0

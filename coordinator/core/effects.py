@@ -23,70 +23,81 @@ from coordinator.manifest.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class OpenPart:
-    """Open or create a part file; answer `PartOpened` or `PartFailed`. `part` numbers openings."""
+class Task:
+    """What the core asks of its shell."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOfArtifact(Task):
+    """The same, of an artifact."""
 
     artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Task):
+    """What a client asks that the core does not know."""
+
+    client: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart(TaskOfArtifact):
+    """Open or create a part file; answer `PartOpened` or `PartFailed`. `part` numbers openings."""
+
     size_bytes: int
     chunk_bytes: int
     part: int
 
 
 @dataclass(frozen=True, slots=True)
-class WriteChunk:
+class WriteChunk(TaskOfArtifact):
     """Write whole chunks from `index` on; answer `PartWritten` or `PartFailed`."""
 
-    artifact_id: str
     index: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class FinishPart:
+class FinishPart(TaskOfArtifact):
     """Hash, rename into the store, fsync; answer with `PartStored` or `PartFailed`."""
 
-    artifact_id: str
     model: str
     mode: str
 
 
 @dataclass(frozen=True, slots=True)
-class FileBundles:
+class FileBundles(Task):
     """Make files of what the ledger keeps; answer each by `BundleFiled` or `BundleRefused`."""
 
     artifact_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyStored:
+class VerifyStored(TaskOfArtifact):
     """Hash an artifact in the store: answer `PartStored`, or `ArtifactLost` if it is not whole."""
 
-    artifact_id: str
-
 
 @dataclass(frozen=True, slots=True)
-class DropPart:
+class DropPart(TaskOfArtifact):
     """Nobody wants this artifact any more: close and delete its part file."""
 
-    artifact_id: str
-
 
 @dataclass(frozen=True, slots=True)
-class LeavePart:
+class LeavePart(TaskOfArtifact):
     """Nobody sends this artifact any more: close its part file, and keep it for a later go."""
 
-    artifact_id: str
-
 
 @dataclass(frozen=True, slots=True)
-class AppendIndex:
+class AppendIndex(Task):
     """Append a row to the store's index."""
 
     row: dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
-class AppendLog:
+class AppendLog(Task):
     """Append lines of a trainer's output, heard at `at_s` (since the epoch), to the job's log."""
 
     job_id: str
@@ -95,7 +106,7 @@ class AppendLog:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepPoint:
+class KeepPoint(Task):
     """Add what a trainer has told of its losses to the job's curve."""
 
     job_id: str
@@ -103,26 +114,22 @@ class KeepPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithCurves:
+class AnswerWithCurves(Question):
     """Answer an operator's `curves` with what is kept of these jobs."""
 
-    client: str
-    request_id: str
     job_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithEvents:
+class AnswerWithEvents(Question):
     """Answer an operator's `show`: `data` and the job's events from the ledger."""
 
-    client: str
-    request_id: str
     job_id: str
     data: dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
-class FindResults:
+class FindResults(Task):
     """Look up the results of a job's attempts; answer `ResultsFound`. `held` is the present one."""
 
     client: str
@@ -132,29 +139,23 @@ class FindResults:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithStory:
+class AnswerWithStory(Question):
     """Answer an operator's `events` with a page of the ledger's story."""
 
-    client: str
-    request_id: str
     wanted: StoryFilter
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithAttempts:
+class AnswerWithAttempts(Question):
     """Answer an operator's `attempts` with a page of those that have ended."""
 
-    client: str
-    request_id: str
     wanted: AttemptFilter
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithLog:
+class AnswerWithLog(Question):
     """Answer an operator's `logs` with the last `lines` lines; `others` have the same name."""
 
-    client: str
-    request_id: str
     job_id: str
     name: str
     attempt: int
@@ -163,15 +164,16 @@ class AnswerWithLog:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadManifest:
-    """Read the manifest again; answer with `ManifestRead` or `ManifestRefused`."""
+class ReadManifest(Task):
+    """Read the manifest again, by the schemas of known trainers; answer with what was read."""
 
+    trainers: Mapping[str, Mapping[str, JsonValue]]
     client: str | None = None
     request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class SendChunk:
+class SendChunk(Task):
     """Read a piece of a stored artifact and publish it on the topic of one who downloads it."""
 
     topic: str
@@ -181,7 +183,7 @@ class SendChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Collect:
+class Collect(Task):
     """Delete old events, dead part files, artifacts that no job has; answer `Collected`."""
 
     unreferenced: tuple[str, ...]
@@ -189,70 +191,56 @@ class Collect:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Task):
     """Have the log, and whoever manages the service, know what the coordinator has done."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Warn:
+class Warn(Task):
     """Log a warning; the core says each thing once."""
 
     text: str
 
 
-Effect = (
-    Outgoing
-    | Tell
-    | Warn
-    | OpenPart
-    | WriteChunk
-    | FinishPart
-    | FileBundles
-    | VerifyStored
-    | DropPart
-    | LeavePart
-    | AppendIndex
-    | AppendLog
-    | KeepPoint
-    | AnswerWithCurves
-    | AnswerWithEvents
-    | FindResults
-    | AnswerWithStory
-    | AnswerWithAttempts
-    | AnswerWithLog
-    | ReadManifest
-    | SendChunk
-    | Collect
-)
+Effect = Outgoing | Task
 
 # Events: shell to core
 
 
 @dataclass(frozen=True, slots=True)
-class PartOpened:
-    """The part file is open; `have` are the chunks that are on disk already."""
+class ShellEvent:
+    """What a shell tells its core."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventOfArtifact(ShellEvent):
+    """The same, of an artifact."""
 
     artifact_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartOpened(EventOfArtifact):
+    """The part file is open; `have` are the chunks that are on disk already."""
+
     have: RangeSet
     part: int
 
 
 @dataclass(frozen=True, slots=True)
-class PartWritten:
+class PartWritten(EventOfArtifact):
     """So many bytes more are in the part file."""
 
-    artifact_id: str
     part: int
     length: int
 
 
 @dataclass(frozen=True, slots=True)
-class PartFailed:
+class PartFailed(EventOfArtifact):
     """The part file failed; `corrupt`: its hash is wrong; `no_room`: what the disk lacks."""
 
-    artifact_id: str
     part: int
     reason: str
     corrupt: bool = False
@@ -260,36 +248,29 @@ class PartFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class PartStored:
+class PartStored(EventOfArtifact):
     """The artifact is in the store: hashed, renamed, fsynced."""
 
-    artifact_id: str
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class BundleFiled:
+class BundleFiled(EventOfArtifact):
     """A small artifact is a file of the store, durably."""
 
-    artifact_id: str
-
 
 @dataclass(frozen=True, slots=True)
-class BundleRefused:
+class BundleRefused(EventOfArtifact):
     """The disk has refused to make a file of a small artifact; the ledger still keeps it."""
 
-    artifact_id: str
-
 
 @dataclass(frozen=True, slots=True)
-class ArtifactLost:
+class ArtifactLost(EventOfArtifact):
     """An artifact that was in the store is gone, or damaged: somebody has touched it."""
 
-    artifact_id: str
-
 
 @dataclass(frozen=True, slots=True)
-class ResultsFound:
+class ResultsFound(ShellEvent):
     """What a job's attempts have brought, by attempt, for whoever has `asked`."""
 
     asked: FindResults
@@ -297,14 +278,14 @@ class ResultsFound:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(ShellEvent):
     """Old things are deleted; of the unreferenced artifacts these are still there, by size."""
 
     kept: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestRead:
+class ManifestRead(ShellEvent):
     """The manifest was read and is whole."""
 
     plan: Plan
@@ -313,7 +294,7 @@ class ManifestRead:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestRefused:
+class ManifestRefused(ShellEvent):
     """The manifest is faulty; the running plan stays as it is."""
 
     problems: tuple[Problem, ...]
@@ -322,43 +303,24 @@ class ManifestRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class ReloadAsked:
+class ReloadAsked(ShellEvent):
     """Someone on this machine asked for a reload (SIGHUP)."""
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestChanged:
+class ManifestChanged(ShellEvent):
     """The manifest's file is not what was read last; `how` in words, empty when it is again."""
 
     how: str
 
 
 @dataclass(frozen=True, slots=True)
-class JournalRead:
+class JournalRead(ShellEvent):
     """The journal of the CA was read: who did what, oldest first."""
 
     entries: tuple[tuple[str, AskIdentity], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(ShellEvent):
     """Time has passed."""
-
-
-ShellEvent = (
-    PartOpened
-    | PartWritten
-    | PartFailed
-    | PartStored
-    | BundleFiled
-    | BundleRefused
-    | ArtifactLost
-    | ResultsFound
-    | Collected
-    | ManifestRead
-    | ManifestRefused
-    | ReloadAsked
-    | ManifestChanged
-    | JournalRead
-    | Tick
-)

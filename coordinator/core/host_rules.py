@@ -16,9 +16,9 @@ from broker.protocol.messages import Heartbeat, HostRules, Rules
 from coordinator.core.entries import Evidence
 from coordinator.core.state import World
 from coordinator.jobs.hosts import Host
+from coordinator.jobs.in_words import moment
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import HostPolicy
-from coordinator.jobs.records import moment
 
 PROOFS: Final = 3
 MAX_FAILURES: Final = 64

@@ -17,6 +17,7 @@ from coordinator.core import host_rules
 from coordinator.core.authorization import Data, RequestRefused
 from coordinator.core.effects import Warn
 from coordinator.core.state import World
+from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.jobs.states import Event
@@ -128,17 +129,17 @@ def _take(world: World, step: Step, now: Now, who: str) -> None:
         world.announce(job, now)
         return
     if step.action == "adopted":
-        job = world.move(job, Event.ADOPTED, now, who, "in the manifest again", in_plan=True)
+        job = world.move(job, Event.ADOPTED, now, who, cause("in_manifest"), in_plan=True)
     if step.changes:
-        names = ", ".join(name for name, *_ in step.changes)
-        world.move(job, Event.CHANGED, now, who, names, spec=spec)
+        why = cause("keys", names=[name for name, *_ in step.changes])
+        world.move(job, Event.CHANGED, now, who, why, spec=spec)
 
 
 def _leave(world: World, step: Step, now: Now, who: str) -> None:
     """Take the job out of the plan that a step leaves orphaned, or puts another in the place of."""
     job = None if step.known is None else world.book.get(step.known.spec.job_id)
     assert job is not None  # noqa: S101 - the step was made of it
-    world.move(job, Event.ORPHANED, now, who, "not in the manifest", in_plan=False)
+    world.move(job, Event.ORPHANED, now, who, cause("not_in_manifest"), in_plan=False)
 
 
 # Jobs that operators ask for beside the manifest.
@@ -178,7 +179,7 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
     if job.in_plan:
         return _said(job, differs=_what_differs(ask, job, spec))
     job = world.move(
-        job, Event.ADOPTED, now, who, "asked for beside the manifest", in_plan=True,
+        job, Event.ADOPTED, now, who, cause("submitted"), in_plan=True,
         submitted_by=who, spec=spec,
     )  # fmt: skip
     return _said(job, added=True)
@@ -188,11 +189,11 @@ def _errors(*errors: JsonValue) -> RequestRefused:
     return RequestRefused("the job has errors", "bad_request", {"errors": [*errors]})
 
 
-def outcome(data: Data) -> str:
-    """Say in words what the answer to such a command holds; nothing where the job tells."""
+def outcome(data: Data) -> Cause:
+    """Return for the record what came of such a command; nothing where the job tells."""
     if data["added"] is False:
-        return f"{data['name']} is there already, {data['state']}"
-    return ""
+        return cause("there_already", name=data["name"], state=data["state"])
+    return NONE
 
 
 def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:

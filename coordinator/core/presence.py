@@ -27,6 +27,7 @@ from coordinator.core.assignment import catch_up, lose, put_back, resume, take_b
 from coordinator.core.effects import KeepPoint, Warn
 from coordinator.core.state import MAX_HOSTS, World
 from coordinator.core.stopping import is_late, on_return, tell_to_stop, why_void
+from coordinator.jobs.causes import cause
 from coordinator.jobs.hosts import TWIN_WINDOW_S, Host
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import FINAL, HELD, Event, JobState
@@ -148,7 +149,7 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
         take_back(world, job)
         if held.phase in _AT_WORK:
             job = world.move(
-                job, Event.STARTED, now, f"host:{host.name}", "seen in a heartbeat",
+                job, Event.STARTED, now, f"host:{host.name}", cause("seen"),
                 instance=host.instance, started_at=now.text(),
             )  # fmt: skip
 
@@ -230,10 +231,10 @@ def _miss_absent(
             continue
         if job.instance not in {None, heartbeat.instance}:
             if not host.may_have_twin(now):
-                lose(world, job, now, f"host:{host.name}", "the agent restarted without it")
+                lose(world, job, now, f"host:{host.name}", cause("restarted"))
             continue
         if key in known:
-            put_back(world, job, now, "the agent does not have it any more")
+            put_back(world, job, now, cause("dropped"))
 
 
 def _let_go(world: World, host: Host, owes: Sequence[OwedResult], now: Now) -> None:
@@ -248,7 +249,7 @@ def _let_go(world: World, host: Host, owes: Sequence[OwedResult], now: Now) -> N
     for job in world.held_at(host.name):
         others = host.may_have_twin(now) and job.instance not in {None, host.instance}
         if job.job_id not in finished and not others:
-            world.move(job, Event.RELEASED, now, f"host:{host.name}", "goodbye", host=None)
+            world.move(job, Event.RELEASED, now, f"host:{host.name}", cause("goodbye"), host=None)
 
 
 # Births that have come in part: their hosts are asked to state them again.

@@ -35,6 +35,7 @@ from coordinator.core import (
     uploads,
 )
 from coordinator.core.commands import certificate_commands, host_commands, requests
+from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import (
     ArtifactLost,
     BundleFiled,
@@ -59,11 +60,11 @@ from coordinator.core.effects import (
     Warn,
 )
 from coordinator.core.entries import Answer
-from coordinator.core.state import CoreSettings, World
+from coordinator.core.state import World
+from coordinator.jobs.causes import Cause, cause, in_words
 from coordinator.jobs.jobs import Change, Job, JobBook
 from coordinator.jobs.records import Action, FleetRecord, HostRecord, Record, RequestKey, Revocation
 from coordinator.jobs.states import JobState
-from coordinator.manifest.diff import in_words
 
 MAX_OTHERS: Final = 16
 LATE_S: Final = 5.0  # for a timer: longer than any turn takes
@@ -185,7 +186,7 @@ class Core:
             case ManifestChanged(how):
                 world.manifest_changed = how
             case ReloadAsked():
-                world.do(ReadManifest())
+                world.do(ReadManifest(self.known_trainers()))
             case JournalRead():
                 certificate_commands.on_journal(world, event, now)
             case Disconnected():
@@ -243,11 +244,11 @@ class Core:
         self.world.manifest_changed = ""  # whatever came of it: it has been read
         if isinstance(event, ManifestRead):
             found = plan_changes.take_plan(self.world, event.plan, now, who)
-            what, is_news = in_words(found.counts()), not found.is_empty()
+            what, is_news = cause("plan", **found.counts()), not found.is_empty()
             data = {**plan_changes.told(found), **plan_changes.doubts(self.world, event.plan)}
             response = OperatorResponse(id=event.request_id or "-", ok=True, data=data)
             self.world.manifest_fault = ""
-            self.world.do(Tell(f"the manifest was read: {what}"))
+            self.world.do(Tell(f"the manifest was read: {in_words(what)}"))
         else:
             errors = [
                 {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
@@ -259,7 +260,7 @@ class Core:
                 data={"errors": list(errors)},
             )  # fmt: skip
             what, is_news = _faults(event), True
-            self.world.manifest_fault = what
+            self.world.manifest_fault = in_words(what)
         if event.client:
             requests.on_reloaded(self.world, event.client, response, now, what)
         elif is_news:
@@ -369,9 +370,8 @@ class Core:
             self.world.do(Warn(text))
 
 
-def _faults(event: ManifestRefused) -> str:
-    more = f"; and {len(event.problems) - 1} more" if len(event.problems) > 1 else ""
-    return str(event.problems[0])[:300] + more
+def _faults(event: ManifestRefused) -> Cause:
+    return cause("faults", text=str(event.problems[0])[:300], more=len(event.problems) - 1)
 
 
 def _waited_s(world: World, job: Job, now: Now) -> float:

@@ -7,13 +7,11 @@ send messages by `World.publish`, nothing else.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
-
-from pydantic import JsonValue
 
 from broker.clock import Now, Randomness, Timers
 from broker.protocol.events import Outgoing
@@ -27,8 +25,8 @@ from broker.protocol.messages import (
     Wire,
     encode,
 )
-from broker.protocol.signing import OperatorKey
 from broker.protocol.topics import Topics
+from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import Effect, Warn
 from coordinator.core.entries import (
     Answer,
@@ -40,6 +38,7 @@ from coordinator.core.entries import (
     Stop,
     Upload,
 )
+from coordinator.jobs.causes import NONE, Cause
 from coordinator.jobs.hosts import Host, TrainerSets
 from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
@@ -70,32 +69,6 @@ ROWS_EVERY_S: Final = 0.25
 # Each message of a host has them asked for several times.
 _blank_record = lru_cache(maxsize=64)(HostRecord)
 _blank_policy = lru_cache(maxsize=64)(HostPolicy)
-
-
-@dataclass(frozen=True, slots=True)
-class CoreSettings:
-    """What the core needs to know of its surroundings. Durations are in seconds."""
-
-    instance: str
-    boot_id: str
-    machine: str = ""
-    version: str = ""
-    started_at: str = ""
-    manifest: str | None = None
-    broker: str = ""
-    stale_after_s: float = 600.0
-    max_attempts: int = 3
-    claim_timeout_s: float = 30.0
-    host_timeout_s: float = 100.0
-    sleep_grace_s: float = 7200.0
-    prefer_cuda_grace_s: float | None = None
-    window_bytes: int = 16 * 1024 * 1024
-    operator_key: OperatorKey | None = None
-    receipt_key: bytes = field(default=b"", repr=False)
-    request_window_s: float = 60.0
-    trainers: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    home_commands: bool = False
-    keep_results_s: float = 30 * 86_400.0  # that no job has any more
 
 
 @dataclass(slots=True)
@@ -164,7 +137,7 @@ class World:
         self.out.append(effect)
 
     def move(
-        self, job: Job, event: Event, now: Now, who: str, why: str = "", **changes: Any
+        self, job: Job, event: Event, now: Now, who: str, why: Cause = NONE, **changes: Any
     ) -> Job:
         """Move a job, keep its timers in step, and tell whoever watches it."""
         after = self.book.move(job, event, now, who, why, **changes)

@@ -10,6 +10,7 @@ from broker.protocol.messages import MAX_LISTED, Cancel, Stopped
 from coordinator.core import earlier_attempts
 from coordinator.core.entries import Stop
 from coordinator.core.state import RESEND_BASE_S, RESEND_CAP_S, RESENDS, World
+from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import FINAL, Event, JobState
 
@@ -92,6 +93,6 @@ def on_stopped(world: World, host: str, report: Stopped, now: Now) -> None:
     if job is None or not job.is_held or not job.is_at(host, report.attempt):
         return
     if job.job_id not in world.claims and job.instance == report.instance:
-        why = "it was told to stop, and not by this coordinator"
+        why = cause("stopped_by_another")
         ran_s = earlier_attempts.ran_s(world, report, now)
         world.move(job, Event.RELEASED, now, f"host:{host}", why, ran_s=ran_s)

@@ -11,6 +11,7 @@ from coordinator.core.assignment import lose
 from coordinator.core.effects import AppendIndex
 from coordinator.core.state import World
 from coordinator.core.stopping import is_late, tell_to_stop
+from coordinator.jobs.causes import NONE, cause
 from coordinator.jobs.jobs import Job, StoredCheckpoint
 from coordinator.jobs.states import FINAL, Event, JobState
 
@@ -47,16 +48,15 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
     }
     if job.state is JobState.FAILED:
         world.unexpect(artifact_id)
-        why = "it finished after it was given up; `fleet requeue` takes the result"
-        world.move(job, Event.KEPT, now, f"host:{host}", why, **brings)
+        world.move(job, Event.KEPT, now, f"host:{host}", cause("late_result"), **brings)
         return
     earlier = None if job.is_at(host, report.attempt) else report.attempt
     if earlier is not None and job.is_held and job.host is not None:
         why = f"the result of attempt {earlier} has come"
         tell_to_stop(world, job.host, job.job_id, job.attempt, why, now)
-    why = "" if earlier is None else f"with the result of attempt {earlier}, which was lost"
+    came = NONE if earlier is None else cause("late_attempt", attempt=earlier)
     job = world.move(
-        job, Event.COMPLETED, now, f"host:{host}", why, host=host, by_attempt=earlier, **brings
+        job, Event.COMPLETED, now, f"host:{host}", came, host=host, by_attempt=earlier, **brings
     )
     host_rules.note_success(world, job, now)
     world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
@@ -73,20 +73,20 @@ def _take_checkpoint(
     changes = {"checkpoint": left_off, "ran_s": ran_s, "host": None}
     before = job.checkpoint
     if job.is_held:
-        why = f"{report.reason}; its checkpoint is kept"
+        why = cause("released", text=report.reason, checkpoint=True)
         if report.interrupted and before and before.artifact_id == artifact_id:
             # It got no further: what kills the agent may be the job.
             lose(world, job, now, who, why, host=None, checkpoint=left_off)
         else:
             world.move(job, Event.RELEASED, now, who, why, **changes)
     elif job.state is JobState.PENDING:
-        world.move(job, Event.CHANGED, now, who, "a checkpoint has come", **changes)
+        world.move(job, Event.CHANGED, now, who, cause("checkpoint"), **changes)
 
 
 def take_kept(world: World, failed: Job, job: Job, now: Now, who: str) -> Job:
     """Complete a requeued job with the result that came after it had failed."""
     job = world.move(
-        job, Event.COMPLETED, now, who, "with the result that came after it was given up",
+        job, Event.COMPLETED, now, who, cause("kept_result"),
         artifact_id=failed.artifact_id, metrics=failed.metrics, host=failed.host,
         started_at=failed.started_at, ran_s=failed.ran_s,
         size_bytes=world.stored[failed.artifact_id or ""],

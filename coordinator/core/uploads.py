@@ -25,6 +25,7 @@ from coordinator.core.receipts import is_receipt
 from coordinator.core.state import World
 from coordinator.core.stopping import is_late
 from coordinator.core.stored_artifacts import complete, wanted
+from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.jobs.states import FINAL, Event, JobState
@@ -114,14 +115,13 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
     if report.artifact_id is None:
         ran_s = earlier_attempts.ran_s(world, report, now)
         if job.is_held and report.interrupted:
-            lose(world, job, now, f"host:{host}", report.reason, host=None)
+            lose(world, job, now, f"host:{host}", cause("released", text=report.reason), host=None)
         elif job.is_held:
-            world.move(
-                job, Event.RELEASED, now, f"host:{host}", report.reason, host=None, ran_s=ran_s
-            )
+            why = cause("released", text=report.reason)
+            world.move(job, Event.RELEASED, now, f"host:{host}", why, host=None, ran_s=ran_s)
         else:
             # It was given up; a heartbeat from before may yet come, and has no word in it any more.
-            why = f"its host has given it back: {report.reason}"
+            why = cause("given_back", text=report.reason)
             world.move(job, Event.CHANGED, now, f"host:{host}", why, host=None, ran_s=ran_s)
         world.note(host, report, "recorded")
         return

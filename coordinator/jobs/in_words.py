@@ -9,7 +9,6 @@ from typing import Any, Final
 from broker.protocol.messages import FREE_NEEDS
 from broker.sentences import size, span
 from coordinator.jobs.reasons import Reason
-from coordinator.jobs.records import moment
 
 CAN: Final = "can take it"
 NAMED: Final = 2  # names of hosts, and words of theirs, in one line
@@ -74,6 +73,11 @@ _AWAY: Final = {
     "left": "was ended", "asleep": "sleeps with its machine", "cut-off": "is cut off",
     "silent": "is silent", "twin": "is gone from the broker",
 }  # fmt: skip
+
+
+def moment(at: str) -> str:
+    """Return a time of the ledger (RFC 3339 in UTC) as reasons tell it: `2026-11-21 22:01 UTC`."""
+    return f"{at[:16].replace('T', ' ')} UTC"
 
 
 def words(reason: _Told | Reason, *, remedy: bool = True) -> str:

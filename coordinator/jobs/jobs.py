@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.protocol.messages import JobRow
 from coordinator.jobs import set_aside
+from coordinator.jobs.causes import NONE, Cause, in_words
 from coordinator.jobs.plan_entries import JobSpec
 from coordinator.jobs.states import FINAL, HELD, Event, JobState, leads_to
 
@@ -123,7 +124,7 @@ class Change:
     after: Job
     at: str
     who: str
-    why: str
+    why: Cause
     ran_s: float | None = None
     size_bytes: int | None = None
     by_attempt: int | None = None
@@ -138,7 +139,7 @@ class Change:
         job = self.after
         host = job.host or (self.before.host if self.before else None)
         where = f" on {host}" if host else ""
-        why = (self.why or job.error or "").strip().partition("\n")[0][:MAX_WHY_CHARS]
+        why = (in_words(self.why) or job.error or "").strip().partition("\n")[0][:MAX_WHY_CHARS]
         line = f"job {job.spec.name} ({job.job_id[:12]}), attempt {self.attempt}: {self.event}"
         told = f"{line}{where}{f': {why}' if why else ''}"
         if told.isprintable():
@@ -267,11 +268,11 @@ class JobBook:
         job = Job(
             spec, JobState.PENDING, created_at=at, pending_since=at, submitted_by=submitted_by
         )
-        self._record(Change(Event.ADDED, None, job, at, who, ""))
+        self._record(Change(Event.ADDED, None, job, at, who, NONE))
         return job
 
     def move(
-        self, job: Job, event: Event, now: Now, who: str, why: str = "",
+        self, job: Job, event: Event, now: Now, who: str, why: Cause = NONE,
         ran_s: float | None = None, size_bytes: int | None = None, by_attempt: int | None = None,
         **changes: Any,
     ) -> Job:  # fmt: skip

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from pydantic import JsonValue
 
 from broker.protocol.messages import OperatorResponse
+from coordinator.jobs.causes import Cause
 from coordinator.jobs.reasons import Reason, reason
 
 RequestKey = tuple[str, str]  # the client, and what it called its request
-GOES_ON: Final = (
-    "goes on where attempt"  # so begins why an attempt that has a checkpoint is assigned
-)
 JOURNAL: Final = "journal"  # in the client's place: whoever tells of the CA's entry, it is one
-
-
-def moment(at: str) -> str:
-    """Return a time of the ledger (RFC 3339 in UTC) as reasons tell it: `2026-11-21 22:01 UTC`."""
-    return f"{at[:16].replace('T', ' ')} UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +103,7 @@ class Action:
     who: str
     action: str
     outcome: Literal["done", "refused"]
-    what: str
+    what: Cause
     key: RequestKey | None = None
     job_id: str | None = None
     host: str | None = None
@@ -177,8 +171,9 @@ class Result:
     """What an attempt of a job has brought: an artifact. Times are RFC 3339.
 
     It came `at`; a requeue took it from the job at `set_aside_at`, none while the job has it, and
-    `kept_until` is none as long as that. `artifact_id` and `size_bytes` are none, and `metric` (in
-    words) is empty, where the ledger does not tell. `is_there`: it can be fetched.
+    `kept_until` is none as long as that. `artifact_id` and `size_bytes` are none, and `metrics`
+    (the main one, once it is set aside) empty, where the ledger does not tell. `is_there`: it can
+    be fetched.
     """
 
     attempt: int
@@ -186,7 +181,7 @@ class Result:
     host: str | None
     artifact_id: str | None = None
     size_bytes: int | None = None
-    metric: str = ""
+    metrics: Mapping[str, JsonValue] = field(default_factory=dict)
     set_aside_at: str | None = None
     kept_until: str | None = None
     is_there: bool = False

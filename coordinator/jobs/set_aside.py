@@ -1,11 +1,7 @@
-"""What a requeue sets aside, in the words of its answer, the history and every question before it.
-
-A result that was there, or what was done of a job that runs.
-"""
+"""Words and figures of results: the main metric, chance, and how long they are kept."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -15,10 +11,6 @@ MAIN_METRICS: Final = ("auroc", "f1", "macro_f1", "accuracy", "r2", "reconstruct
 _ABBREVIATIONS: Final = {"auroc": "AUROC", "f1": "F1", "macro_f1": "macro F1", "r2": "R²"}
 CHANCE: Final = 0.5  # the AUROC of a guess
 BELOW_CHANCE: Final = "below chance"
-_ID_CHARS: Final = 12
-_HELD: Final = ("claimed", "running")
-_RESULT: Final = "its result is set aside: "
-_WORDS: Final = re.compile(rf"{_RESULT}(?:(.+), )?artifact [0-9a-f]{{{_ID_CHARS}}}")
 
 
 def main_metric(metrics: Mapping[str, Any] | None) -> str | None:
@@ -42,33 +34,18 @@ def chance_words(metrics: Mapping[str, Any]) -> str:
     return f"{BELOW_CHANCE}: the 95 % interval of its AUROC, {between}, is below {CHANCE}"
 
 
-def set_aside(
-    state: str,
-    host: str | None,
-    share: float | None,
-    metrics: Mapping[str, Any] | None,
-    artifact_id: str | None,
-) -> str:
-    """Return what a requeue of a job in this state loses; empty where that is nothing."""
-    if state in _HELD:
-        return f"it is stopped{_at(share)} on {host}, and begins again"
-    if state != "completed" or artifact_id is None:
-        return ""
-    metric = metric_words(metrics)
-    return f"{_RESULT}{metric + ', ' if metric else ''}artifact {artifact_id[:_ID_CHARS]}"
-
-
 def begins_again(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say of each job without checkpoints what it loses; `jobs` are rows of `workers`."""
     return [
-        f"{job['name']} runs{_at(job['progress'])} and keeps no checkpoint: given back, it begins "
-        "again"
+        f"{job['name']} runs{at_share(job['progress'])} and keeps no checkpoint: given back, it "
+        "begins again"
         for job in jobs
         if job["phase"] == "running" and not job["resumable"]
     ]
 
 
-def _at(share: float | None) -> str:
+def at_share(share: float | None) -> str:
+    """Return how much was done, to be said in a sentence; empty where that is unknown."""
     return "" if share is None else f" at {share * 100:.0f} %"
 
 
@@ -79,12 +56,6 @@ def metric_words(metrics: Mapping[str, Any] | None) -> str:
         return ""
     called = _ABBREVIATIONS.get(name, name.replace("_", " "))
     return f"{called} {rounded((metrics or {})[name])}"
-
-
-def told_metric(words: str) -> str:
-    """Return the metric in words as `set_aside` makes them; empty where they name none."""
-    found = _WORDS.fullmatch(words)
-    return (found[1] or "") if found else ""
 
 
 def command(job: str, attempt: int) -> str:

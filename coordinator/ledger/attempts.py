@@ -8,14 +8,14 @@ event that takes the job from the host. So the hours of a host add up.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from coordinator.jobs.records import GOES_ON, AttemptFilter, Result
-from coordinator.jobs.set_aside import told_metric
+from coordinator.jobs.records import AttemptFilter, Result
 from coordinator.jobs.states import Event
 from coordinator.ledger.database import Database, sql
 
@@ -54,45 +54,35 @@ def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
         "since": wanted.since,
         "events": json.dumps(events),
         "ends": json.dumps([event.value for event in ENDS]),
-        "goes_on": GOES_ON,
         "limit": wanted.limit + 1,  # one more: whether there is an older page
     }
     told: list[JsonValue] = []
     size_chars = 0
     reached = 0
-    for seq, *row in database.execute(sql("ended_attempts"), values):
+    for row in database.execute(sql("ended_attempts"), values):
         attempt = _attempt(row)
         size_chars += len(str(attempt))
         if told and (size_chars > PAGE_CHARS or len(told) >= wanted.limit):
             return {"attempts": told, "next": reached, "newest": newest}
         told.append(attempt)
-        reached = seq
+        reached = row["seq"]
     return {"attempts": told, "next": None, "newest": newest}
 
 
-def _attempt(row: list[Any]) -> dict[str, JsonValue]:
-    (
-        at, event, from_state, to_state, job_id, number, name, model, mode, epochs, host, began,
-        whole, ran_s, elsewhere,
-    ) = row  # fmt: skip
-    held = from_state in {"claimed", "running"}
-    is_whole = bool(whole) and (held or ran_s is not None)
-    if elsewhere:
+def _attempt(row: Mapping[str, Any]) -> dict[str, JsonValue]:
+    held, ran_s = row["from_state"] in {"claimed", "running"}, row["ran_s"]
+    is_whole = bool(row["whole"]) and (held or ran_s is not None)
+    if row["elsewhere"]:
         ran_s = None
     elif ran_s is None and held:
-        ran_s = _seconds(began, at)
+        ran_s = _seconds(row["began"], row["at"])
+    is_over = row["to_state"] in {"completed", "failed", "cancelled"}
+    keys = ("at", "job_id", "attempt", "name", "model", "mode", "epochs", "began")
     return {
-        "at": at,
-        "job_id": job_id,
-        "attempt": number,
-        "name": name,
-        "model": model,
-        "mode": mode,
-        "epochs": epochs,
-        "host": host if held or event != Event.CANCELLED else None,
-        "end": ENDS[Event(event)],
-        "over": to_state if to_state in {"completed", "failed", "cancelled"} else None,
-        "began": began,
+        **{key: row[key] for key in keys},
+        "host": row["host"] if held or row["event"] != Event.CANCELLED else None,
+        "end": ENDS[Event(row["event"])],
+        "over": row["to_state"] if is_over else None,
         "s": ran_s,
         "whole": is_whole,
     }
@@ -119,5 +109,6 @@ def results(database: Database, job_id: str) -> list[Result]:
             by = host or (name if role == "host" else None)
             found[attempt] = Result(attempt, came_at, by, artifact_id, size_bytes)
         elif attempt in found and found[attempt].set_aside_at is None:
-            found[attempt] = replace(found[attempt], metric=told_metric(why), set_aside_at=at)
+            metrics = json.loads(why).get("metrics", {})
+            found[attempt] = replace(found[attempt], metrics=metrics, set_aside_at=at)
     return [found[attempt] for attempt in sorted(found)]

@@ -19,11 +19,6 @@ from coordinator.ledger.database import Database, sql
 
 PAGE_BYTES: Final = 150_000
 
-_FIELDS: Final = (
-    "at", "who", "event", "outcome", "job_id", "name", "host", "attempt", "from", "to", "why"
-)  # fmt: skip
-
-
 # For each table: the statement that reads it, and the one that tells where it ends.
 _TABLES: Final = (("story_of_events", "newest_event"), ("story_of_actions", "newest_action"))
 
@@ -35,7 +30,7 @@ def record(database: Database, action: Action) -> None:
     database.execute(
         sql("insert_action"),
         (action.at, action.who, client, request_id, action.action, action.job_id, action.host,
-         action.outcome, action.what, answer),
+         action.outcome, json.dumps(action.what), answer),
     )  # fmt: skip
 
 
@@ -73,8 +68,10 @@ def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:
     reached = [*wanted.after]
     told: list[JsonValue] = []
     size_bytes = 0
-    for table, (seq, *row) in heapq.merge(*tables, key=_moment):
-        fields = dict(zip(_FIELDS, row, strict=True))
+    for table, row in heapq.merge(*tables, key=_moment):
+        fields = dict(row)
+        seq = fields.pop("seq")
+        fields["why"] = json.loads(fields["why"])
         size_bytes += len(json.dumps(fields))
         if told and (size_bytes > PAGE_BYTES or len(told) >= wanted.limit):
             return {"events": told, "next": list(reached), "more": True}
@@ -85,7 +82,7 @@ def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:
 
 def _rows(
     database: Database, table: int, statement: str, after: int, wanted: StoryFilter
-) -> list[tuple[int, tuple[Any, ...]]]:
+) -> list[tuple[int, Any]]:
     values = {
         "after": after,
         "since": wanted.since,
@@ -97,7 +94,7 @@ def _rows(
     return [(table, row) for row in database.execute(sql(statement), values)]
 
 
-def _moment(one: tuple[int, tuple[Any, ...]]) -> tuple[str, bool]:
+def _moment(one: tuple[int, Any]) -> tuple[str, bool]:
     """Return what to sort by: the time, and of the same time a reload before what came of it."""
-    _seq, at, _who, event, outcome, *_rest = one[1]
-    return str(at), (event, outcome) != ("reload", "done")
+    _table, row = one
+    return row["at"], (row["event"], row["outcome"]) != ("reload", "done")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -73,8 +74,7 @@ class Ledger:
         """
         self._path = str(path)
         self._note, self._newest = note, 0
-        how = database.open_copy if copy else database.open_file
-        self._db = how(self._path, database.scripts())
+        self._db = (database.open_copy if copy else database.open_file)(self._path)
 
     def close(self) -> None:
         """Close the file."""
@@ -86,14 +86,15 @@ class Ledger:
             with database.refusals(self._path):
                 found = self._db.execute(sql("load_jobs"))
                 names = [column[0] for column in found.description]
-                jobs = (_job(dict(zip(names, row))) for row in found)
+                jobs = (_job(dict(zip(names, row))) for row in found)  # quicker than by the row
                 return {job.job_id: job for job in jobs}
         except (ValueError, KeyError) as error:
             raise StorageError(f"ledger {self._path}: a row cannot be read: {error}") from error
 
     def load_hosts(self) -> dict[str, HostRecord]:
         """Return what is decided about each host."""
-        return {row[0]: _host(*row) for row in self._rows("load_hosts")}
+        rows = self._rows("load_hosts")
+        return {host: HostRecord(**json.loads(record)) for host, record in rows}
 
     def hosts(self) -> set[str]:
         """Return the names of all hosts that it has something of."""
@@ -101,9 +102,8 @@ class Ledger:
 
     def load_fleet(self) -> FleetRecord:
         """Return what is decided about the fleet as a whole."""
-        for paused, at, who in self._rows("load_fleet"):
-            return FleetRecord(bool(paused), at, who)
-        return FleetRecord()
+        rows = self._rows("load_fleet")
+        return FleetRecord(**json.loads(rows[0][0])) if rows else FleetRecord()
 
     def commit(self, changes: Sequence[Change | Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
@@ -137,9 +137,8 @@ class Ledger:
 
     def events(self, job_id: str, limit: int = 200) -> list[dict[str, JsonValue]]:
         """Return the newest `limit` events of a job, oldest first."""
-        rows = self._rows("events_of_job", job_id, limit)
-        keys = ("at", "event", "from", "to", "attempt", "host", "who", "why", "ran_s")
-        return [dict(zip(keys, row, strict=True)) for row in reversed(rows)]
+        rows = reversed(self._rows("events_of_job", job_id, limit))
+        return [{**dict(row), "why": json.loads(row["why"])} for row in rows]
 
     def load_answers(self, limit: int) -> dict[RequestKey, tuple[str, OperatorResponse]]:
         """Return the newest answers to commands, oldest first, each with its time (RFC 3339)."""
@@ -200,9 +199,9 @@ class Ledger:
     def _remember(self, record: Record) -> None:
         match record:
             case HostRecord():
-                self._db.execute(sql("put_host"), _host_values(record))
-            case FleetRecord(paused, at, who):
-                self._db.execute(sql("put_fleet"), (int(paused), at, who))
+                self._db.execute(sql("put_host"), (record.host, json.dumps(asdict(record))))
+            case FleetRecord():
+                self._db.execute(sql("put_fleet"), (json.dumps(asdict(record)),))
             case HostForgotten(host):
                 self._db.execute(sql("delete_host"), (host,))
             case Action():
@@ -239,7 +238,7 @@ class Ledger:
                 change.attempt,
                 after.host,
                 change.who,
-                change.why,
+                json.dumps(change.why),
                 change.ran_s,
                 result,
                 None if result is None else change.size_bytes,
@@ -278,22 +277,3 @@ def _job(row: Mapping[str, Any]) -> Job:
         else StoredCheckpoint(checkpoint_id, row["checkpoint_bytes"], row["checkpoint_attempt"]),
         **{name: row[name] for name in _FIELDS},
     )
-
-
-def _host_values(record: HostRecord) -> tuple[Any, ...]:
-    until = record.snoozed_until or None
-    return (
-        record.host, int(record.drained), record.quarantine or None, record.at, record.who,
-        int(record.drained_now), until, record.snoozed_by if until else None,
-        record.snooze_s if until else None, int(bool(until) and not record.snoozed_now),
-    )  # fmt: skip
-
-
-def _host(
-    host: str, drained: int, quarantine: str | None, at: str, who: str, drained_now: int,
-    until: str | None, snoozed_by: str | None, snooze_s: float | None, snooze_finish: int,
-) -> HostRecord:  # fmt: skip
-    return HostRecord(
-        host, bool(drained), quarantine or "", at, who, bool(drained_now), until or "",
-        snoozed_by or "", snooze_s or 0.0, bool(until and not snooze_finish),
-    )  # fmt: skip

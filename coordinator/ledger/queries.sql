@@ -36,7 +36,7 @@ INSERT INTO events (
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: events_of_job
-SELECT at, event, from_state, to_state, attempt, host, who, why, ran_s FROM events
+SELECT at, event, from_state AS "from", to_state AS "to", attempt, host, who, why, ran_s FROM events
 WHERE job_id = ? ORDER BY seq DESC LIMIT ?;
 
 -- name: prune_events
@@ -68,24 +68,19 @@ DELETE FROM bundles WHERE artifact_id = ?;
 SELECT host FROM hosts UNION SELECT host FROM jobs WHERE host IS NOT NULL;
 
 -- name: load_hosts
-SELECT host, drained, quarantine, at, who, drained_now, snoozed_until, snoozed_by, snooze_s,
-    snooze_finish
-FROM hosts;
+SELECT host, record FROM hosts;
 
 -- name: put_host
-INSERT OR REPLACE INTO hosts (
-    host, drained, quarantine, at, who, drained_now, snoozed_until, snoozed_by, snooze_s,
-    snooze_finish
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO hosts (host, record) VALUES (?, ?);
 
 -- name: delete_host
 DELETE FROM hosts WHERE host = ?;
 
 -- name: load_fleet
-SELECT paused, at, who FROM fleet;
+SELECT record FROM fleet;
 
 -- name: put_fleet
-INSERT OR REPLACE INTO fleet (only, paused, at, who) VALUES (1, ?, ?, ?);
+INSERT OR REPLACE INTO fleet (only, record) VALUES (1, ?);
 
 -- name: ended_attempts
 -- What was measured of an attempt that ended more than once (lost, and there again) is all of it: it
@@ -95,9 +90,10 @@ INSERT OR REPLACE INTO fleet (only, paused, at, who) VALUES (1, ?, ?, ?);
 -- not count as a run from the beginning; after a requeue it does.
 SELECT ended.seq, ended.at, ended.event, ended.from_state, ended.to_state, ended.job_id,
     ended.attempt, jobs.name, jobs.model, jobs.mode,
-    json_extract(jobs.spec, '$.hyper.epochs'), coalesce(began.host, ended.host), began.at,
+    json_extract(jobs.spec, '$.hyper.epochs') AS epochs,
+    coalesce(began.host, ended.host) AS host, began.at AS began,
     (began.event = 'started' OR ended.ran_s IS NOT NULL) AND (
-        SELECT substr(given.why, 1, length(:goes_on)) <> :goes_on FROM events AS given
+        SELECT json_extract(given.why, '$.resumed_from') IS NULL FROM events AS given
         WHERE given.job_id = ended.job_id AND given.attempt = ended.attempt
         AND given.event = 'assigned') AND (
         ended.attempt = 1 OR NOT EXISTS (
@@ -105,16 +101,17 @@ SELECT ended.seq, ended.at, ended.event, ended.from_state, ended.to_state, ended
             AND tried.attempt < ended.attempt AND tried.event = 'started'
             AND tried.host = coalesce(began.host, ended.host) AND NOT EXISTS (
                 SELECT 1 FROM events AS anew WHERE anew.job_id = ended.job_id
-                AND anew.event = 'requeued' AND anew.seq BETWEEN tried.seq AND ended.seq))),
+                AND anew.event = 'requeued' AND anew.seq BETWEEN tried.seq AND ended.seq)))
+    AS whole,
     coalesce(ended.ran_s, (
         SELECT max(said.ran_s) FROM events AS said WHERE said.job_id = ended.job_id
-        AND said.seq > ended.seq AND said.attempt = ended.attempt)),
+        AND said.seq > ended.seq AND said.attempt = ended.attempt)) AS ran_s,
     EXISTS (
         SELECT 1 FROM events AS after JOIN events AS said ON said.job_id = after.job_id
         AND said.seq >= after.seq AND said.attempt = after.attempt
         WHERE after.job_id = ended.job_id AND after.seq > ended.seq
         AND after.attempt = ended.attempt AND said.ran_s IS NOT NULL
-        AND after.event IN (SELECT value FROM json_each(:ends)))
+        AND after.event IN (SELECT value FROM json_each(:ends))) AS elsewhere
 FROM events AS ended JOIN jobs USING (job_id) LEFT JOIN events AS began ON began.seq = (
     SELECT max(seq) FROM events AS earlier WHERE earlier.job_id = ended.job_id
     AND earlier.seq < ended.seq AND earlier.attempt = ended.attempt
@@ -138,8 +135,9 @@ WHERE gone.at >= ? AND gone.event = 'requeued' AND gone.from_state IN ('complete
 
 -- name: story_of_events
 -- The columns are those of story_of_actions, so that the rows of both become the same fields.
-SELECT seq, at, who, event, 'done', job_id,
-    (SELECT name FROM jobs WHERE jobs.job_id = told.job_id), host, attempt, from_state, to_state, why
+SELECT seq, at, who, event, 'done' AS outcome, job_id,
+    (SELECT name FROM jobs WHERE jobs.job_id = told.job_id) AS name, host, attempt,
+    from_state AS "from", to_state AS "to", why
 FROM events AS told
 WHERE seq > :after AND (:since IS NULL OR at >= :since)
     AND (:job_id IS NULL OR job_id = :job_id)
@@ -150,11 +148,12 @@ ORDER BY seq LIMIT :limit;
 
 -- name: story_of_actions
 -- What moved a job is in its events already.
-SELECT seq, at, who, action, outcome, job_id,
-    (SELECT name FROM jobs WHERE jobs.job_id = told.job_id), host, NULL, NULL, NULL, what
+SELECT seq, at, who, action AS event, outcome, job_id,
+    (SELECT name FROM jobs WHERE jobs.job_id = told.job_id) AS name, host, NULL AS attempt,
+    NULL AS "from", NULL AS "to", what AS why
 FROM actions AS told
 WHERE NOT (outcome = 'done'
-        AND (action IN ('cancel', 'requeue') OR action = 'run' AND what = ''))
+        AND (action IN ('cancel', 'requeue') OR action = 'run' AND what = '{}'))
     AND seq > :after AND (:since IS NULL OR at >= :since)
     AND (:job_id IS NULL OR job_id = :job_id)
     AND (:host IS NULL OR host = :host OR who = 'host:' || :host)

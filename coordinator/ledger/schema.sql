@@ -47,7 +47,7 @@ CREATE TABLE events (                       -- history of each job; the newest i
     attempt     INTEGER NOT NULL,
     host        TEXT,
     who         TEXT NOT NULL,
-    why         TEXT NOT NULL,
+    why         TEXT NOT NULL CHECK (json_valid(why)),     -- coordinator.jobs.causes
     ran_s       REAL CHECK (ran_s IS NULL OR ran_s >= 0),   -- measured by the agent
     artifact_id TEXT CHECK (                                -- result that this event brought
         artifact_id IS NULL OR length(artifact_id) = 64),
@@ -67,7 +67,7 @@ CREATE TABLE actions (                      -- what operators asked for, and the
     job_id     TEXT REFERENCES jobs (job_id),
     host       TEXT,
     outcome    TEXT NOT NULL CHECK (outcome IN ('done', 'refused')),
-    what       TEXT NOT NULL,               -- what was changed, in words
+    what       TEXT NOT NULL CHECK (json_valid(what)),     -- what came of it: jobs.causes
     answer     TEXT,                        -- JSON; NULL: refused before it was looked at
     CHECK ((client IS NULL) = (request_id IS NULL)),
     CHECK (answer IS NULL OR client IS NOT NULL)
@@ -75,23 +75,13 @@ CREATE TABLE actions (                      -- what operators asked for, and the
 CREATE INDEX actions_by_time ON actions (at);
 
 CREATE TABLE hosts (                        -- decisions of operators and of the fleet about hosts
-    host          TEXT PRIMARY KEY,
-    drained       INTEGER NOT NULL CHECK (drained IN (0, 1)),       -- gets no new jobs
-    drained_now   INTEGER NOT NULL CHECK (drained_now IN (0, 1)),   -- also releases what it runs
-    quarantine    TEXT,                                             -- reason, while quarantined
-    at            TEXT NOT NULL,
-    who           TEXT NOT NULL,
-    snoozed_until TEXT,
-    snoozed_by    TEXT CHECK ((snoozed_by IS NULL) = (snoozed_until IS NULL)),
-    snooze_s      REAL CHECK ((snooze_s IS NULL) = (snoozed_until IS NULL)),
-    snooze_finish INTEGER NOT NULL CHECK (snooze_finish IN (0, 1))  -- finishes what it runs
+    host   TEXT PRIMARY KEY,
+    record TEXT NOT NULL CHECK (json_valid(record))     -- coordinator.jobs.records.HostRecord
 ) STRICT;
 
 CREATE TABLE fleet (                        -- one row: whether the whole fleet is paused
     only   INTEGER PRIMARY KEY CHECK (only = 1),
-    paused INTEGER NOT NULL CHECK (paused IN (0, 1)),
-    at     TEXT NOT NULL,
-    who    TEXT NOT NULL
+    record TEXT NOT NULL CHECK (json_valid(record))     -- coordinator.jobs.records.FleetRecord
 ) STRICT;
 
 CREATE TABLE bundles (                      -- small artifacts, until they are files of the store

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.sentences import counted
+from coordinator.jobs.causes import STEPS
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 
 # What is changed, its value before, and after.
@@ -36,7 +36,6 @@ _IN_PLACE: Final = (
 _IDENTITY: Final = ("model", "mode", "split_recipe", "train_hosts", "seed")
 _POLICY: Final = tuple(name for name in HostPolicy.__slots__ if name != "name")
 # As the ledger's events say it, but `replaced`: the new job is added, the old one orphaned.
-ACTIONS: Final = ("added", "changed", "adopted", "replaced", "orphaned", "unchanged")
 _FIRST: Final = ("replaced", "orphaned", "changed", "adopted", "added")  # as they are told
 
 
@@ -55,7 +54,7 @@ class Known:
 class Step:
     """What becomes of one job. `changes` say what is different, of one `replaced` from `known`."""
 
-    action: str  # one of ACTIONS
+    action: str  # one of STEPS
     spec: JobSpec
     changes: tuple[Change, ...] = ()
     known: Known | None = None
@@ -85,7 +84,7 @@ class Difference:
 
     def counts(self) -> dict[str, int]:
         """Return how many jobs there are of each action, and how many hosts and settings change."""
-        counts = dict.fromkeys(ACTIONS, 0)
+        counts = dict.fromkeys(STEPS, 0)
         for step in self.steps:
             counts[step.action] += 1
         return counts | {"hosts": len(self.hosts), "settings": len(self.settings)}
@@ -102,18 +101,6 @@ class Difference:
 def is_nothing(counts: Mapping[str, int]) -> bool:
     """Whether by these counts, see `Difference.counts`, nothing changes."""
     return not any(count for what, count in counts.items() if what != "unchanged")
-
-
-def in_words(counts: Mapping[str, int]) -> str:
-    """Return counts, see `Difference.counts`, in a line: `2 added, 3 unchanged; 1 host changed`."""
-    jobs = [f"{counts[action]} {action}" for action in ACTIONS if counts[action]]
-    others = [
-        f"{counted(count, what)} changed"
-        for what, count in (("host", counts["hosts"]), ("setting", counts["settings"]))
-        if count
-    ]
-    nothing = ["no changes"] if is_nothing(counts) else []
-    return "; ".join(filter(None, (", ".join(nothing + jobs), ", ".join(others))))
 
 
 def to_list(changes: Iterable[Change]) -> list[JsonValue]:

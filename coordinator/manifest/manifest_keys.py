@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from broker.protocol.messages import MAX_PLAN_NAME
-from coordinator.jobs.plan_entries import DEFAULT_GRACE_S
+from broker.protocol.quiet_hours import HoursText
+from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, DEFAULT_RETRIES, DEFAULT_STALL_S
 
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 # No longer than an assignment can carry: `broker.protocol.messages.Assign`.
@@ -27,19 +29,24 @@ class Table(BaseModel):
 class RunTable(Table):
     """What [defaults] may say as well as a job."""
 
-    split_recipe: Literal["host", "sample", "time"] | None = None
-    train_hosts: TrainHosts | None = None
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
-    n_resamples: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    timeout_s: Seconds | None = None
-    stall_timeout_s: Seconds | None = None
-    retries: Annotated[int, Field(ge=0, le=100)] | None = None
+    split_recipe: Literal["host", "sample", "time"] = "host"
+    train_hosts: TrainHosts = []
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
+    n_resamples: Annotated[int, Field(ge=0, le=1_000_000)] = 1000
+    timeout_s: Seconds = 0.0
+    stall_timeout_s: Seconds = DEFAULT_STALL_S
+    retries: Annotated[int, Field(ge=0, le=100)] = DEFAULT_RETRIES
 
 
 class Defaults(RunTable):
     """What holds for every job that does not say otherwise."""
 
     prefer_cuda_grace_s: Annotated[float, Field(ge=0, le=1e7)] = DEFAULT_GRACE_S
+
+    def of_job(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a job's table with what it leaves to [defaults]."""
+        given = self.model_dump(exclude_unset=True, exclude={"prefer_cuda_grace_s"})
+        return given | dict(table)
 
 
 class HostTable(Table):
@@ -53,7 +60,7 @@ class HostTable(Table):
     max_vram_gib: Gib | None = None
     cuda: bool | None = None
     slots: Annotated[int, Field(ge=0, le=64)] | None = None
-    quiet_hours: Annotated[list[str], Field(max_length=MAX_HOURS)] = []
+    quiet_hours: Annotated[list[HoursText], Field(max_length=MAX_HOURS)] = []
     idle_only: bool = False
     on_busy: Literal["release", "finish"] = "release"
 

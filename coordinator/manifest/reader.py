@@ -16,15 +16,12 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from broker import toml_text
-from broker.errors import ConfigError
 from broker.file_names import is_plain
 from broker.protocol.hyperschema import check_hyper, did_you_mean, meant
 from broker.protocol.messages import MAX_PLAN_NAME, Needs
-from broker.protocol.quiet_hours import parse_hours
 from broker.protocol.topics import is_host
+from broker.protocol.value_faults import fault_words
 from coordinator.jobs.plan_entries import (
-    DEFAULT_RETRIES,
-    DEFAULT_STALL_S,
     HostPolicy,
     JobSpec,
     Plan,
@@ -32,14 +29,13 @@ from coordinator.jobs.plan_entries import (
 )
 from coordinator.manifest.lines import Lines
 from coordinator.manifest.manifest_keys import (
-    MAX_HOURS,
     Defaults,
     HostTable,
     JobTable,
     Table,
     is_plan_name,
 )
-from coordinator.manifest.problems import ManifestError, Problem, fault_words, single_problem
+from coordinator.manifest.problems import ManifestError, Problem, single_problem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +51,6 @@ MAX_CARRIED_BYTES: Final = 96 * 1024  # of hyperparameters and train_hosts
 MAX_LIST_BYTES: Final = 64 * 1024  # of names, or patterns, that answers bear
 
 _T = TypeVar("_T", bound=Table)
-_V = TypeVar("_V")
 _TOP: Final = ("schema_version", "name", "defaults", "hosts", "jobs")
 
 
@@ -139,10 +134,10 @@ class Reader:
         """Return the job that somebody asks for beside the manifest, none when it is broken."""
         job = self._table(JobTable, table, "", is_job=True)
         if job is None:
-            self._check_broken(table, Defaults(), "")
+            self._check_broken(table, "")
             return None
         job.hyper = self._check_model(job.model, job.hyper, "")
-        spec = self._spec(job, Defaults(), "")
+        spec = self._spec(job, "")
         if job.name is None:
             spec = replace(spec, name=f"{spec.model}-{spec.mode}"[:55] + f"-{spec.job_id[:8]}")
         self._unique({}, spec.name, 0, "")
@@ -160,28 +155,15 @@ class Reader:
             if not is_host(name):
                 self._problem("", where, f"{name!r} cannot be a host: {_HOST_RULE}")
             host = self._table(HostTable, table, where)
-            self._check_hours(table, where)
             if host is not None:
                 lists = {"allow_jobs": host.allow_jobs, "deny_jobs": host.deny_jobs}
                 self._check_lists("", f"{where} ", lists, "a pattern stands for many jobs")
-                fields = host.model_dump()
-                fields["allow_jobs"] = tuple(host.allow_jobs)
-                fields["deny_jobs"] = tuple(host.deny_jobs)
-                fields["quiet_hours"] = tuple(host.quiet_hours)
-                policies[name] = HostPolicy(name=name, **fields)
+                fields = host.model_dump().items()
+                told: dict[str, Any] = {
+                    key: tuple(one) if isinstance(one, list) else one for key, one in fields
+                }
+                policies[name] = HostPolicy(name=name, **told)
         return policies
-
-    def _check_hours(self, table: Any, where: str) -> None:
-        """Look at the hours, whatever else is wrong with the table: all is reported at once."""
-        texts = table.get("quiet_hours") if isinstance(table, dict) else None
-        for index, text in enumerate(texts[:MAX_HOURS] if isinstance(texts, list) else ()):
-            if not isinstance(text, str):
-                continue  # which was told already
-            try:
-                parse_hours(text)
-            except ConfigError as error:
-                place = ("quiet_hours", index)
-                self._problem("", f"{where} quiet_hours", str(error), place)
 
     def _jobs(self, tables: Any, defaults: Defaults) -> list[JobSpec]:
         self._place = ()
@@ -217,14 +199,15 @@ class Reader:
         """Return the job of one table, without `job_id` if it is broken; `names` came before."""
         label = _label(table, index)
         self._place = ("jobs", index)
+        table = defaults.of_job(table)
         job = self._table(JobTable, table, label, is_job=True)
         if job is None:
-            spec, is_named = self._check_broken(table, defaults, label)
+            spec, is_named = self._check_broken(table, label)
             if is_named:
                 self._unique(names, spec.name, index, label)
             return replace(spec, job_id="", name=label)
         given, job.hyper = job.hyper, self._check_model(job.model, job.hyper, label)
-        spec = self._spec(job, defaults, label)
+        spec = self._spec(job, label)
         self._unique(names, spec.name, index, label)
         return spec if len(job.hyper) == len(given) else replace(spec, job_id="")
 
@@ -255,7 +238,7 @@ class Reader:
                 message = f"takes {size_bytes // 1024} KiB; at most {most} are taken: {remedy}"
                 self._problem(label, f"{where}{key}", message, (key,))
 
-    def _spec(self, job: JobTable, defaults: Defaults, label: str) -> JobSpec:
+    def _spec(self, job: JobTable, label: str) -> JobSpec:
         lists = {"allowed_hosts": job.allowed_hosts, "denied_hosts": job.denied_hosts}
         self._check_lists(label, "", lists, "let [hosts.NAME] say allow_jobs or deny_jobs")
         for key in ("allowed_hosts", "denied_hosts"):
@@ -264,7 +247,7 @@ class Reader:
                     self._problem(label, key, f"{host!r} cannot be a host: {_HOST_RULE}")
         for host in sorted({*job.allowed_hosts} & {*job.denied_hosts}):
             self._problem(label, "denied_hosts", f"{host!r} is in allowed_hosts as well")
-        train_hosts = tuple(sorted({*_first(job.train_hosts, defaults.train_hosts, [])}))
+        train_hosts = tuple(sorted({*job.train_hosts}))
         for host in train_hosts:
             if not host or "," in host or host.startswith("-"):
                 self._problem(label, "train_hosts", f"{host!r}: no commas, no leading '-'")
@@ -275,32 +258,22 @@ class Reader:
                 f"{MAX_CARRIED_BYTES // 1024}; put long lists into a file of the trainer's"
             )
             self._problem(label, "hyper", message)
-        recipe = _first(job.split_recipe, defaults.split_recipe, "host")
-        seed = _first(job.seed, defaults.seed, 0)
+        recipe, seed = job.split_recipe, job.seed
+        same = ("model", "mode", "hyper", "split_recipe", "seed", "n_resamples", "priority",
+                "on_lost", "retries")  # fmt: skip
         return JobSpec(
             job_id=job_id(job.model, job.mode, job.hyper, recipe, train_hosts, seed),
             name=f"{job.model}-{job.mode}" if job.name is None else job.name,
-            model=job.model,
-            mode=job.mode,
-            hyper=job.hyper,
-            split_recipe=recipe,
             train_hosts=train_hosts,
-            seed=seed,
-            n_resamples=_first(job.n_resamples, defaults.n_resamples, 1000),
-            priority=job.priority,
-            needs=Needs(**{key: getattr(job, key) for key in Needs.model_fields}),
+            needs=Needs(**{name: getattr(job, name) for name in Needs.model_fields}),
             allowed_hosts=tuple(job.allowed_hosts),
             denied_hosts=tuple(job.denied_hosts),
-            on_lost=job.on_lost,
-            timeout_s=_first(job.timeout_s, defaults.timeout_s, 0.0) or None,
-            stall_timeout_s=_first(job.stall_timeout_s, defaults.stall_timeout_s, DEFAULT_STALL_S)
-            or None,
-            retries=_first(job.retries, defaults.retries, DEFAULT_RETRIES),
+            timeout_s=job.timeout_s or None,
+            stall_timeout_s=job.stall_timeout_s or None,
+            **{name: getattr(job, name) for name in same},
         )
 
-    def _check_broken(
-        self, table: Mapping[str, Any], defaults: Defaults, label: str
-    ) -> tuple[JobSpec, bool]:
+    def _check_broken(self, table: Mapping[str, Any], label: str) -> tuple[JobSpec, bool]:
         """Check the rest of a faulty job; return what is left, and whether its name is known."""
         faulty: set[str | int] = set()
         try:
@@ -315,7 +288,7 @@ class Reader:
         rest |= {} if "hyper" in faulty else {"hyper": usable}
         job = JobTable.model_validate({"model": "", "mode": "oracle"} | rest)
         is_named = "name" in rest or ("name" not in faulty and {"model", "mode"} <= rest.keys())
-        return self._spec(job, defaults, label), is_named
+        return self._spec(job, label), is_named
 
     def _check_model(self, model: str | None, hyper: dict[str, Any], label: str) -> dict[str, Any]:
         """Return the hyperparameters that an id can be made of; say what is wrong with others."""
@@ -347,7 +320,7 @@ class Reader:
             return model.model_validate(table)
         except ValidationError as error:
             for fault in error.errors(include_url=False):
-                key = ".".join(str(part) for part in fault["loc"])
+                key = ".".join(str(part) for part in fault["loc"] if isinstance(part, str))
                 message = fault_words(fault, list(model.model_fields))
                 shown = key if is_job else f"{where} {key}".strip()
                 self._problem(where if is_job else "", shown, message, fault["loc"])
@@ -370,10 +343,6 @@ def _label(table: Mapping[str, Any], index: int) -> str:
         name = f"{table.get('model')}-{table.get('mode')}"
     # What is no name may hold anything, control characters too: it is not repeated.
     return name if isinstance(name, str) and _NAME.fullmatch(name) else f"job {index + 1}"
-
-
-def _first(*values: _V | None) -> _V:
-    return next(value for value in values if value is not None)
 
 
 def _is_json(value: Any) -> bool:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from broker.client.access import COORDINATOR, open_access
@@ -21,7 +20,7 @@ from broker.system.process import end_in_time, end_with_parent, on_signals
 from broker.system.systemd import Notifier
 from coordinator.core.effects import ReloadAsked
 from coordinator.service.service import Service
-from coordinator.service.settings import load
+from coordinator.service.settings import CoordinatorSettings, load
 
 log = logging.getLogger("fleet.coordinator")
 
@@ -34,11 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
     try:
-        settings, broker, own, home = load(arguments).whole()
+        found, home = load(arguments)
+        settings, broker = found.whole()
+        if arguments.no_metrics:
+            settings = settings.model_copy(update={"metrics": None})
         access = open_access(broker, COORDINATOR, system_clock().wall_s)
         manager = Notifier.take(os.environ, os.getpid())
         accept = arguments.accept_ledger
-        service = Service(settings, broker, access, own, manager, home, accept_ledger=accept)
+        service = Service(settings, broker, access, found.own, manager, home, accept_ledger=accept)
     except (ConfigError, StorageError, OSError) as error:
         complain(plain(error))
         return 2 if isinstance(error, ConfigError) else 1
@@ -67,10 +69,7 @@ def _say_ready() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fleet coordinator", description=__doc__)
     add_options(parser)
-    parser.add_argument("--state", type=Path, help="folder of the ledger and the artifact store")
-    parser.add_argument("--manifest", type=Path, help="the plan")
-    parser.add_argument("--ca", type=Path, help="folder of the CA, to renew hosts' certificates")
-    parser.add_argument("--prefer-cuda-grace", type=float, help="seconds, overrides the manifest")
+    CoordinatorSettings.add_options(parser)
     parser.add_argument(
         "--accept-ledger", action="store_true", help="though it is empty or older than it was"
     )

@@ -20,7 +20,6 @@ from coordinator.core.effects import (
     AnswerWithEvents,
     AnswerWithLog,
     AnswerWithStory,
-    FindResults,
     SendChunk,
 )
 from coordinator.jobs.curve import in_fields
@@ -33,17 +32,7 @@ log = logging.getLogger("fleet.coordinator")
 
 EVENTS_BYTES: Final = 80_000  # of a job's history in one answer, beside the job itself
 
-Answered = (
-    AnswerWithEvents | AnswerWithLog | AnswerWithCurves | AnswerWithStory | AnswerWithAttempts
-)
-Question = Answered | FindResults
-
-
-def asked_by(question: Question) -> tuple[str, str]:
-    """Return who asks, and how they call their request."""
-    if isinstance(question, FindResults):
-        return question.client, question.ask.id
-    return question.client, question.request_id
+Asked = AnswerWithEvents | AnswerWithLog | AnswerWithCurves | AnswerWithStory | AnswerWithAttempts
 
 
 class Lookups:
@@ -59,7 +48,7 @@ class Lookups:
         self._disk = disk
         self._keep_results_s = keep_results_s
 
-    def data(self, question: Answered) -> dict[str, JsonValue]:
+    def data(self, question: Asked) -> dict[str, JsonValue]:
         """Return what the answer holds."""
         match question:
             case AnswerWithEvents():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, get_args
 
 from pydantic import JsonValue
 
@@ -17,6 +18,7 @@ from broker.protocol.messages import OperatorResponse, encode
 from broker.protocol.topics import Topics
 from broker.system.files import RealDisk
 from coordinator.core.authorization import RequestRefused
+from coordinator.core.core_settings import DAY_S
 from coordinator.core.effects import (
     AppendIndex,
     AppendLog,
@@ -24,16 +26,12 @@ from coordinator.core.effects import (
     BundleRefused,
     Collect,
     Collected,
-    DropPart,
     Effect,
     FileBundles,
     FindResults,
-    FinishPart,
     KeepPoint,
-    LeavePart,
     ManifestRead,
     ManifestRefused,
-    OpenPart,
     PartStored,
     ReadManifest,
     ResultsFound,
@@ -42,24 +40,20 @@ from coordinator.core.effects import (
     Tell,
     VerifyStored,
     Warn,
-    WriteChunk,
 )
-from coordinator.core.reactor import Core
 from coordinator.core.state import MAX_ANSWERS
 from coordinator.jobs.aging import Aging
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.problems import ManifestError
-from coordinator.service.lookups import Lookups, Question, asked_by
+from coordinator.service.lookups import Asked, Lookups
 from coordinator.store.index_rows import ended
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import PARTS_KEPT_S, Store
-from coordinator.store.writer import Intake
+from coordinator.store.writer import Intake, Task
 
 log = logging.getLogger("fleet.coordinator")
-
-DAY_S: Final = 86_400.0
 
 Event = Connected | Disconnected | Incoming | ShellEvent
 Schemas = Mapping[str, Mapping[str, JsonValue]]
@@ -115,21 +109,42 @@ class Performer:
         self._around = around
         self._ledger = ledger
         self._store = store
-        self._logs = logs
         self._retention = retention
         self._keep_results_s = keep_results_s
         self._aging = Aging(now)
+        self._now = now
         self._intake = Intake(store, around.put, around.writing, around.background)
         self._lookups = Lookups(ledger, store, logs, around.disk, keep_results_s)
-        self._looking: set[str] = set()  # artifacts that are being verified
+        self._verifying: set[str] = set()
+        by_kind: dict[type[Effect], Callable[[Any], object]] = {
+            Outgoing: lambda _: None,  # published already
+            FileBundles: self._file_bundles,
+            AppendIndex: self._append_index,
+            VerifyStored: self._verify_stored,
+            AppendLog: lambda effect: logs.append(effect.job_id, effect.said, effect.at_s),
+            KeepPoint: lambda effect: logs.curves.add(effect.job_id, effect.told),
+            SendChunk: self._send_chunk,
+            ReadManifest: lambda effect: around.reading(partial(self._read_manifest, effect)),
+            Collect: self._collect,
+            Tell: self._tell,
+            Warn: lambda effect: log.warning("%s", effect.text),
+            FindResults: self._find_results,
+        }
+        by_kind |= dict.fromkeys(get_args(Task), self._intake.do)
+        by_kind |= dict.fromkeys(get_args(Asked), self._answer)
+        self._by_kind = by_kind
 
-    def perform(self, effects: Sequence[Effect], core: Core, now: Now) -> None:
+    def perform(self, effects: Sequence[Effect], now: Now) -> None:
         """Publish all messages at once, then do the rest: `World.take_out` says why."""
+        self._now = now
         messages = [effect for effect in effects if isinstance(effect, Outgoing)]
         if messages:
             self._around.publish(*messages)
         for effect in effects:
-            self._perform(effect, core, now)
+            try:
+                self._by_kind[type(effect)](effect)
+            except StorageError as error:
+                log.error("%s", error)  # what was asked for is asked for again
 
     def leave_parts(self) -> None:
         """Leave every part file as it is; the core begins again from the ledger."""
@@ -139,78 +154,51 @@ class Performer:
         """Leave every part file as it is, for a later go."""
         self._intake.close()
 
-    def _perform(self, effect: Effect, core: Core, now: Now) -> None:
-        match effect:
-            case Outgoing():
-                pass  # published already
-            case WriteChunk() | OpenPart() | FinishPart() | DropPart() | LeavePart():
-                self._intake.do(effect)
-            case FileBundles(artifact_ids):
-                self._file_bundles(artifact_ids)
-            case AppendIndex(row):
-                self._append_index(row)
-            case VerifyStored(artifact_id):
-                self._look_for(artifact_id)
-            case AppendLog() | KeepPoint():
-                self._keep_word(effect)
-            case SendChunk():
-                self._send_chunk(effect)
-            case ReadManifest(client, request_id):
-                schemas = core.known_trainers()
-                self._around.reading(partial(self._reload, client, request_id, schemas))
-            case Collect(unreferenced, unfiled):
-                self._collect(unreferenced, unfiled, now)
-            case Tell() | Warn():
-                self._log(effect)
-            case _:
-                self._answer(effect)
+    def _tell(self, effect: Tell) -> None:
+        log.info("%s", effect.text)
+        self._around.tell(effect.text)
 
-    def _keep_word(self, effect: AppendLog | KeepPoint) -> None:
-        if isinstance(effect, AppendLog):
-            self._logs.append(effect.job_id, effect.said, effect.at_s)
-        else:
-            self._logs.curves.add(effect.job_id, effect.told)
+    def _find_results(self, effect: FindResults) -> None:
+        with self._refusing(effect.client, effect.ask.id):
+            found = self._lookups.results(effect.job_id, effect.held)
+            self._around.put(ResultsFound(effect, tuple(found)))
 
-    def _log(self, effect: Tell | Warn) -> None:
-        if isinstance(effect, Warn):
-            log.warning("%s", effect.text)
-        else:
-            log.info("%s", effect.text)
-            self._around.tell(effect.text)
+    def _answer(self, effect: Asked) -> None:
+        with self._refusing(effect.client, effect.request_id):
+            data = self._lookups.data(effect)
+            self._respond(effect.client, OperatorResponse(id=effect.request_id, ok=True, data=data))
 
-    def _answer(self, effect: Question) -> None:
-        """Look up what is asked for; where that cannot be read, say so, and go on."""
-        client, request_id = asked_by(effect)
+    @contextlib.contextmanager
+    def _refusing(self, client: str, request_id: str) -> Iterator[None]:
+        """Tell a client where the ledger or a log cannot be read, and go on."""
         try:
-            if isinstance(effect, FindResults):
-                found = self._lookups.results(effect.job_id, effect.held)
-                self._around.put(ResultsFound(effect, tuple(found)))
-                return
-            response = OperatorResponse(id=request_id, ok=True, data=self._lookups.data(effect))
+            yield
         except StorageError as error:
             log.error("%s", error)
-            response = RequestRefused(str(error)).response(request_id)
+            self._respond(client, RequestRefused(str(error)).response(request_id))
+
+    def _respond(self, client: str, response: OperatorResponse) -> None:
         topic = self._around.topics.operator_response(client)
         self._around.publish(Outgoing(topic, encode(response)))
 
-    def _look_for(self, artifact_id: str) -> None:
+    def _verify_stored(self, effect: VerifyStored) -> None:
         # A report is repeated until it is answered; while a disk hangs, one check is enough.
-        if artifact_id not in self._looking:
-            self._looking.add(artifact_id)
-            self._around.background(partial(self._verify, artifact_id))
+        if effect.artifact_id not in self._verifying:
+            self._verifying.add(effect.artifact_id)
+            self._around.background(partial(self._verify, effect.artifact_id))
 
     def _verify(self, artifact_id: str) -> None:
         try:
             size_bytes = self._store.verify(artifact_id)
         finally:
-            self._looking.discard(artifact_id)
-        if size_bytes is None:
-            self._around.put(ArtifactLost(artifact_id))
-        else:
-            self._around.put(PartStored(artifact_id, size_bytes))
+            self._verifying.discard(artifact_id)
+        lost = size_bytes is None
+        self._around.put(
+            ArtifactLost(artifact_id) if lost else PartStored(artifact_id, size_bytes or 0)
+        )
 
-    def _file_bundles(self, artifact_ids: Sequence[str]) -> None:
-        for artifact_id in artifact_ids:
+    def _file_bundles(self, effect: FileBundles) -> None:
+        for artifact_id in effect.artifact_ids:
             try:
                 kept = self._ledger.bundle(artifact_id)
             except StorageError as error:
@@ -227,33 +215,26 @@ class Performer:
         except StorageError as error:
             log.error("%s", error)
 
-    def _append_index(self, row: dict[str, Any]) -> None:
-        try:
-            self._store.index.append(row)
-        except StorageError as error:
-            log.error("%s", error)
+    def _append_index(self, effect: AppendIndex) -> None:
+        self._store.index.append(effect.row)
 
     def _send_chunk(self, effect: SendChunk) -> None:
-        try:
-            data = self._lookups.piece(effect)
-        except StorageError as error:
-            log.error("%s", error)
-            return  # it is asked for again
+        data = self._lookups.piece(effect)
         if data is None:
             self._around.put(ArtifactLost(effect.artifact_id))
         else:
             self._around.publish(Outgoing(effect.topic, data, 0))
 
-    def _collect(self, unreferenced: Sequence[str], unfiled: frozenset[str], now: Now) -> None:
-        keep, wall_s = self._retention, self._aging.look(now)
-        results_s = self._keep_results_s
+    def _collect(self, effect: Collect) -> None:
+        keep, wall_s = self._retention, self._aging.look(self._now)
+        results_s, unreferenced = self._keep_results_s, effect.unreferenced
         lately = rfc3339(max(0.0, wall_s - results_s))
         events = parts = 0
         try:
             # Files first: on a full disk the ledger needs room to delete anything.
             parts = self._store.collect_parts(keep.parts_s, wall_s)
             self._store.collect_artifacts(
-                unreferenced, unfiled, results_s, wall_s,
+                unreferenced, effect.unfiled, results_s, wall_s,
                 # The time counts from the requeue, however old the result was then.
                 spared=lambda: self._ledger.set_aside_since(lately),
             )  # fmt: skip
@@ -269,9 +250,10 @@ class Performer:
             log.info("deleted %d old events, %d parts, %d artifacts", events, parts, gone)
         self._around.put(Collected(kept))
 
-    def _reload(self, client: str | None, request_id: str, schemas: Schemas) -> None:
+    def _read_manifest(self, effect: ReadManifest) -> None:
+        client, request_id = effect.client, effect.request_id
         try:
-            plan = self._around.read_plan(schemas)
+            plan = self._around.read_plan(effect.trainers)
         except ManifestError as error:
             log.error("%s\nthe manifest has errors; the running plan is unchanged", error)
             self._around.put(ManifestRefused(error.problems, client, request_id))

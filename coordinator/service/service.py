@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from broker.client.access import Access
 from broker.client.link import Link
 from broker.client.mailbox import Mailbox, feed
-from broker.clock import Now, Randomness
+from broker.clock import Now
 from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import Holder
 from broker.protocol.signing import OperatorKey
@@ -29,6 +29,7 @@ from broker.system.settings import BrokerSettings
 from broker.system.systemd import Notifier
 from broker.system.trainer_settings import OwnTrainer
 from coordinator import __version__
+from coordinator.core.core_settings import DAY_S, CorePart, CoreSettings
 from coordinator.core.effects import (
     ManifestChanged,
     ManifestRead,
@@ -37,21 +38,21 @@ from coordinator.core.effects import (
     Tick,
 )
 from coordinator.core.receipts import ledger_id
-from coordinator.core.state import CoreSettings
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.source import PlanFile
 from coordinator.service.continuity import open_ledger
-from coordinator.service.entrance import Entrance
-from coordinator.service.performer import DAY_S, Event, Retention, Surroundings
+from coordinator.service.performer import Event, Retention, Surroundings
 from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
 from coordinator.service.shell import Shell
 from coordinator.service.state_files import HomeMemory, installation_id, load_key
+from coordinator.service.succession import Entrance
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import Store
 
 if TYPE_CHECKING:
-    from coordinator.service.renewal import JournalReader, Renewals
+    from broker.pki.renewal import Renewals
+    from coordinator.service.journal_reader import JournalReader
     from coordinator.service.scrape import Readings, Scrapes
 
 log = logging.getLogger("fleet.coordinator")
@@ -83,22 +84,18 @@ class Service:
         a host that has them has come; `manager` is who started this program. `accept_ledger` takes
         the ledger as it is, see `open_ledger`.
         """
-        self._home = home
-        self._memory = HomeMemory(settings.state)
         self._settings = settings
         self._manager = manager
-        self._reloading = False
-        self._stopping = False
-        self._own = own
+        self._stopping = self._reloading = self._connected = self._was_ready = False
         self._plan_file = PlanFile(settings.manifest, settings.state)
-        topics = Topics(broker.topic_root)
-        rng = random.Random()  # noqa: S311 - jitter, no secret
+        self._topics = topics = Topics(broker.topic_root)
+        self._rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "coordinator")
-        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="fleet-hasher")
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="fleet-writer")
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="fleet-reader")
+        self._hasher, self._writer, self._reader = (
+            ThreadPoolExecutor(1, thread_name_prefix=f"fleet-{name}")
+            for name in ("hasher", "writer", "reader")
+        )
         self.mailbox: Mailbox[Event | Future[Readings]] = Mailbox()
-        self._connected = self._was_ready = False
         self._scrapes = None if settings.metrics is None else self._open_scrapes(settings.metrics)
         # Before the key of the receipts, which is a sign that there was a ledger.
         make = Ledger if self._scrapes is None else self._scrapes.open_ledger
@@ -106,61 +103,97 @@ class Service:
         self._store = Store(settings.state, reserve_bytes=settings.reserve_bytes)
         if self._scrapes is not None:
             self._store.on_stored = self._scrapes.tally.on_stored
-        self._link = self._open_link(access, topics)
+        self._link = self._open_link(access)
         now = system_clock()
-        core_settings = self._core_settings(
-            text_of(access.addresses), now.text(), broker.operator_key()
-        )
+        core_settings = self._core_settings(access, broker.operator_key(), own, home, now)
+        self._memory = HomeMemory(settings.state)
         self._farewell = [] if home.enabled else self._memory.farewell(topics)
-        self._entrance = Entrance(
-            self._link,
-            topics,
-            Holder(
-                ledger=ledger_id(core_settings.receipt_key),
-                installation=installation_id(settings.state, machine_id(), new_id),
-                machine=core_settings.machine,
-                instance=core_settings.instance,
-            ),
-            topics.for_coordinator() + (topics.for_homeassistant() if home.enabled else ()),
+        holder = Holder(
+            ledger=ledger_id(core_settings.receipt_key),
+            installation=installation_id(settings.state, machine_id(), new_id),
+            machine=core_settings.machine,
+            instance=core_settings.instance,
         )
+        heard = topics.for_coordinator() + (topics.for_homeassistant() if home.enabled else ())
+        self._entrance = Entrance(self._link, topics, holder, heard)
         self._renewals: Renewals | None = None
         self._journal: JournalReader | None = None
         if settings.ca is not None:
-            self._open_ca(settings.ca, topics)
-        self._shell = self._open_shell(core_settings, topics, rng, now)
+            self._open_ca(settings.ca)
+        self._shell = self._open_shell(core_settings, home, now)
         self._shell.turn(self._first_plan(), now)
         self._read_journal(now)
 
-    def _open_link(self, access: Access, topics: Topics) -> Link:
+    def _core_settings(
+        self,
+        access: Access,
+        key: OperatorKey | None,
+        own: Mapping[str, OwnTrainer],
+        home: HomeAssistantSettings,
+        now: Now,
+    ) -> CoreSettings:
+        settings = self._settings
+        return CoreSettings(
+            **settings.part(CorePart),
+            instance=new_id(),
+            boot_id=boot_id(),
+            machine=machine_name(),
+            version=__version__,
+            started_at=now.text(),
+            manifest=None if settings.manifest is None else str(settings.manifest.absolute()),
+            broker=text_of(access.addresses),
+            operator_key=key,
+            receipt_key=load_key(settings.state),
+            trainers=builtin_trainers() | {name: one.hyper_schema for name, one in own.items()},
+            home_commands=home.enabled and (key is None or home.unsigned_commands),
+        )
+
+    def _open_link(self, access: Access) -> Link:
         return Link(
             access.link(
-                topics.client_id(Role.COORDINATOR),
-                topics.before_coordinator(),
+                self._topics.client_id(Role.COORDINATOR),
+                self._topics.before_coordinator(),
                 backoff_cap_s=BACKOFF_CAP_S,
                 if_twin="is another coordinator at this broker? stop one of them",
             ),
-            feed(self.mailbox, topics),
+            feed(self.mailbox, self._topics),
             self._will,
         )
 
-    def _open_ca(self, folder: Path, topics: Topics) -> None:
+    def _will(self, session: str) -> Outgoing:
+        return self._shell.will(session)
+
+    def _open_ca(self, folder: Path) -> None:
         # Not above: a coordinator without a CA saves the memory.
         from broker.pki.ca import Authority
-        from coordinator.service.renewal import JournalReader, Renewals
+        from broker.pki.renewal import Renewals
+        from coordinator.service.journal_reader import JournalReader
 
-        authority = Authority(folder)
-        self._journal = JournalReader(folder)
         self._renewals = Renewals(
-            authority, topics, self._entrance.publish, self._hasher.submit, system_clock
+            Authority(folder),
+            self._topics,
+            self._entrance.publish,
+            self._hasher.submit,
+            system_clock,
         )
+        self._journal = JournalReader(folder)
+
+    def _open_scrapes(self, address: str) -> Scrapes:
+        # Not above: most coordinators have no metrics.
+        from coordinator.service.scrape import Scrapes, parse_address
+
+        where = parse_address(address, plain=self._settings.metrics_plain)
+        scrapes = Scrapes(where, self.mailbox.put)
+        log.info("metrics are at http://%s/metrics", address)
+        return scrapes
 
     def _open_shell(
-        self, core_settings: CoreSettings, topics: Topics, rng: Randomness, now: Now
+        self, core_settings: CoreSettings, home: HomeAssistantSettings, now: Now
     ) -> Shell:
         around = Surroundings(
-            topics=topics,
+            topics=self._topics,
             disk=RealDisk(),
-            rng=rng,
+            rng=self._rng,
             new_id=new_id,
             publish=self._entrance.publish,
             put=self.mailbox.put,
@@ -170,19 +203,23 @@ class Service:
             tell=self._manager.status,
             reading=self._reader.submit,
         )
+        face = None
+        if home.enabled:
+            commands = core_settings.home_commands
+            face = self._memory.face(self._topics, self._rng, commands=commands)
         settings = self._settings
-        return Shell(
-            core_settings,
-            around,
-            self._ledger,
-            self._store,
-            JobLogs(settings.state / "logs", settings.max_log_bytes),
-            now,
-            Retention(events_s=settings.keep_events_days * DAY_S),
-            self._memory.face(topics, rng, commands=core_settings.home_commands)
-            if self._home.enabled
-            else None,
+        logs = JobLogs(settings.state / "logs", settings.max_log_bytes)
+        keep = Retention(events_s=settings.keep_events_days * DAY_S)
+        return Shell(core_settings, around, self._ledger, self._store, logs, now, keep, face)
+
+    def _first_plan(self) -> list[Event]:
+        """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
+        core = self._shell.core
+        plan, problems = self._plan_file.first(
+            core.known_trainers(), may_fall_back=len(core.world.book) > 0
         )
+        events: list[Event] = [] if plan is None else [ManifestRead(plan)]
+        return [*events, ManifestRefused(problems)] if problems else events
 
     def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop`; `ready` is called when it first does, `ending` when it is to end.
@@ -202,8 +239,8 @@ class Service:
             self._manager.stopping()
             if self._scrapes is not None:
                 self._scrapes.stop()
-            self._hasher.shutdown(wait=False, cancel_futures=True)
-            self._reader.shutdown(wait=False, cancel_futures=True)
+            for threads in (self._hasher, self._reader):
+                threads.shutdown(wait=False, cancel_futures=True)
             goodbye = self._shell.goodbye() if self._entrance.serves else None
             self._link.stop([] if goodbye is None else [goodbye])
             self._writer.shutdown(cancel_futures=True)
@@ -217,34 +254,16 @@ class Service:
         self.mailbox.put(Tick())
 
     def _turn(self, ready: Callable[[], None]) -> bool:
-        due_s = (
-            self._shell.next_deadline(),
-            self._entrance.next_deadline(),
-            None if self._journal is None else self._journal.due_s,
-        )
-        deadline_s = min((at_s for at_s in due_s if at_s is not None), default=None)
-        mono_s = system_clock().mono_s
-        timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
-        events: list[Event] = []
-        wait_s = self._manager.wait_s(timeout_s, mono_s)
-        taken = self.mailbox.take(wait_s)
+        taken = self.mailbox.take(self._wait_s())
         if self._stopping:
             return False
-        mono_s = system_clock().mono_s
+        events: list[Event] = []
+        now = system_clock()
         for event in taken:
             if isinstance(event, Future):
                 self._read_metrics(event)
-                continue
-            if isinstance(event, Connected | Disconnected | Incoming) and not (
-                self._entrance.admits(event, mono_s)
-            ):
-                continue
-            if isinstance(event, Connected):
-                self._on_connected(ready)
-            self._tell_manager(event)
-            if isinstance(event, Incoming) and self._renewals is not None:
-                self._renewals.put(event)
-            events.append(event)
+            elif self._admits(event, now, ready):
+                events.append(event)
         now = system_clock()
         self._entrance.passes(now.mono_s)
         # First, so that answers in this turn tell it.
@@ -252,10 +271,52 @@ class Service:
         self._shell.turn(events if how is None else [ManifestChanged(how), *events], now)
         self._read_journal(now)
         if any(isinstance(event, ManifestRead | ManifestRefused) for event in events):
-            self._on_manifest_read()
+            self._plan_file.was_read()
+            if self._reloading:
+                self._reloading = False
+                self._manager.ready()
+        return True
+
+    def _wait_s(self) -> float | None:
+        """Return how long the mailbox may be waited for; none: until something comes."""
+        due_s = [
+            self._shell.next_deadline(),
+            self._entrance.next_deadline(),
+            None if self._journal is None else self._journal.due_s,
+        ]
+        deadline_s = min((at_s for at_s in due_s if at_s is not None), default=None)
+        mono_s = system_clock().mono_s
+        timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
+        return self._manager.wait_s(timeout_s, mono_s)
+
+    def _admits(self, event: Event, now: Now, ready: Callable[[], None]) -> bool:
+        """Take note of an event; return whether it is for the shell."""
+        if isinstance(event, Connected | Disconnected | Incoming) and not (
+            self._entrance.admits(event, now.mono_s)
+        ):
+            return False
+        match event:
+            case Connected():
+                self._on_connected(ready)
+            case Disconnected():
+                self._connected = False
+                self._manager.status(f"not connected: {event.why}")
+            case Incoming() if self._renewals is not None:
+                self._renewals.put(event)
+            case ReloadAsked():
+                # The turn that takes `ManifestRead` or `ManifestRefused` ends it.
+                self._reloading = self._settings.manifest is not None
+                if self._reloading:
+                    self._manager.reloading(now.mono_s)
+            case ManifestRefused():
+                self._manager.status("the manifest has errors; the running plan is unchanged")
+            case _:
+                pass
         return True
 
     def _on_connected(self, ready: Callable[[], None]) -> None:
+        self._connected = True
+        self._manager.status("connected to the broker")
         if not self._was_ready:
             self._was_ready = True
             ready()
@@ -271,80 +332,7 @@ class Service:
             inbox = Inbox(self.mailbox.unread(), self.mailbox.dropped(), self._connected)
             answer.set_result(read(world, tally, inbox, system_clock()))
 
-    def _on_manifest_read(self) -> None:
-        """The turn that took it is over."""
-        self._plan_file.was_read()
-        if self._reloading:
-            self._reloading = False
-            self._manager.ready()
-
     def _read_journal(self, now: Now) -> None:
         news = None if self._journal is None else self._journal.news(now.mono_s)
         if news is not None:
             self._shell.turn([news], now)
-
-    def _tell_manager(self, event: Event) -> None:
-        match event:
-            case Connected():
-                self._connected = True
-                self._manager.status("connected to the broker")
-            case Disconnected():
-                self._connected = False
-                self._manager.status(f"not connected: {event.why}")
-            case ReloadAsked():
-                # The turn that takes `ManifestRead` or `ManifestRefused` ends it.
-                self._reloading = self._settings.manifest is not None
-                if self._reloading:
-                    self._manager.reloading(system_clock().mono_s)
-            case ManifestRefused():
-                self._manager.status("the manifest has errors; the running plan is unchanged")
-
-    def _open_scrapes(self, address: str) -> Scrapes:
-        # Not above: most coordinators have no metrics.
-        from coordinator.service.scrape import Scrapes, parse_address
-
-        where = parse_address(address, plain=self._settings.metrics_plain)
-        scrapes = Scrapes(where, self.mailbox.put)
-        log.info("metrics are at http://%s/metrics", address)
-        return scrapes
-
-    def _will(self, session: str) -> Outgoing:
-        return self._shell.will(session)
-
-    def _core_settings(
-        self, address: str, started_at: str, operator_key: OperatorKey | None
-    ) -> CoreSettings:
-        settings = self._settings
-        return CoreSettings(
-            instance=new_id(),
-            boot_id=boot_id(),
-            machine=machine_name(),
-            version=__version__,
-            started_at=started_at,
-            manifest=None if settings.manifest is None else str(settings.manifest.absolute()),
-            broker=address,
-            stale_after_s=settings.stale_after_s,
-            max_attempts=settings.max_attempts,
-            claim_timeout_s=settings.claim_timeout_s,
-            host_timeout_s=settings.host_timeout_s,
-            sleep_grace_s=settings.sleep_grace_s,
-            prefer_cuda_grace_s=settings.prefer_cuda_grace_s,
-            window_bytes=settings.window_bytes,
-            operator_key=operator_key,
-            receipt_key=load_key(settings.state),
-            request_window_s=settings.request_window_s,
-            keep_results_s=settings.keep_unreferenced_days * DAY_S,
-            trainers=builtin_trainers()
-            | {name: trainer.hyper_schema for name, trainer in self._own.items()},
-            home_commands=self._home.enabled
-            and (operator_key is None or self._home.unsigned_commands),
-        )
-
-    def _first_plan(self) -> list[Event]:
-        """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
-        core = self._shell.core
-        plan, problems = self._plan_file.first(
-            core.known_trainers(), may_fall_back=len(core.world.book) > 0
-        )
-        events: list[Event] = [] if plan is None else [ManifestRead(plan)]
-        return [*events, ManifestRefused(problems)] if problems else events

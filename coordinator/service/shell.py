@@ -15,6 +15,7 @@ from broker.errors import StorageError
 from broker.protocol.events import Connected, Disconnected, Outgoing
 from broker.protocol.messages import encode
 from broker.system.address import IS_IT_THERE
+from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import (
     JournalRead,
     ManifestChanged,
@@ -24,7 +25,7 @@ from coordinator.core.effects import (
     Tick,
 )
 from coordinator.core.reactor import Core
-from coordinator.core.state import MAX_ANSWERS, CoreSettings
+from coordinator.core.state import MAX_ANSWERS
 from coordinator.jobs.jobs import Change
 from coordinator.jobs.states import OF_PLAN, TROUBLE
 from coordinator.ledger.ledger import Ledger
@@ -172,7 +173,7 @@ class Shell:
             return
         if changes:
             self._failures = 0
-        self._performer.perform(effects, self.core, now)
+        self._performer.perform(effects, now)
         if log.isEnabledFor(logging.INFO):
             _tell(changes)
         if self._face is not None:

@@ -26,9 +26,9 @@ from broker.system.machine import new_id, system_clock
 from coordinator.client.contact import Outage, Unreachable
 from coordinator.client.rows import Row, Tables
 from coordinator.client.watcher import Watcher
+from coordinator.jobs.causes import in_words, set_aside
 from coordinator.jobs.in_words import words
 from coordinator.jobs.reasons import RESUMED
-from coordinator.jobs.set_aside import set_aside
 from coordinator.top import headline, host_table, job_table
 from coordinator.top.detail import Detail, HostDetail, JobDetail
 from coordinator.top.dialogs import Confirm, Filter, Help
@@ -233,7 +233,8 @@ class Top(OneKeyAtATime):
         if (job := self.watcher.snapshot().jobs.get(row["id"])) is None:
             return
         name = printable(job.name)
-        lost = set_aside(job.state, job.host, row["share"], job.metrics, job.artifact_id)
+        left = set_aside(job.state, job.host, row["share"], job.metrics, job.artifact_id)
+        lost = in_words(left)
         at = f" {lost[0].upper()}{lost[1:]}." if lost else ""
         if lost and job.state == "completed":
             at += " It is kept for a while: `fleet show` says how it is fetched."

@@ -12,6 +12,7 @@ from broker.sentences import printable
 from coordinator.client.rows import Row
 from coordinator.client.seen import HostSeen, Snapshot
 from coordinator.jobs import curve, job_progress
+from coordinator.jobs.causes import in_words
 from coordinator.jobs.in_words import alike, summary, wished, words
 from coordinator.top.job_table import left, losses, took
 from coordinator.top.layout import spark
@@ -130,7 +131,7 @@ def events(found: Sequence[Mapping[str, Any]], of: str) -> Table:
             f"{event['event']}{' refused' if event.get('outcome', 'done') != 'done' else ''}",
             event[of] or "",
             by(event),
-            event["why"] or "",
+            in_words(event["why"]),
         )
         for event in reversed(found)
     ]

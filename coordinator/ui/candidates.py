@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from broker.sentences import counted, printable
+from coordinator.jobs.set_aside import metric_words
 from coordinator.ui import words
 from coordinator.ui.words import ID_CHARS
 
@@ -142,8 +143,8 @@ def _of_job(row: dict[str, Any], incomplete: str, *, by_id: bool = False) -> tup
 
 def _of_result(result: dict[str, Any]) -> str:
     said = [words.local(result["at"]), words.size(result["size_bytes"])]
-    if result["metric"]:
-        said.insert(0, result["metric"])
+    if metric := metric_words(result["metrics"]):
+        said.insert(0, metric)
     if result["kept_until"]:
         said.append(f"kept until {words.local(result['kept_until'])}")
     return ", ".join(said)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from broker.sentences import HANG, LEAST, held, printable, span
 from coordinator.jobs import host_condition
+from coordinator.jobs.causes import in_words
 from coordinator.ui.columns import HELD, Column, Table
 from coordinator.ui.words import *  # noqa: F403 - they are to be had from here as well
 from coordinator.ui.words import by, first_line, local, told
@@ -134,7 +135,7 @@ def print_event(row: dict[str, Any]) -> None:
     on = " ".join(filter(None, (row["name"], host and f"{place} {host}")))
     line = Text(f"{local(row['at'])}  {printable(who)[:22]:<14}  ")
     line.append(f"{what:<10}", style="" if row["outcome"] == "done" else "red")
-    rest = f"{printable(on)}  {first_line(row['why'], 2000)}".strip()
+    rest = f"{printable(on)}  {first_line(in_words(row['why']), 2000)}".strip()
     put(console(), [Line(line.append(f"  {rest}" if rest else ""), indent=16)])
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from agent.core.core_settings import CoreSettings
 from agent.core.effects import (
     BundleCheckpoint,
     BundleMade,
@@ -25,7 +26,6 @@ from agent.core.effects import (
     Vitals,
 )
 from agent.core.reactor import Core
-from agent.core.state import CoreSettings, OwnerSettings
 from agent.service.shell import Shell, Surroundings
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
@@ -75,8 +75,7 @@ class Agent:
 
     def __init__(self, *spooled: Any, gpus: tuple[m.Gpu, ...] = (), slots: int = 1,
                  ram_gib: float = 8, disk_gib: float = 100, data: str | None = "d",
-                 owner: OwnerSettings | None = None,
-                 interrupted: Sequence[tuple[str, int]] = ()) -> None:  # fmt: skip
+                 interrupted: Sequence[tuple[str, int]] = (), **settings: Any) -> None:  # fmt: skip
         self.topics = Topics()
         self.mono_s = 500.0
         self.ids = 0
@@ -87,8 +86,7 @@ class Agent:
         self.looked_for: list[Look] = []
         self.lease_s: float | None = 600.0  # what a coordinator grants; none: it does not answer
         self.core = Core(
-            CoreSettings("pi", "i1", "b", heartbeat_s=30.0, stop_grace_s=10.0,
-                         owner=owner or OwnerSettings()),
+            CoreSettings(host="pi", instance="i1", boot_id="b", **settings),
             self.topics, spooled, (), interrupted, rng=random.Random(1), new_id=self.new_id,
         )  # fmt: skip
         self.core.begin(self.now)

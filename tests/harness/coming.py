@@ -6,7 +6,7 @@ from broker.client.link import LinkSettings
 from broker.protocol.events import LinkEvent
 from broker.protocol.messages import Holder
 from broker.protocol.topics import Topics
-from coordinator.service.entrance import Entrance
+from coordinator.service.succession import Entrance
 from tests.harness.ear import Ear
 
 

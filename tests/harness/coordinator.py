@@ -12,6 +12,7 @@ from broker.protocol.signing import OperatorKey, signed_by
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
 from broker.stream.ranges import RangeSet
+from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import (
     FindResults,
     ManifestRead,
@@ -23,7 +24,6 @@ from coordinator.core.effects import (
     VerifyStored,
 )
 from coordinator.core.reactor import Core
-from coordinator.core.state import CoreSettings
 from coordinator.jobs.jobs import Change, Job
 from coordinator.jobs.plan_entries import JobSpec, Plan, job_id
 from coordinator.jobs.records import (
@@ -69,7 +69,9 @@ class Fleet:
         self.skew_s = 0.0  # by which the wall clock was set
         self.ids = 0
         settings = {"receipt_key": b"a key of the test's"} | settings
-        self.settings = CoreSettings(instance="c1", boot_id="b", manifest="plan.toml", **settings)
+        self.settings = CoreSettings.model_construct(
+            instance="c1", boot_id="b", manifest="plan.toml", **settings
+        )
         self.ledger: dict[str, Job] = {}
         self.records: dict[str, HostRecord] = {}
         self.fleet_record = FleetRecord()

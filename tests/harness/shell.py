@@ -21,9 +21,9 @@ from broker.protocol.events import Connected, Incoming, Outgoing
 from broker.protocol.signing import OperatorKey, signed_by
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
+from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import ManifestRead
 from coordinator.core.reactor import Core
-from coordinator.core.state import CoreSettings
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.ledger.ledger import FILE_NAME, Ledger
@@ -55,7 +55,7 @@ class Coordinator:
         self.mono_s = 0.0
         self._ids = itertools.count()
         self._plan = Plan(specs or (spec(),))
-        self.settings = CoreSettings("c", "b", **settings)
+        self.settings = CoreSettings.model_construct(instance="c", boot_id="b", **settings)
         self.start()
 
     def start(self) -> None:

@@ -59,13 +59,13 @@ def test_systemd_takes_the_unit_and_finds_it_well_closed(unit: Path) -> None:
 
 def test_an_agent_has_the_time_that_it_needs_to_stop() -> None:
     """The trainer's grace, the checkpoint's handover, what is bundled and said in between."""
-    from agent.core.state import CoreSettings
+    from agent.core.core_settings import CoreSettings
     from agent.service.settings import AgentSettings
 
     text = (ETC / "systemd/fleet-agent.service").read_text()
     timeout = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
     assert timeout is not None
-    handover_s = CoreSettings.__dataclass_fields__["handover_grace_s"].default
+    handover_s = CoreSettings.model_fields["handover_grace_s"].default
     grace_s = AgentSettings.model_fields["stop_grace_s"].default
     assert int(timeout[1]) >= handover_s + grace_s + 30
 

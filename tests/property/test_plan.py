@@ -16,6 +16,7 @@ from coordinator.cli.plan import after_reload
 from coordinator.client.predictions import Picture, Planned
 from coordinator.core.effects import ManifestRead
 from coordinator.jobs import host_paging
+from coordinator.jobs.causes import cause
 from coordinator.jobs.plan_entries import (
     HostPolicy,
     JobSpec,
@@ -24,7 +25,7 @@ from coordinator.jobs.plan_entries import (
     policy_from_dict,
     spec_from_dict,
 )
-from coordinator.manifest.diff import from_list, in_words
+from coordinator.manifest.diff import from_list
 from coordinator.scheduler import unknown_hosts
 from coordinator.scheduler.durations import History
 from tests.harness.coordinator import OPERATOR, Fleet, spec
@@ -100,7 +101,7 @@ def test_a_plan_announces_what_a_reload_does(
         assert did.get("warnings", []) == unknown_hosts.of_plan(plan, before.known)
         assert {name: from_list(rows) for name, rows in did["hosts"].items()} == announced.hosts
         assert from_list(did["settings"]) == announced.settings
-        assert fleet.actions[-1].what == in_words(counts), "what `fleet events` tells"
+        assert fleet.actions[-1].what == cause("plan", **counts), "what `fleet events` tells"
         _is_so(before, picture(fleet), counts)
         assert after_reload(picture(fleet), plan).is_empty()
         if plan.jobs:

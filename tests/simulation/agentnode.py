@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.core.core_settings import CoreSettings as AgentSettings
 from agent.core.effects import (
     Look,
     Looked,
@@ -23,8 +24,6 @@ from agent.core.effects import (
     Vitals,
 )
 from agent.core.reactor import Core as AgentCore
-from agent.core.state import CoreSettings as AgentSettings
-from agent.core.state import OwnerSettings
 from agent.service.shell import Shell as AgentShell
 from agent.service.shell import Surroundings as AgentSurroundings
 from agent.spool.bundle import BundleInfo
@@ -166,10 +165,10 @@ class AgentNode(Node):
         unbundled = self.spool.load_unbundled(spooled)
         interrupted = self.spool.clear_work(unbundled, spooled, self.checkpoints.was_at)
         new_id = self.run.id_maker(self.host.name)
-        settings = AgentSettings(
+        settings = AgentSettings.model_construct(
             host=self.host.name, instance=new_id(), boot_id=machine.boot_id,
             heartbeat_s=HEARTBEAT_S, stop_grace_s=GRACE_S, leave_grace_s=5.0, chunk_bytes=1024,
-            look_s=LOOK_S, owner=OwnerSettings(busy_grace_s=10.0),
+            look_s=LOOK_S, busy_grace_s=10.0,
         )  # fmt: skip
         core = AgentCore(
             settings, TOPICS, spooled, unbundled, interrupted, rng=machine.rng, new_id=new_id

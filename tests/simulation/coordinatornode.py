@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from broker.errors import StorageError
 from broker.protocol.events import Outgoing
 from broker.system.files import Disk
+from coordinator.core.core_settings import DAY_S, CoreSettings
 from coordinator.core.effects import ManifestRead
-from coordinator.core.state import CoreSettings
 from coordinator.jobs.jobs import Change
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import Record
@@ -93,10 +93,11 @@ class CoordinatorNode(Node):
             put=self.put, background=self.background, writing=self._write,
             read_plan=self._read_plan,
         )  # fmt: skip
-        settings = CoreSettings(
+        settings = CoreSettings.model_construct(
             instance=new_id(), boot_id=self.machine.boot_id, manifest="plan.toml",
             stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_bytes=4096,
-            sleep_grace_s=240.0, max_attempts=2, receipt_key=b"a key", keep_results_s=50.0,
+            sleep_grace_s=240.0, max_attempts=2, receipt_key=b"a key",
+            keep_unreferenced_days=50 / DAY_S,
         )  # fmt: skip
         keep = Retention(events_s=100.0, events_per_job=4, parts_s=300.0)
         self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now, keep)

@@ -73,7 +73,7 @@ def _attempt_does_not_grow(patch: Patch) -> None:
 def _publish_before_commit(patch: Patch) -> None:
     def flush(shell: Any, now: Now) -> None:
         changes, effects = shell.core.take()
-        shell._performer.perform(effects, shell.core, now)
+        shell._performer.perform(effects, now)
         shell._ledger.commit(changes)
 
     patch(Shell, "_flush", flush)
@@ -225,8 +225,8 @@ def _given_back_and_still_there(patch: Patch) -> None:
 def _clears_unasked(patch: Patch) -> None:
     real = DiskWork._keep
 
-    def keep(disk: Any, effect: Any, now: Now) -> None:
-        real(disk, effect, now)
+    def keep(disk: Any, effect: Any) -> None:
+        real(disk, effect)
         report = effect.report
         if report.type == "finished" and report.attempt > 1:
             disk._spool.clear(report.job_id, report.attempt, report.artifact_id)

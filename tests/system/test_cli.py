@@ -188,7 +188,8 @@ def test_a_requeue_asks_on_a_terminal_before_a_result_is_set_aside(
     assert (missing.returncode, missing.stdout) == (1, "")
     assert f"there is one of attempt {row['attempt']}" in missing.stderr
     events = fleet.show("gbt-oracle")["events"]
-    assert [artifact in event["why"] for event in events if event["event"] == "requeued"] == [True]
+    (why,) = [event["why"] for event in events if event["event"] == "requeued"]
+    assert why["set_aside_artifact"] == row["artifact_id"]
     assert cli("resume", "pi").returncode == 0
     again = fleet.until("gbt-oracle", lambda it: it["state"] == "completed" and it["attempt"] == 2)
     agreed = _at_a_terminal(fleet, "y\n", "requeue", "gbt-oracle")

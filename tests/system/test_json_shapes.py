@@ -58,6 +58,9 @@ ALONE: Final = {
 def shape(value: Any) -> Any:
     """Return a value with its parts replaced by their types; of a list, the first part."""
     match value:
+        case {"event": _, "why": _}:
+            # A cause: its figures depend on its code.
+            return {key: "cause" if key == "why" else shape(one) for key, one in value.items()}
         case dict():
             return {key: shape(one) for key, one in value.items()}
         case list():

@@ -23,6 +23,7 @@ from coordinator.core.authorization import Data, RequestRefused
 from coordinator.core.effects import JournalRead
 from coordinator.core.state import MAX_ANSWERS, World
 from coordinator.core.stopping import tell_to_stop
+from coordinator.jobs.causes import NONE, Cause, cause, in_words
 from coordinator.jobs.records import JOURNAL, Action, Revocation
 from coordinator.jobs.states import Event
 
@@ -63,18 +64,17 @@ def host_of(ask: AskIdentity) -> str | None:
     return ask.name if is_host(ask.name) else None
 
 
-def what_came(who: str, ask: AskIdentity, jobs: Sequence[str], now: Now) -> str:
-    """Return an entry in words, for the record, with its own time if that is long ago."""
-    parts = [] if host_of(ask) or ask.action == "init" else [ask.name]
-    if ask.who and ask.who != who:
-        parts.append(f"by {ask.who}")
-    if now.wall_s - ask.made_at > LATE_S:
-        parts.append(f"it was done at {rfc3339(ask.made_at)}, and told now")
-    if ask.what:
-        parts.append(ask.what)
-    if jobs:
-        parts.append(f"back into the queue: {', '.join(jobs)}")
-    return "; ".join(parts)
+def what_came(who: str, ask: AskIdentity, jobs: Sequence[str], now: Now) -> Cause:
+    """Return an entry for the record, with its own time if that is long ago."""
+    said = cause(
+        "certificate",
+        name=None if host_of(ask) or ask.action == "init" else ask.name,
+        by=ask.who if ask.who and ask.who != who else None,
+        made_at=rfc3339(ask.made_at) if now.wall_s - ask.made_at > LATE_S else None,
+        text=ask.what or None,
+        jobs=[*jobs] or None,
+    )
+    return said if len(said) > 1 else NONE
 
 
 def _take(world: World, who: str, ask: AskIdentity, now: Now) -> list[str]:
@@ -93,8 +93,8 @@ def _take(world: World, who: str, ask: AskIdentity, now: Now) -> list[str]:
     world.revoked[host] = Revocation(now.text(), who)
     names = []
     for job in world.held_at(host):
-        why = "its host's certificate was revoked"
+        why = cause("revoked")
         world.move(job, Event.RELEASED, now, who, why, host=None)
-        tell_to_stop(world, host, job.job_id, job.attempt, why, now)
+        tell_to_stop(world, host, job.job_id, job.attempt, in_words(why), now)
         names.append(job.spec.name)
     return names

@@ -26,6 +26,7 @@ from broker.protocol.messages import (
 from coordinator.core import authorization
 from coordinator.core.commands import requests
 from coordinator.core.state import World
+from coordinator.jobs.causes import cause
 from coordinator.jobs.records import HostRecord
 from coordinator.jobs.states import JobState
 
@@ -76,7 +77,9 @@ def _resume(world: World, node: str, now: Now) -> None:
         world.remember(replace(record, drained=False, drained_now=False))
         ask = AskResume(id=world.new_id(), host=node)
         response = OperatorResponse(id=ask.id, ok=True, data={"host": node, "drained": False})
-        authorization.settle(world, CLIENT, ask, response, now, f"it is still {_rest(record)}")
+        authorization.settle(
+            world, CLIENT, ask, response, now, cause("still", condition=_rest(record))
+        )
 
 
 def _rest(record: HostRecord) -> str:

@@ -6,10 +6,10 @@ clock, and never later than it was long: a clock that is set back does not lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -27,6 +27,7 @@ from coordinator.core import release
 from coordinator.core.authorization import Data, RequestRefused, fitting, no_host
 from coordinator.core.state import World
 from coordinator.jobs import host_condition
+from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.host_condition import Condition
 from coordinator.jobs.hosts import Host
 from coordinator.jobs.in_words import words
@@ -164,7 +165,7 @@ def on_alarm(world: World, host: str, now: Now) -> None:
         return
     _cancel_alarm(world, host)
     world.remember(record.without_snooze())
-    what = f"the snooze by {record.snoozed_by} is over"
+    what = cause("snooze_over", by=record.snoozed_by)
     world.remember(Action(now.text(), "coordinator", "resume", "done", what, host=host))
 
 
@@ -211,18 +212,11 @@ def lacks_data(host: Host) -> bool:
     return host.online and host.capability is not None and host.capability.data_id is None
 
 
-def outcome(data: Mapping[str, Any]) -> str:
-    """Say in words what the answer to one of these commands holds beyond what was asked for."""
-    said = [f"until {data['until']}"] if data.get("until") else []
-    jobs = data.get("jobs")
-    if isinstance(jobs, list) and jobs:
-        verb = "gives back" if data.get("gives_back") else "finishes"
-        said.append(f"it {verb} {', '.join(map(str, jobs))}")
-    was = data.get("was")
-    said += [words(one, remedy=False) for one in was] if isinstance(was, list) else []
-    if "paused" in data:
-        said.append("no new jobs are given out" if data["paused"] else "jobs are given out again")
-    return "; ".join(said)
+def outcome(data: Data) -> Cause:
+    """Return for the record what the answer holds beyond what was asked for."""
+    figures = {key: data[key] for key in ("until", "jobs", "gives_back", "was", "paused")
+               if data.get(key) not in (None, "", [])}  # fmt: skip
+    return cause("host", **figures) if figures.keys() - {"gives_back"} else NONE
 
 
 def _is_known(world: World, host: str) -> bool:

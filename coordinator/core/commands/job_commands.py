@@ -19,7 +19,6 @@ from broker.protocol.messages import (
     WaitsFor,
 )
 from broker.protocol.topics import user_of
-from broker.sentences import counted
 from coordinator.core import earlier_attempts
 from coordinator.core.authorization import Data, RequestRefused, paged, told_apart
 from coordinator.core.commands import prospects
@@ -28,7 +27,8 @@ from coordinator.core.host_views import grace_left_s, retry_wait_s
 from coordinator.core.state import World
 from coordinator.core.stopping import tell_to_stop
 from coordinator.core.stored_artifacts import take_kept
-from coordinator.jobs import job_progress, set_aside
+from coordinator.jobs import causes, job_progress, set_aside
+from coordinator.jobs.causes import Cause, cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import spec_to_dict
 from coordinator.jobs.states import FINAL, Event, JobState
@@ -130,7 +130,7 @@ def on_cancel(world: World, client: str, ask: AskCancel, now: Now) -> Data:
 def _cancel(world: World, client: str, job: Job, now: Now) -> Data:
     if job.state in FINAL:
         raise RequestRefused(f"job {job.spec.name} is {job.state.value} already")
-    after = world.move(job, Event.CANCELLED, now, user_of(client), "")
+    after = world.move(job, Event.CANCELLED, now, user_of(client))
     _stop_holder(world, job, "cancelled", now)
     return {**_known(after), "others": others(world, job)}
 
@@ -155,7 +155,7 @@ def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
         raise RequestRefused(message)
     who, kept = user_of(client), job.artifact_id
     share = set_aside.share_of(_going(world, job, now))
-    lost = set_aside.set_aside(job.state.value, job.host, share, job.metrics, kept)
+    lost = causes.set_aside(job.state.value, job.host, share, job.metrics, kept)
     after = world.move(
         job, Event.REQUEUED, now, who, lost, host=None, losses=0, failures=0, checkpoint=None
     )
@@ -166,7 +166,7 @@ def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
     if job.state is JobState.COMPLETED:
         keep_s = world.settings.keep_results_s
         told = {"artifact_id": kept, "attempt": job.attempt, "keep_results_s": keep_s}
-    return {**_known(after), "others": others(world, job), "set_aside": lost, **told}
+    return {**_known(after), "others": others(world, job), "set_aside": {**lost}, **told}
 
 
 def on_each(world: World, client: str, ask: AskEach, now: Now) -> Data:
@@ -198,11 +198,10 @@ def _expect_state(job: Job, states: Sequence[str]) -> None:
         raise RequestRefused(text)
 
 
-def each_in_words(data: Any) -> str:
-    """Say for the record how many of several jobs a command has moved."""
-    count = sum(row["ok"] for row in data["jobs"])
-    refused = len(data["jobs"]) - count
-    return counted(count, "job") + (f"; {refused} refused" if refused else "")
+def outcome_of_each(data: Any) -> Cause:
+    """Return for the record how many of several jobs a command has moved."""
+    done = sum(row["ok"] for row in data["jobs"])
+    return cause("each", done=done, refused=len(data["jobs"]) - done)
 
 
 def _known(job: Job) -> Data:

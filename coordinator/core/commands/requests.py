@@ -59,6 +59,7 @@ from coordinator.core.effects import (
 )
 from coordinator.core.entries import Answer
 from coordinator.core.state import World
+from coordinator.jobs.causes import NONE, Cause
 from coordinator.jobs.records import AttemptFilter, StoryFilter
 from coordinator.jobs.states import JobState
 
@@ -90,7 +91,7 @@ def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
     if response is None:
         world.answers[authorization.key_of(client, ask)] = Answer(None, now.wall_s)
     else:
-        what = _outcome(client, ask, response.data, now) if response.ok else ""
+        what = _outcome(client, ask, response.data, now) if response.ok else NONE
         authorization.settle(world, client, ask, response, now, what)
 
 
@@ -104,7 +105,7 @@ def _response(world: World, client: str, ask: Ask, now: Now) -> OperatorResponse
 
 
 def on_reloaded(
-    world: World, client: str, response: OperatorResponse, now: Now, what: str
+    world: World, client: str, response: OperatorResponse, now: Now, what: Cause
 ) -> None:  # fmt: skip
     """Answer a reload that was asked for, once; `what` came of it."""
     ask = AskReload(id=response.id)
@@ -113,15 +114,15 @@ def on_reloaded(
         authorization.settle(world, client, ask, response, now, what)
 
 
-def _outcome(client: str, ask: Command, data: Any, now: Now) -> str:
-    """Say in words what an answer holds beyond what was asked for."""
+def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
+    """Return what an answer holds beyond what was asked for."""
     match ask:
         case AskIdentity():
             return certificate_commands.what_came(user_of(client), ask, data["jobs"], now)
         case AskRun():
             return plan_changes.outcome(data)
         case AskEach():
-            return job_commands.each_in_words(data)
+            return job_commands.outcome_of_each(data)
         case _:
             return host_commands.outcome(data)
 
@@ -191,7 +192,7 @@ def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Data | N
     if world.settings.manifest is None:
         message = "the coordinator was started without --manifest; there is nothing to reload"
         raise RequestRefused(message)
-    world.do(ReadManifest(client, ask.id))
+    world.do(ReadManifest(plan_changes.known_trainers(world), client, ask.id))
     return None
 
 

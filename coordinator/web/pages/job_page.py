@@ -15,8 +15,9 @@ from broker.errors import FleetError
 from broker.protocol.messages import AskCancel, AskCurves, AskRequeue, AskShow, AskWhy
 from broker.system.machine import new_id
 from coordinator.client.rows import HELD, NO_HOST, Row, meant
+from coordinator.jobs.causes import in_words, set_aside
 from coordinator.jobs.curve import Curve, curves_of, of
-from coordinator.jobs.set_aside import kept_words, set_aside
+from coordinator.jobs.set_aside import kept_words
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import News
 from coordinator.web.pages.curves_page import news_of
@@ -180,7 +181,7 @@ class _Page:
     def _requeue(self) -> None:
         row, told = self.row, self.site.hub.seen.jobs.get(self.job_id)
         result = (told.metrics, told.artifact_id) if told else (None, None)
-        lost = set_aside(row["state"], row["host"], row["share"], *result)
+        lost = in_words(set_aside(row["state"], row["host"], row["share"], *result))
         text = f"{row['name']} is {row['state']}. It goes back into the queue"
         text += f"; {lost}." if lost else "."
         if lost and row["state"] == "completed":

@@ -14,6 +14,7 @@ from broker.protocol.topics import is_host
 from broker.sentences import printable
 from broker.system.machine import new_id
 from coordinator.client.rows import epoch_ms
+from coordinator.jobs.causes import in_words
 from coordinator.jobs.in_words import CAN, all_words, summary, wished
 from coordinator.jobs.plan_entries import JobSpec
 from coordinator.web.artifacts import AUTO_BYTES, Report, metric_rows
@@ -96,7 +97,7 @@ def _scrolled(columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str
 
 def _event(job_id: str, event: Mapping[str, Any], there: Mapping[int, Any]) -> list[Value]:
     """Return one move; `there` are the results that can be fetched, by attempt."""
-    why: Value = str(event["why"] or "")
+    why: Value = in_words(event["why"])
     found = there.get(event["attempt"]) if event["event"] in {"completed", "kept"} else None
     if found is not None:
         why = _download(job_id, found)

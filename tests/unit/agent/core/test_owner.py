@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
+from agent.core.core_settings import CorePart
 from agent.core.effects import Looked, SignalTrainer, Snooze, StartTrainer
 from agent.core.owner import judge
-from agent.core.state import OwnerSettings
 from broker.protocol import messages as m
 from tests.harness.agent import HEX, MONDAY, Agent
-
-
-def _owner(**rules: Any) -> OwnerSettings:
-    return OwnerSettings(m.HostRules(**rules), idle_after_s=300.0, busy_grace_s=30.0)
 
 
 def _refuses(agent: Agent) -> str:
@@ -32,7 +27,7 @@ def _tells_rules(agent: Agent, rules: m.HostRules, digest: str = "d1") -> None:
 
 def test_what_speaks_against_is_said_in_words() -> None:
     """By whom, and until when; the owner's and the manifest's side by side."""
-    own = _owner(quiet_hours=("08:00-10:00",), idle_only=True)
+    own = CorePart(quiet_hours=("08:00-10:00",), idle_only=True)
     seen = Looked(
         MONDAY, Snooze(MONDAY + timedelta(hours=3)), 125.0, ("blender",), others_percent=80.0
     )
@@ -57,14 +52,14 @@ def test_what_speaks_against_is_said_in_words() -> None:
 )
 def test_when_somebody_uses_it(seen: Looked, in_use: bool) -> None:
     """What cannot be known speaks against nothing; without idle-only nothing of it counts."""
-    assert bool(judge(_owner(idle_only=True), m.HostRules(), seen)) == in_use
-    assert bool(judge(_owner(), m.HostRules(idle_only=True), seen)) == in_use
-    assert not judge(_owner(), m.HostRules(), seen)
+    assert bool(judge(CorePart(idle_only=True), m.HostRules(), seen)) == in_use
+    assert bool(judge(CorePart(), m.HostRules(idle_only=True), seen)) == in_use
+    assert not judge(CorePart(), m.HostRules(), seen)
 
 
 def test_when_quiet_hours_begin_jobs_are_given_back_and_none_is_taken() -> None:
     """When they end, the host says so, too."""
-    agent = Agent(owner=_owner(quiet_hours=("Mon-Fri 09:30-18:00",)))
+    agent = Agent(quiet_hours=("Mon-Fri 09:30-18:00",))
     agent.runs()
     agent.said(m.Heartbeat)
     agent.passes(30 * 60 - 1)
@@ -97,7 +92,7 @@ def test_it_is_said_before_anything_is_given_back() -> None:
 
 def test_what_runs_may_be_finished_if_the_owner_says_so() -> None:
     """`on_busy = "finish"`: no new job, and no signal."""
-    agent = Agent(owner=_owner(quiet_hours=("09:30-18:00",), on_busy="finish"))
+    agent = Agent(quiet_hours=("09:30-18:00",), on_busy="finish")
     agent.runs()
     agent.passes(3600)
     assert _refuses(agent)
@@ -107,7 +102,7 @@ def test_what_runs_may_be_finished_if_the_owner_says_so() -> None:
 
 def test_an_owner_who_sits_down_gets_the_machine_after_a_grace() -> None:
     """A touch that is over within the grace ends nothing; one that is not does, once."""
-    agent = Agent(owner=_owner(idle_only=True))
+    agent = Agent(idle_only=True)
     agent.seen = replace(agent.seen, input_idle_s=4000.0)
     agent.passes(6)
     assert agent.looked_for[-1].idle
@@ -181,7 +176,7 @@ def test_the_manifests_rules_are_taken_at_once_and_confirmed() -> None:
 
 def test_the_manifest_lifts_nothing_that_the_owner_has_said() -> None:
     """More restrictive wins, whoever it is."""
-    agent = Agent(owner=_owner(quiet_hours=("00:00-24:00",)))
+    agent = Agent(quiet_hours=("00:00-24:00",))
     _tells_rules(agent, m.HostRules())
     agent.passes(6)
     assert _refuses(agent) == "always quiet by its owner"
@@ -189,7 +184,7 @@ def test_the_manifest_lifts_nothing_that_the_owner_has_said() -> None:
 
 def test_before_it_has_looked_it_takes_nothing() -> None:
     """It might be the middle of the quiet hours."""
-    agent = Agent(owner=_owner(quiet_hours=("00:00-24:00",)))
+    agent = Agent(quiet_hours=("00:00-24:00",))
     assert agent.core.state.looked
     fresh = type(agent.core)(
         agent.core.state.settings, agent.topics, rng=agent.core.state.rng, new_id=agent.new_id

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from agent.core import effects as fx
+from agent.core.core_settings import CoreSettings
 from agent.core.reactor import Core
-from agent.core.state import CoreSettings
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.events import Connected, Incoming, Outgoing
@@ -105,7 +105,12 @@ def test_a_shutdown_gives_the_job_back_and_says_so_first() -> None:
 
 def test_a_coordinator_that_is_heard_before_we_are_connected_is_no_harm() -> None:
     """A retained message may come first; the birth waits for the connection."""
-    core = Core(CoreSettings("pi", "i1", "b"), Topics(), rng=random.Random(1), new_id=lambda: "x")
+    core = Core(
+        CoreSettings(host="pi", instance="i1", boot_id="b"),
+        Topics(),
+        rng=random.Random(1),
+        new_id=lambda: "x",
+    )
     now = Now(1.0, 1.0)
     status = m.Status(state="online", session="c1", instance="c", boot_id="b")
     core.handle(Incoming(Topics().coordinator_status(), m.encode(status), retained=True), now)

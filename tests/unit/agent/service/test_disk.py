@@ -18,6 +18,7 @@ from agent.core.effects import (
     CheckpointFound,
     Shutdown,
     StartTrainer,
+    Task,
     TrainerExited,
     TrainerStarted,
     Vitals,
@@ -31,6 +32,7 @@ from broker.protocol import messages as m
 from broker.protocol.events import Incoming, Outgoing
 from broker.system.files import RealDisk
 from tests.harness.agent import HEX, JOB, Agent, leased, shell_of
+from tests.harness.kinds import kinds
 
 
 class FullDisk(RealDisk):
@@ -326,3 +328,9 @@ def test_an_agent_that_runs_for_weeks_collects_checkpoints_too(tmp_path: Path) -
     assert not kept.files(other).exists()
     assert not half.exists()
     assert kept.files(JOB).exists()
+
+
+def test_every_effect_is_performed(tmp_path: Path) -> None:
+    """One that the table lacks would end the agent."""
+    shell = shell_of(Agent().core, Spool(tmp_path), Checkpoints(tmp_path))
+    assert kinds(Task) <= shell._by_kind.keys()

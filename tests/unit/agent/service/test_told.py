@@ -19,21 +19,8 @@ from broker.clock import Now
 from broker.errors import plain
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
-from coordinator.cli.show import _event
 from tests.harness.agent import GIB, HEX, JOB, Agent, leased, shell_of
 from tests.harness.coordinator import Fleet, spec
-
-
-def test_why_a_job_failed_stands_in_its_history() -> None:
-    """On one line; the whole of it is the job's error."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
-    pi.reports(m.Failed, job, error="no such column\nmore", exit_code=2, transient=False)
-    assert fleet.job().error == "no such column\nmore"
-    assert [change.why for change in fleet.changes if change.event == "failed"] == [
-        "no such column"
-    ]
 
 
 def test_an_error_in_words_is_never_empty(tmp_path: Path) -> None:
@@ -47,34 +34,12 @@ def test_an_error_in_words_is_never_empty(tmp_path: Path) -> None:
     assert plain(ConnectionResetError()) == "ConnectionResetError"
 
 
-def test_what_a_resume_has_lifted_is_told_without_the_remedy() -> None:
-    """It was just that."""
-    fleet = Fleet()
-    fleet.host().joins()
-    fleet.asks(m.AskDrain(id="d", host="pi"))
-    fleet.asks(m.AskResume(id="r", host="pi"))
-    (what,) = [one.what for one in fleet.actions if one.action == "resume"]
-    assert what.startswith("drained by ")
-    assert "fleet resume" not in what
-
-
 def test_the_end_of_a_pause_is_not_recorded_as_a_pause() -> None:
     """Whoever reads the record sees which it was."""
     fleet = Fleet()
     fleet.asks(m.AskPause(id="p"))
     fleet.asks(m.AskPause(id="q", off=True))
     assert [one.action for one in fleet.actions] == ["pause", "pause off"]
-
-
-@pytest.mark.parametrize(
-    ("who", "by"),
-    [("operator:root", "operator:root"), ("host:pi", "host"), ("coordinator", "coordinator")],
-)
-def test_a_jobs_history_names_who_did_it(who: str, by: str) -> None:
-    """As `fleet events` does; of a host it is enough that it was one, its name stands beside it."""
-    event = {"at": "2026-05-28T20:26:57.250Z", "event": "cancelled", "attempt": 1, "host": "pi",
-             "who": who, "why": ""}  # fmt: skip
-    assert _event(event)[4] == by
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import zstandard
 
+from agent.core.core_settings import CoreSettings
 from agent.core.effects import Looked, Probed, Shutdown, TrainerExited, TrainerLine, Vitals
 from agent.core.reactor import Core
-from agent.core.state import CoreSettings
 from agent.service.shell import Shell, Surroundings
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
@@ -52,8 +52,10 @@ class Process:
         spooled = self.spool.load()
         unbundled = self.spool.load_unbundled(spooled)
         self.spool.clear_work(unbundled)
-        core = Core(CoreSettings("pi", instance, "b"), self.topics, spooled, unbundled,
-                    rng=random.Random(1), new_id=self.new_id)  # fmt: skip
+        core = Core(
+            CoreSettings(host="pi", instance=instance, boot_id="b"), self.topics, spooled,
+            unbundled, rng=random.Random(1), new_id=self.new_id,
+        )  # fmt: skip
         around = Surroundings(
             self.topics, publish=self._publish, put=self.events.append,
             background=self._background, measure=self._measure, start=self._start,

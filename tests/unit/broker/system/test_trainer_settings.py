@@ -52,7 +52,7 @@ def test_a_schema_is_a_file_beside_or_a_table(tmp_path: Path) -> None:
     ("section", "words"),
     [
         ("[trainers]\na = 3\n", "[trainers.a]: must be a table"),
-        ("[trainers.a]\n", "[trainers.a] command: missing; a trainer needs command and schema"),
+        ("[trainers.a]\n", "[trainers.a] command: missing; write command = ..."),
         ('[trainers.a]\ncomand = ["x"]\nschema = "good.json"\n', "did you mean 'command'?"),
         ('[trainers.a]\ncommand = []\nschema = "good.json"\n', "[trainers.a] command: "),
         ('[trainers.a]\ncommand = "x"\nschema = "good.json"\n', "[trainers.a] command: "),

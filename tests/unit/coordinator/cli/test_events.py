@@ -10,12 +10,13 @@ import pytest
 
 from coordinator.cli import main
 from coordinator.cli.events import moment, together
+from coordinator.jobs.causes import cause
 from coordinator.ui import terminal
 
 ROW = {
     "at": "2026-05-28T20:26:57.250Z", "who": "operator:alice", "event": "cancel",
     "outcome": "refused", "job_id": "a" * 64, "name": "gbt-oracle", "host": None, "attempt": None,
-    "from": None, "to": None, "why": "signed with another key, or altered",
+    "from": None, "to": None, "why": {"code": "signature"},
 }  # fmt: skip
 any_option: Any = None
 
@@ -66,13 +67,14 @@ def test_what_is_no_time_is_told(text: str, capsys: pytest.CaptureFixture[str]) 
     "change",
     [
         {},
-        {"why": "x" * 500},
-        {"why": "several words that together are longer than a line " * 9},
-        {"why": ""},
+        {"why": cause("text", text="x" * 500)},
+        {"why": cause("text", text="several words that are longer than a line " * 12)},
+        {"why": {}},
         {"name": None, "host": "h" * 63},
         {"name": "n" * 200, "host": "pi", "who": "operator:" + "w" * 63},
-        {"name": "evil\x1b[2J\x07", "why": "\x1b]0;title\x07 and\nmore"},
-        {"outcome": "done", "event": "assigned", "host": "pi", "attempt": 1, "why": "日本" * 60},
+        {"name": "evil\x1b[2J\x07", "why": cause("text", text="\x1b]0;title\x07 and\nmore")},
+        {"outcome": "done", "event": "assigned", "host": "pi", "attempt": 1,
+         "why": cause("text", text="日本" * 60)},
     ],
 )  # fmt: skip
 def test_a_line_fits_the_window(change: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,8 +111,8 @@ def test_what_was_refused_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_host_is_never_cut(
     change: Any, says: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It goes on in the next line."""
-    event = {"outcome": "done", "event": "assigned", "why": "why not"}
+    """It goes on in the next line, and stands at one place."""
+    event = {"outcome": "done", "event": "assigned", "why": cause("text", text="why not")}
     terminal.print_event({**ROW, **event, **change})
     out = capsys.readouterr().out
     words = out.replace("\n                ", " ")
@@ -120,7 +122,7 @@ def test_the_host_is_never_cut(
 
 def test_what_a_reload_did_to_many_jobs_is_one_line() -> None:
     """With their number and the first names; what else happened stands as it was."""
-    left = [{**ROW, "event": "orphaned", "outcome": "done", "why": "not in the manifest",
+    left = [{**ROW, "event": "orphaned", "outcome": "done", "why": {"code": "not_in_manifest"},
              "who": "coordinator", "name": f"job-{n}"} for n in range(15)]  # fmt: skip
     later = {**left[0], "at": "2026-05-28T20:27:00.000Z", "name": "alone"}
     ends = [{**ROW, "event": "completed", "outcome": "done", "name": name} for name in ("a", "b")]
@@ -128,4 +130,4 @@ def test_what_a_reload_did_to_many_jobs_is_one_line() -> None:
     assert [row["name"] for row in shown] == [
         "15 jobs: job-0, job-1, job-2 and 12 more", "alone", "a", "b"
     ]  # fmt: skip
-    assert shown[0]["why"] == "not in the manifest"
+    assert shown[0]["why"] == {"code": "not_in_manifest"}

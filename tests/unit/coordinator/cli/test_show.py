@@ -12,6 +12,7 @@ from rich.console import Console
 from broker.protocol import messages as m
 from coordinator.cli.show import _counted, _draw, _event, _set_aside, _took
 from coordinator.core.effects import AnswerWithEvents
+from coordinator.jobs.causes import cause
 from coordinator.ui import terminal
 from tests.harness.coordinator import Fleet, spec
 
@@ -64,7 +65,7 @@ def test_what_was_measured_of_an_attempt_counts_and_no_wait_for_its_report() -> 
 
 def _aside(attempt: int, **more: Any) -> dict[str, Any]:
     return {
-        "attempt": attempt, "at": "2026-05-01T10:00:00Z", "metric": "AUROC 0.945",
+        "attempt": attempt, "at": "2026-05-01T10:00:00Z", "metrics": {"auroc": 0.945},
         "size_bytes": 2_000_000, "set_aside_at": "2026-05-02T10:00:00Z",
         "kept_until": "2026-06-01T10:00:00Z", "is_there": True, **more,
     }  # fmt: skip
@@ -74,7 +75,7 @@ def test_results_that_were_set_aside_are_listed_with_what_fetches_them() -> None
     """The newest first; what is gone says so, and what is not known is left out."""
     told = _set_aside(
         {"name": "gbt", "job_id": "a" * 64, "others": []},
-        [_aside(1, is_there=False), _aside(2, metric="", size_bytes=None), _aside(3)],
+        [_aside(1, is_there=False), _aside(2, metrics={}, size_bytes=None), _aside(3)],
     )
     lines = [str(line._text) for line in told]
     assert [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d \w+", "DAY", line) for line in lines] == [
@@ -100,9 +101,9 @@ def test_a_history_names_who_did_it_whatever_was_the_reason(
     at = "2026-05-28T20:26:57.250Z"
     why = "the trainer of an earlier attempt ran out of memory on a host that has 8 GiB of it"
     rows = [
-        {"at": at, "event": "completed", "attempt": 1, "host": "gaming-pc-12", "why": why,
-         "who": "host:gaming-pc-12"},
-        {"at": at, "event": "requeued", "attempt": 1, "host": None, "why": "",
+        {"at": at, "event": "completed", "attempt": 1, "host": "gaming-pc-12",
+         "why": cause("text", text=why), "who": "host:gaming-pc-12"},
+        {"at": at, "event": "requeued", "attempt": 1, "host": None, "why": {},
          "who": "operator:root"},
     ]  # fmt: skip
     data: dict[str, Any] = {
@@ -148,6 +149,6 @@ def test_only_what_counts_is_counted_against_a_job() -> None:
 def test_a_host_that_gave_a_job_back_is_named_as_the_host() -> None:
     """The row of the event has none any more."""
     event = {"at": "2026-01-02T12:00:00Z", "event": "released", "attempt": 1, "host": None,
-             "who": "host:pi", "why": "drained"}  # fmt: skip
+             "who": "host:pi", "why": cause("text", text="drained")}  # fmt: skip
     assert _event(event)[3:5] == ("pi", "host")
     assert _event(event | {"who": "coordinator"})[3:5] == ("-", "coordinator")

@@ -8,7 +8,7 @@ import pytest
 
 from broker.protocol import messages as m
 from coordinator.core.effects import AppendIndex, ArtifactLost, Collect, Collected
-from coordinator.jobs.records import moment
+from coordinator.jobs.in_words import moment
 from tests.harness.coordinator import HEX, Fleet, Host, joined, running, spec
 
 

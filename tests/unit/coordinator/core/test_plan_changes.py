@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
+from coordinator.jobs.causes import cause
 from coordinator.jobs.plan_entries import job_id
 from coordinator.jobs.states import JobState
 from coordinator.ledger.ledger import Ledger
@@ -63,7 +64,7 @@ def test_asked_for_again_it_is_there_already() -> None:
     assert answer["differs"] == ["name", "priority"]
     assert fleet.ledger == before
     assert _run(fleet, **JOB).data["differs"] == []  # type: ignore[index,call-overload]
-    assert fleet.actions[-1].what == "mine is there already, pending"
+    assert fleet.actions[-1].what == cause("there_already", name="mine", state="pending")
 
 
 def test_a_reload_leaves_it_in_the_plan() -> None:
@@ -160,7 +161,10 @@ def test_of_several_jobs_each_is_told_of_by_itself() -> None:
     assert [row.get("code") for row in rows[:2]] == ["refused", "not_found"]
     assert "is cancelled already" in rows[0]["message"]
     assert [one.spec.name for one in fleet.ledger.values() if one.state != "cancelled"] == []
-    assert (fleet.actions[-1].action, fleet.actions[-1].what) == ("cancel", "2 jobs; 3 refused")
+    assert (fleet.actions[-1].action, fleet.actions[-1].what) == (
+        "cancel",
+        cause("each", done=2, refused=3),
+    )
     fleet.start()
     assert fleet.asks(ask).data["jobs"] == rows, "a repetition is answered alike"
 

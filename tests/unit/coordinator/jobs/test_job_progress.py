@@ -233,4 +233,4 @@ def test_epochs_that_no_float_holds_end_nothing() -> None:
     assert fleet.asks(m.AskPlan(id="p")).data["jobs"][0]["share"] == 1.0
     assert done(fleet.asks(m.AskList(id="l")).data["jobs"][0]) == "100%"
     set_aside = fleet.asks(m.AskRequeue(id="r", job="job")).data["set_aside"]
-    assert set_aside == "it is stopped at 100 % on pi, and begins again"
+    assert set_aside == {"code": "stopped", "host": "pi", "share": 1.0}

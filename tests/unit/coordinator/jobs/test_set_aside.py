@@ -13,14 +13,15 @@ from coordinator.cli import list_, show
 from coordinator.client.mirror import Mirror
 from coordinator.client.rows import Tables
 from coordinator.core.effects import AnswerWithEvents
-from coordinator.jobs.set_aside import set_aside, share_of
+from coordinator.jobs.causes import in_words, set_aside
+from coordinator.jobs.set_aside import share_of
 from coordinator.top import detail_pages, job_table
 from coordinator.ui import follow, up_live
 from coordinator.ui.terminal import put
 from tests.harness.coordinator import HEX, Fleet, spec
 
 
-def _requeue(fleet: Fleet) -> tuple[Any, str]:
+def _requeue(fleet: Fleet) -> tuple[Any, Any]:
     """The answer's data, and why it was done by the history."""
     data: Any = fleet.asks(m.AskRequeue(id="r", job="job")).data
     (why,) = [change.why for change in fleet.changes if change.event == "requeued"]
@@ -34,7 +35,7 @@ def test_a_result_that_is_set_aside_is_named() -> None:
     fleet.core.world.stored[HEX] = 2000
     pi.finishes(pi.runs())
     data, why = _requeue(fleet)
-    assert data["set_aside"] == f"its result is set aside: AUROC 0.900, artifact {HEX[:12]}"
+    assert in_words(why) == f"its result is set aside: AUROC 0.900, artifact {HEX[:12]}"
     assert data["artifact_id"] == HEX
     assert why == data["set_aside"]
 
@@ -50,7 +51,7 @@ def test_work_that_is_thrown_away_is_named(told: bool) -> None:
         pi.says(fleet.topics.progress("lap", job.job_id), progress)
     data, why = _requeue(fleet)
     at = " at 37 %" if told else ""
-    assert data["set_aside"] == f"it is stopped{at} on lap, and begins again"
+    assert in_words(why) == f"it is stopped{at} on lap, and begins again"
     assert why == data["set_aside"]
 
 
@@ -59,7 +60,7 @@ def test_where_nothing_is_lost_nothing_is_said() -> None:
     fleet = Fleet(spec())
     fleet.asks(m.AskCancel(id="c", job="job"))
     data, why = _requeue(fleet)
-    assert (data["set_aside"], why) == ("", "")
+    assert (data["set_aside"], why) == ({}, {})
 
 
 def test_an_orphan_that_is_pending_is_told_that_it_waits_for_nobody() -> None:
@@ -96,12 +97,12 @@ def test_a_metric_that_no_float_holds_is_not_told_as_a_score() -> None:
         metrics={"auroc": 10**400, "f1": 0.5},
     )  # fmt: skip
     data, _why = _requeue(fleet)
-    assert data["set_aside"] == f"its result is set aside: F1 0.500, artifact {HEX[:12]}"
+    assert data["set_aside"]["metrics"] == {"f1": 0.5}
 
 
 def test_a_result_that_came_after_the_job_was_given_up_is_not_lost() -> None:
     """A requeue completes the job with it."""
-    assert set_aside("failed", "pi", None, {"auroc": 0.9}, HEX) == ""
+    assert set_aside("failed", "pi", None, {"auroc": 0.9}, HEX) == {}
 
 
 @pytest.mark.parametrize(

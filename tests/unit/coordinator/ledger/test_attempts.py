@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from broker.clock import Now, rfc3339
+from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.jobs import Job, JobBook
-from coordinator.jobs.records import GOES_ON, AttemptFilter
+from coordinator.jobs.records import AttemptFilter
 from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import Ledger
 from tests.harness.coordinator import HEX, spec
@@ -41,7 +42,7 @@ class Past:
         self.ledger.commit(self.book.take_changes())
         return moved
 
-    def begins(self, job: Job, host: str = "pi", why: str = "") -> Job:
+    def begins(self, job: Job, host: str = "pi", why: Cause = NONE) -> Job:
         """It is assigned, and starts a second later."""
         job = self.then(job, Event.ASSIGNED, host=host, attempt=job.attempt + 1, why=why)
         return self.then(job, Event.STARTED, 1.0, started_at=self.now.text())
@@ -141,14 +142,14 @@ def test_a_checkpoint_that_comes_late_says_how_long_the_attempt_ran(past: Past) 
     """It was lost by that time, and goes on as another attempt."""
     job = past.then(past.begins(past.add()), Event.LOST, 600.0)
     job = past.then(job, Event.CHANGED, 60.0, ran_s=90.0)
-    past.completes(past.begins(job, why=f"{GOES_ON} 1 left off"), 7.0)
+    past.completes(past.begins(job, why=cause("resumes", resumed_from=1)), 7.0)
     assert past.told() == [("pi", "completed", 7.0, False), ("pi", "lost", 90.0, True)]
 
 
 def test_what_goes_on_from_a_checkpoint_is_not_whole(past: Past) -> None:
     """So it is no measure of how long such a job takes."""
     job = past.then(past.begins(past.add()), Event.RELEASED, 60.0, host=None)
-    past.completes(past.begins(job, why=f"{GOES_ON} 1 left off"), 7.0)
+    past.completes(past.begins(job, why=cause("resumes", resumed_from=1)), 7.0)
     assert past.told(ends=("completed",)) == [("pi", "completed", 7.0, False)]
 
 

@@ -61,18 +61,6 @@ def book() -> JobBook:
     return JobBook()
 
 
-def test_states_lead_where_the_table_says() -> None:
-    """Final states are left by an operator alone."""
-    for event, (sources, _) in TRANSITIONS.items():
-        for state in JobState:
-            allowed = leads_to(state, event) is not None
-            assert allowed == (state in sources)
-            if state in FINAL and allowed:
-                assert event in {
-                    Event.REQUEUED, Event.CHANGED, Event.ORPHANED, Event.ADOPTED, Event.KEPT
-                }, event  # fmt: skip
-
-
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(list(TRANSITIONS))), max_size=30))
 def test_what_was_committed_is_what_is_loaded(moves: list[tuple[int, Event]]) -> None:
@@ -152,8 +140,8 @@ def test_impossible_rows_are_refused(tmp_path: Path, change: str) -> None:
 def test_a_ledger_is_durable(tmp_path: Path) -> None:
     """WAL, and every commit is on the disk before anybody is told."""
     ledger = Ledger(tmp_path / "l.db")
-    assert ledger._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert ledger._db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert ledger._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert ledger._db.execute("PRAGMA synchronous").fetchone()[0] == 2
     ledger.close()
 
 
@@ -324,7 +312,7 @@ def test_every_named_statement_fits_the_schema() -> None:
     names = re.findall(r"^-- name: (\w+)$", text, re.MULTILINE)
     assert len(names) == len(set(names)) > 20
     used = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
-    with closing(database.open_file(":memory:", database.scripts())) as file:
+    with closing(database.open_file(":memory:")) as file:
         for name in names:
             assert f'"{name}"' in used
             named = dict.fromkeys(re.findall(r":(\w+)", sql(name)))

@@ -12,8 +12,9 @@ from broker.protocol import messages as m
 from broker.protocol.messages import Needs
 from coordinator.cli import reload as reload_lines
 from coordinator.core.plan_changes import told
+from coordinator.jobs.causes import plan_words
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
-from coordinator.manifest.diff import Known, difference, in_words, policy_changes, spec_changes
+from coordinator.manifest.diff import Known, difference, policy_changes, spec_changes
 from tests.harness.coordinator import spec
 
 
@@ -62,7 +63,7 @@ def test_the_same_plan_is_no_change() -> None:
     found = difference([known(one), known(gone, in_plan=False)], Plan((one,)), {})
     assert found.is_empty()
     assert {what: count for what, count in found.counts().items() if count} == {"unchanged": 1}
-    assert in_words(found.counts()) == "no changes, 1 unchanged"
+    assert plan_words(found.counts()) == "no changes, 1 unchanged"
 
 
 def test_a_job_beside_the_manifest_is_left_alone() -> None:
@@ -80,7 +81,7 @@ def test_what_changes_for_a_host_is_told() -> None:
         "pi": (("allow_jobs", ["gbt*"], []), ("max_ram_gib", 3.0, None)),
     }
     assert found.settings == (("prefer_cuda_grace_s", 300.0, 60.0),)
-    assert in_words(found.counts()) == "2 hosts changed, 1 setting changed"
+    assert plan_words(found.counts()) == "2 hosts changed, 1 setting changed"
     assert policy_changes(before["pi"], before["pi"]) == ()
 
 

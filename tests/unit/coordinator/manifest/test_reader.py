@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from coordinator.cli.check import check_command
 from coordinator.jobs.plan_entries import job_id
 from coordinator.manifest.builtin import builtin_trainers
-from coordinator.manifest.manifest_file import MAX_BYTES, load_manifest, read_text
+from coordinator.manifest.manifest_file import MAX_BYTES, load_manifest
 from coordinator.manifest.problems import ManifestError
 
 TRAINERS = builtin_trainers()
@@ -257,11 +256,3 @@ def test_one_job_is_one_job(tmp_path: Path) -> None:
     path.write_text(GOOD + GOOD[GOOD.index("[[") :] + "seed = 3\nname = 'b'\n", "utf-8")
     said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
     assert said.output == f"{path}: 2 jobs, no errors\n"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such files")
-def test_a_manifest_on_a_disk_that_hangs_holds_nobody(tmp_path: Path) -> None:
-    """It is told as any other fault of the file."""
-    os.mkfifo(tmp_path / "plan.toml")
-    with pytest.raises(ManifestError, match=r"plan.toml: has not answered in 0.05 s; see whether"):
-        read_text(tmp_path / "plan.toml", answer_s=0.05)

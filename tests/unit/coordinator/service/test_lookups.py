@@ -16,7 +16,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.events import Incoming
 from coordinator.core.filing import RETRY_S
-from coordinator.jobs.set_aside import command, kept_words, set_aside, told_metric
+from coordinator.jobs.set_aside import command, kept_words
 from coordinator.ledger.database import back_up
 from coordinator.ledger.ledger import FILE_NAME
 from tests.harness.coordinator import OPERATOR
@@ -99,9 +99,9 @@ def test_what_a_requeue_sets_aside_is_told_and_fetched(scene: Scene) -> None:
     scene.brings(SECOND, 0.8)
     assert (scene.fetches(1), scene.fetches(2), scene.fetches(None)) == (FIRST, SECOND, SECOND)
     first, second = scene.results()
-    assert {name: first[name] for name in ("attempt", "artifact_id", "size_bytes", "metric")} == {
+    assert {name: first[name] for name in ("attempt", "artifact_id", "size_bytes", "metrics")} == {
         "attempt": 1, "artifact_id": hex_of(FIRST), "size_bytes": len(FIRST),
-        "metric": "AUROC 0.945",
+        "metrics": {"auroc": 0.945},
     }  # fmt: skip
     assert (first["is_there"], second["is_there"]) == (True, True)
     assert (first["set_aside_at"][:10], first["kept_until"][:10]) == ("2027-01-15", "2027-02-14")
@@ -205,16 +205,6 @@ def test_a_result_that_came_too_late_is_one_of_its_attempt(scene: Scene) -> None
     assert scene.coordinator.job().state == "completed"
     assert [(one["attempt"], one["set_aside_at"]) for one in scene.results()] == [(1, None)]
     assert scene.fetches(1) == scene.fetches(None) == FIRST
-
-
-@pytest.mark.parametrize("metrics", [{"auroc": 0.9451}, {"macro_f1": 0.5}, {"other": 1.0}, None])
-def test_words_of_a_requeue_can_be_read_again(metrics: dict[str, Any] | None) -> None:
-    """The metric, as it was put in."""
-    words = set_aside("completed", "pi", None, metrics, hex_of(FIRST))
-    assert told_metric(words) == (
-        "" if not metrics or "other" in metrics else words.split(": ")[1].split(",")[0]
-    )
-    assert told_metric("it is stopped at 37 % on lap, and begins again") == ""
 
 
 def test_how_long_and_how_is_said_in_words() -> None:

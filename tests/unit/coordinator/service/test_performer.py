@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from broker.protocol import messages as m
+from coordinator.core.effects import Task
 from coordinator.ledger.ledger import FILE_NAME
+from tests.harness.kinds import kinds
 from tests.harness.shell import ledgers_closed, refusing
 from tests.unit.coordinator.service.test_lookups import DAY_S, FIRST, Scene, hex_of
 
@@ -66,3 +68,8 @@ def test_a_machine_that_has_slept_deletes_what_is_old_at_the_second_look(set_asi
 
 def _refuse(_path: Path) -> None:
     raise OSError(30, "Read-only file system")
+
+
+def test_every_effect_is_performed(set_aside: Scene) -> None:
+    """One that the table lacks would end the coordinator."""
+    assert kinds(Task) <= set_aside.coordinator.shell._performer._by_kind.keys()

@@ -69,7 +69,8 @@ def test_the_story_is_asked_for_over_the_wire(coordinator: Coordinator) -> None:
     page: Any = coordinator.asks(m.AskEvents(id="1", job="jo", who="operator"))
     told = [(row["event"], row["outcome"], row["why"]) for row in page.data["events"]]
     assert told == [
-        ("cancelled", "done", ""), ("cancel", "refused", "job job is cancelled already")
+        ("cancelled", "done", {}),
+        ("cancel", "refused", {"code": "text", "text": "job job is cancelled already"}),
     ]  # fmt: skip
     assert page.data["more"] is False
     missing = coordinator.asks(m.AskEvents(id="2", job="nothing"))

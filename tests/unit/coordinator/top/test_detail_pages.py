@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console
 
+from coordinator.jobs.causes import cause
 from coordinator.jobs.in_words import remedy, words
 from coordinator.top import detail_pages
 
@@ -13,7 +14,8 @@ from coordinator.top import detail_pages
 def test_a_history_is_read_in_any_window() -> None:
     """Words that do not fit go on below themselves; a narrow window leaves columns out."""
     why = "its certificate was revoked by operator:alice, and it is given nothing more"
-    event = {"at": "2026-01-02T12:00:00Z", "event": "released", "host": "media-box-4", "why": why,
+    event = {"at": "2026-01-02T12:00:00Z", "event": "released", "host": "media-box-4",
+             "why": cause("text", text=why),
              "who": "operator:root"}  # fmt: skip
     for window in (51, 90):
         out = io.StringIO()

@@ -15,9 +15,10 @@ from broker.pki.ca import Authority
 from broker.protocol import messages as m
 from coordinator.cli.status import _BY_BROKER
 from coordinator.core.effects import JournalRead, PartStored
+from coordinator.jobs.causes import in_words
 from coordinator.jobs.records import Action, Revocation
 from coordinator.ledger.ledger import Ledger
-from coordinator.service.renewal import JournalReader
+from coordinator.service.journal_reader import JournalReader
 from tests.harness.coordinator import HEX, Fleet, joined, running, spec
 
 ALICE = "operator:alice/cli"
@@ -158,7 +159,7 @@ def test_the_record_says_who_and_when_and_what_came_of_it() -> None:
     fleet.asks(entry(fleet, who="operator:bob", made_at=fleet.now.wall_s - 3600), ALICE)
     fleet.asks(entry(fleet, "enroll", "operator:carl", what="in a file"), ALICE)
     fleet.asks(entry(fleet, "init", "operator:alice", what="the CA"), ALICE)
-    told = [(one.who, one.action, one.host, one.what) for one in fleet.actions[1:]]
+    told = [(one.who, one.action, one.host, in_words(one.what)) for one in fleet.actions[1:]]
     late = "it was done at 2027-01-15T07:16:40.000Z, and told now"
     assert told == [
         ("operator:alice", "revoke", "pi",

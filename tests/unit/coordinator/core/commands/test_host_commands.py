@@ -11,6 +11,7 @@ from broker.clock import rfc3339
 from broker.protocol import messages as m
 from coordinator.cli.status import _draw
 from coordinator.core.effects import ManifestRead
+from coordinator.jobs.causes import cause
 from coordinator.jobs.in_words import summary, words
 from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.jobs.records import FleetRecord, HostRecord
@@ -109,7 +110,7 @@ def test_a_snooze_ends_by_itself_and_is_in_the_story() -> None:
     assert pi.heard(m.Assign)
     over = fleet.actions[-1]
     assert (over.who, over.action, over.host) == ("coordinator", "resume", "pi")
-    assert over.what == "the snooze by operator:op is over"
+    assert over.what == cause("snooze_over", by="operator:op")
     assert answer.data["until"]
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from agent.core.renewal import Renewal
-from agent.service.certificate import Certificate
 from broker.clock import Now
 from broker.errors import ConfigError
 from broker.pki import certificates as certs
@@ -18,6 +16,7 @@ from broker.pki import identity as ids
 from broker.pki import keyfiles
 from broker.pki.ca import MAX_HELD, Authority
 from broker.pki.identity import DAY_S, Identity, load_identity
+from broker.pki.renewal import Certificate, Renewals
 from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import (
     CERTIFICATE_REQUEST,
@@ -28,7 +27,6 @@ from broker.protocol.messages import (
     encode,
 )
 from broker.protocol.topics import Topics
-from coordinator.service.renewal import Renewals
 
 pytestmark = pytest.mark.system
 
@@ -166,14 +164,18 @@ def test_it_asks_again_ever_more_seldom_and_in_the_same_words(host: Host) -> Non
     assert len(host.asked) == 1
 
 
-def test_the_fleet_does_not_ask_in_one_moment() -> None:
+def test_the_fleet_does_not_ask_in_one_moment(host: Host) -> None:
     """Hosts that were enrolled together ask over days."""
     begun = []
     for seed in range(20):
-        renewal = Renewal(NOW_S, NOW_S + YEAR_S, random.Random(seed), lambda: "i")
+        asked: list[Outgoing] = []
+        identity = load_identity(host.folder, NOW_S)
+        one = Certificate(identity, TOPICS, asked.append, random.Random(seed))
         mono_s = NOW_S
-        while not renewal.due(Now(mono_s, mono_s)):
-            mono_s = renewal.next_deadline()
+        one.turn([Connected("s")], Now(mono_s, mono_s))
+        while not asked:
+            mono_s = one.next_deadline() or 0.0
+            one.turn([], Now(mono_s, mono_s))
         begun.append(mono_s)
     assert max(begun) - min(begun) > 5 * DAY_S
     assert NOW_S + YEAR_S * 0.66 < min(begun) <= max(begun) < NOW_S + YEAR_S * 0.71
