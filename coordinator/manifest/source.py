@@ -9,8 +9,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from broker.errors import plain
-from broker.system.files import RealDisk, write_atomically
+from broker.errors import StorageError, plain
+from broker.system.files import RealDisk, read_sealed, write_sealed
 from coordinator.jobs.plan_entries import Plan
 from coordinator.manifest.manifest_file import ManifestFile, text_of
 from coordinator.manifest.problems import ManifestError, Problem
@@ -39,7 +39,7 @@ class PlanFile:
         text = text_of(self._path, self._file.read)
         plan = parse_manifest(self._path, text, trainers)
         try:
-            write_atomically(RealDisk(), self._last_good, text.encode())
+            write_sealed(RealDisk(), self._last_good, text.encode())
         except OSError as error:
             words = "a restart will not find this manifest there"
             log.error("%s: %s; %s", self._last_good, plain(error), words)
@@ -68,13 +68,13 @@ class PlanFile:
             self._file.was_read()
 
     def _last(self, trainers: Trainers) -> Plan | None:
-        """Return the last good plan, if there is one; its file is written whole or not at all."""
+        """Return the last good plan, if there is one that is as it was written."""
         path = self._last_good
         try:
-            text = path.read_text("utf-8")
+            text = read_sealed(RealDisk(), path).decode()
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, StorageError, ValueError) as error:
             log.error("%s", plain(error))
             return None
         return parse_manifest(path, text, trainers)

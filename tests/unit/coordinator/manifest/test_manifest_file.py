@@ -22,7 +22,7 @@ from coordinator.jobs.plan_entries import Plan
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.manifest_file import EVERY_S, ManifestFile
 from coordinator.manifest.problems import ManifestError, Problem
-from coordinator.manifest.source import PlanFile
+from coordinator.manifest.source import LAST_GOOD, PlanFile
 from coordinator.ui import terminal
 from tests.harness.coordinator import OPERATOR, Fleet, spec
 from tests.harness.disks import hanging
@@ -95,6 +95,18 @@ def test_a_disk_that_hangs_holds_nobody(tmp_path: Path) -> None:
     assert file.read() == b"another"
     file.was_read()
     assert file.news(200.0) in {"", None}
+
+
+def test_the_coordinator_tells_it_everywhere() -> None:
+    """Whoever asks on another machine has its word alone."""
+    fleet = Fleet(spec("a"))
+    fleet.handle(ManifestChanged("it was changed at 2026-01-02 12:00 UTC"))
+    who = fleet.asks(m.AskStatus(id=fleet.new_id())).data["coordinator"]
+    (warning,) = _by_its_word(who)
+    assert "it was changed at 2026-01-02 12:00 UTC, and not read since" in warning
+    fleet.handle(ManifestChanged(""))
+    who = fleet.asks(m.AskStatus(id=fleet.new_id())).data["coordinator"]
+    assert _by_its_word(who) == []
 
 
 def test_a_reload_ends_it_at_once() -> None:
@@ -174,6 +186,24 @@ def test_a_coordinator_with_a_faulty_manifest_goes_on_with_the_last_good_one(
 
 
 GOOD = 'schema_version = 1\n[[jobs]]\nname = "a"\nmodel = "gbt"\nmode = "oracle"\nseed = 1234\n'
+
+
+@pytest.mark.parametrize("keep", [0, 60, len(GOOD) - 2, len(GOOD)])
+def test_a_last_good_manifest_that_was_cut_off_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, keep: int
+) -> None:
+    """Wherever: half a number is a number, too, and would be another job."""
+    path, state = tmp_path / "plan.toml", tmp_path / "state"
+    state.mkdir()
+    path.write_text(GOOD, "utf-8")
+    trainers = builtin_trainers()
+    PlanFile(path, state).read(trainers)
+    kept = state / LAST_GOOD
+    kept.write_bytes(kept.read_bytes()[:keep])
+    path.write_text("broken", "utf-8")
+    with pytest.raises(ManifestError, match="is not TOML"):
+        PlanFile(path, state).first(trainers, may_fall_back=True)
+    assert f"{kept}: is not as it was written; it is not used" in caplog.text
 
 
 FULL = """
