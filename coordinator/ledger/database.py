@@ -1,6 +1,8 @@
-"""SQLite files: opened, checked, copied; the statements of queries.sql by their names.
+"""SQLite files: opened, checked, migrated, copied; the statements of queries.sql by their names.
 
-The schema is schema.sql; its version is in `PRAGMA user_version`.
+The schema is schema.sql, version 1 (`PRAGMA user_version`). A file 0002_NAME.sql, 0003_NAME.sql ...
+beside it leads from the version before to a later one. Each runs in one transaction with the number
+that says so.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import errno
 import functools
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -32,7 +34,14 @@ _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _SHUT: Final = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 _IN_USE: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-VERSION: Final = 1
+_MIGRATION: Final = re.compile(r"\d{4}_\w+\.sql$")
+
+
+@functools.cache
+def scripts() -> tuple[str, ...]:
+    """Return the scripts that make the newest schema: the n-th makes version n of version n - 1."""
+    names = sorted(one.name for one in resources.files(__package__).iterdir())
+    return tuple(map(_text, ["schema.sql", *filter(_MIGRATION.match, names)]))
 
 
 def sql(name: str) -> str:
@@ -64,17 +73,18 @@ def is_live(header: bytes) -> bool:
     return header[18:] == _OF_WAL
 
 
-def open_file(path: str) -> Database:
-    """Open or create a ledger: checked, each commit durable.
+def open_file(path: str, steps: Sequence[str]) -> Database:
+    """Open or create a ledger: checked, of the newest schema, each commit durable.
 
-    Raises `StorageError` when it cannot be opened, is damaged, or is of another schema.
+    `steps` are `scripts()`. A file of an older schema is copied to `<path>.v<version>` before it is
+    changed. Raises `StorageError` when it cannot be opened, is damaged, or is of a newer schema.
     """
     with refusals(path):
         database = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
-        return _prepared(database, path)
+        return _prepared(database, path, steps)
 
 
-def open_copy(path: str) -> Database:
+def open_copy(path: str, steps: Sequence[str]) -> Database:
     """Return a copy of a ledger in memory; the file is only read. Raises as `open_file`."""
     with refusals(path):
         database = sqlite3.connect(IN_MEMORY, isolation_level=None)
@@ -84,7 +94,7 @@ def open_copy(path: str) -> Database:
         except BaseException:
             database.close()
             raise
-        return _prepared(database, path)
+        return _prepared(database, path, steps)
 
 
 def back_up(source: Path, target: Path) -> int:
@@ -126,17 +136,20 @@ def transaction(database: Database) -> Iterator[None]:
         raise
 
 
-def _prepared(database: Database, path: str) -> Database:
+def _prepared(database: Database, path: str, steps: Sequence[str]) -> Database:
     database.row_factory = sqlite3.Row
     try:
         database.execute("PRAGMA synchronous = FULL")
-        is_new = _version(database, path) == 0
+        version = _version(database, path, len(steps))
         _check(database, path)
-        if is_new:
-            schema = _text("schema.sql")
-            database.executescript(
-                f"BEGIN IMMEDIATE; {schema}; PRAGMA user_version = {VERSION}; COMMIT"
-            )
+        (_, _, file), *_ = database.execute("PRAGMA database_list")
+        if 0 < version < len(steps) and file:
+            _copy(database, Path(f"{path}.v{version}"))
+        for number, script in enumerate(steps[version:], version + 1):
+            # Foreign keys are off here, so that a script may rebuild a table; hence the check.
+            database.executescript(f"BEGIN IMMEDIATE; {script}\n; PRAGMA user_version = {number};")
+            _check(database, path)
+            database.execute("COMMIT")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA foreign_keys = ON")
     except BaseException:
@@ -146,11 +159,11 @@ def _prepared(database: Database, path: str) -> Database:
     return database
 
 
-def _version(database: Database, path: str) -> int:
+def _version(database: Database, path: str, newest: int) -> int:
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version not in {0, VERSION}:
+    if version > newest:
         raise StorageError(
-            f"ledger {path}: schema version {version}; this program knows {VERSION}: install the "
+            f"ledger {path}: schema version {version}; this program knows {newest}: install the "
             "version that wrote it"
         )
     return int(version)

@@ -74,7 +74,8 @@ class Ledger:
         """
         self._path = str(path)
         self._note, self._newest = note, 0
-        self._db = (database.open_copy if copy else database.open_file)(self._path)
+        how = database.open_copy if copy else database.open_file
+        self._db = how(self._path, database.scripts())
 
     def close(self) -> None:
         """Close the file."""

@@ -103,10 +103,13 @@ class Killer:
         self.seen += 1
 
 
-def killed_writer(folder: Path, point: int | None) -> int:
+def killed_writer(folder: Path, point: int | None, *, old: bool) -> int:
     """Write in `folder`, killed at `point`; return how many points there are."""
     folder.mkdir()
     path = folder / "l.db"
+    if old:
+        database.open_file(str(path), database.scripts()).close()
+        database.scripts = lambda: NEXT  # type: ignore[assignment]
     killer = Killer(point)
     sqlite3.connect = killer.connect  # type: ignore[assignment]
     write(path, folder / "acknowledged")
@@ -114,18 +117,18 @@ def killed_writer(folder: Path, point: int | None) -> int:
     return killer.seen
 
 
-def main(root: Path) -> int:
+def main(root: Path, *, old: bool) -> int:
     """Kill a fork of this process at every point in turn; print how many there were."""
     reader, writer = os.pipe()
     if os.fork() == 0:
-        os.write(writer, json.dumps(killed_writer(root / "whole", None)).encode())
+        os.write(writer, json.dumps(killed_writer(root / "whole", None, old=old)).encode())
         os._exit(0)
     os.close(writer)
     os.wait()
     points = int(os.read(reader, 100))
     for point in range(points):
         if os.fork() == 0:
-            killed_writer(root / str(point), point)
+            killed_writer(root / str(point), point, old=old)
             os._exit(0)
         _, status = os.wait()
         assert os.WIFSIGNALED(status), f"point {point} was not reached"
@@ -134,10 +137,10 @@ def main(root: Path) -> int:
     return 0
 
 
-def run(root: Path) -> int:
+def run(root: Path, *arguments: str) -> int:
     """Run this file as a program; return how often it was killed."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.system.test_ledger_kill", str(root)],
+        [sys.executable, "-m", "tests.system.test_ledger_kill", str(root), *arguments],
         capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -165,11 +168,17 @@ def assert_rows_and_events_agree(ledger: Ledger) -> None:
 
 
 @pytest.mark.smoke
-def test_a_ledger_survives_sigkill_at_every_statement(tmp_path: Path) -> None:
-    """Also while it is made: it opens, nothing is torn, what was said to be in is."""
-    expected = moments(tmp_path / "model.db")
+@pytest.mark.parametrize("start", ["new", "old"])
+def test_a_ledger_survives_sigkill_at_every_statement(
+    tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while it is made or migrated: it opens, nothing is torn, what was said to be in is."""
+    model = tmp_path / "model.db"
+    if start == "old":
+        monkeypatch.setattr(database, "scripts", lambda: NEXT)
+    expected = moments(model)
     assert len(expected) == BATCHES + 2
-    points = run(tmp_path)
+    points = run(tmp_path, *(["old"] if start == "old" else []))
     assert points > 60
     seen = set()
     for point in range(points):
@@ -244,4 +253,4 @@ def test_a_copy_that_cannot_be_made_is_not_blamed_on_the_ledger(tmp_path: Path) 
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), old=sys.argv[2:] == ["old"]))

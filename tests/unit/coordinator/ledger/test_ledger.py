@@ -312,7 +312,7 @@ def test_every_named_statement_fits_the_schema() -> None:
     names = re.findall(r"^-- name: (\w+)$", text, re.MULTILINE)
     assert len(names) == len(set(names)) > 20
     used = "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
-    with closing(database.open_file(":memory:")) as file:
+    with closing(database.open_file(":memory:", database.scripts())) as file:
         for name in names:
             assert f'"{name}"' in used
             named = dict.fromkeys(re.findall(r":(\w+)", sql(name)))
