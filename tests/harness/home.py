@@ -104,7 +104,7 @@ class Home(Coordinator):
         rows = self.ledger._db.execute(
             "SELECT who, action, outcome, coalesce(host, '') FROM actions ORDER BY seq"
         ).fetchall()
-        return [row for row in rows if row[0] == "homeassistant"]
+        return [tuple(row) for row in rows if row[0] == "homeassistant"]
 
     def _publish(self, *messages: Outgoing) -> bool:
         for message in messages:

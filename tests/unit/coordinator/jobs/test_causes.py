@@ -20,7 +20,7 @@ from coordinator.jobs.causes import NONE, Cause, cause, in_words, plan_words
         ({**cause("dropped"), "rival": True},
          "the agent does not have it any more; another coordinator may have stopped it"),
         (cause("error", text="no", retry=1, retries=3), "no; retry 1 of 3"),
-        (cause("refused", reasons=["a", "b"]), "a; b"),
+        (cause("refused", reasons=[{"code": "a"}, {"code": "b"}]), "a; b"),
         (cause("released", text="drained", checkpoint=True), "drained; its checkpoint is kept"),
         (cause("set_aside", set_aside_artifact="ab" * 32, metrics={"auroc": 0.9451}),
          "its result is set aside: AUROC 0.945, artifact abababababab"),

@@ -31,7 +31,7 @@ def test_a_host_that_is_gone_is_forgotten(home: Any) -> None:
     assert fleet.asks(m.AskWorkers(id="w")).data["workers"] == []
     assert fleet.ledger.load_hosts() == {}
     told = fleet.ledger._db.execute("SELECT action, outcome, host FROM actions").fetchall()
-    assert told[-1] == ("forget", "done", "pi")
+    assert tuple(told[-1]) == ("forget", "done", "pi")
     assert fleet.asks(m.AskForget(id="again", host="pi")).code == "not_found"
 
 
