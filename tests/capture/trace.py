@@ -25,7 +25,7 @@ from typing import Any
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic, Topics
 from tests.harness.brokers import embedded
-from tests.harness.fleet import LONG, ROOT, SHORT, Fleet, prepared_data
+from tests.harness.fleet import ROOT, SHORT, Fleet, prepared_data
 
 PAGE = ROOT / "docs/how-to/tracing.md"
 TOPICS = Topics("fleet")
@@ -45,7 +45,6 @@ COMMENTS: dict[str, str] = {
     "refused": "Whom the embedded broker has turned away, which it says itself.",
     "coordinator/summary": "How many jobs and hosts are in which state.",
     "status online": "A host comes: its birth. The session is new at each connect.",
-    "status offline lost": "The agent was killed: the broker publishes its will, with its session.",
     "status offline goodbye": "A host leaves in order.",
     "capability": "What it is: cores, memory, trainers with the schemas of their hyperparameters.",
     "heartbeat": "How it fares, and what it holds.",
@@ -55,7 +54,6 @@ COMMENTS: dict[str, str] = {
     "jobs running": "The ledger has it running.",
     "jobs completed": "The job is completed only now that the artifact is in the store.",
     "jobs failed": "The job has failed for good: no retry would help.",
-    "jobs pending again": "The lease of a lost agent's job has run out: it is pending again.",
     "assign": "The coordinator gives the job to the host. Repeated until answered.",
     "accepted": "The host takes it …",
     "lease": "… nobody else is given it for so long …",
@@ -163,10 +161,7 @@ def sense(heard: Heard, before: list[Heard]) -> str:  # noqa: PLR0911 - a case a
                 why if said["state"] == "offline" else ""
             )
         case Kind.JOB:
-            again = said["state"] == "pending" and any(
-                one.topic == heard.topic and '"state":"running"' in one.payload for one in before
-            )
-            return f"jobs {said['state']}{' again' if again else ''}"
+            return f"jobs {said['state']}"
         case Kind.REQUEST:
             return f"noted {said['verdict']}" if said["type"] == "noted" else str(said["type"])
         case Kind.RESPONSE:
@@ -218,7 +213,7 @@ def _gap(left_out: Counter[str]) -> Iterator[str]:
 
 
 def capture(folder: Path, data: Path) -> dict[str, list[Heard]]:
-    """Run a fleet and return its three traces by name."""
+    """Run a fleet and return its two traces by name."""
     broker = embedded()
     broker.start()
     fleet = Fleet(folder, broker.url, data)
@@ -242,10 +237,9 @@ def _play(fleet: Fleet, listener: Listener) -> dict[str, list[Heard]]:
     )
     bad = ('name = "no-such-host"\nmodel = "gbt"\nmode = "oracle"\ntrain_hosts = ["nobody"]\n'
            f"retries = 0\n{SHORT}")  # fmt: skip
-    long = f'name = "gbt-long"\nmodel = "gbt"\nmode = "oracle"\nseed = 7\n{LONG}'
     fleet.plan(good)
     fleet.coordinator(stale_after_s=40.0)
-    agent = fleet.agent("pi", heartbeat_s=30.0)
+    fleet.agent("pi", heartbeat_s=30.0)
     row = listener.until(_job("completed"), "the completed job")
     # They leave together, and a broker may deliver either first.
     answer = listener.until(lambda one: '"verdict":"stored"' in one.payload, "the last answer")
@@ -259,18 +253,6 @@ def _play(fleet: Fleet, listener: Listener) -> dict[str, list[Heard]]:
         lambda one: '"verdict":"recorded"' in one.payload, "the last answer", begin
     )
     traces["failure"] = _cut(listener.heard[begin:end])
-
-    begin = len(listener.heard)
-    fleet.plan(good, bad, long)
-    fleet.reload()
-    running = listener.until(_job("running"), "the running job", begin)
-    listener.until(
-        lambda one: one.parsed.kind is Kind.PROGRESS and '"epoch":null' not in one.payload,
-        "some progress", running,
-    )  # fmt: skip
-    agent.kill()
-    end = listener.until(_job("pending"), "the lost job", running)
-    traces["loss"] = _cut(listener.heard[running - 1 : end])
     return traces
 
 

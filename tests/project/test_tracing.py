@@ -112,12 +112,10 @@ def test_what_a_person_looks_for_comes_first() -> None:
 
 
 def test_the_traces_tell_their_stories() -> None:
-    """From a pending job to a stored artifact; a failure in its words; a will."""
-    life, failure, loss = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    """From a pending job to a stored artifact; a failure in its words."""
+    life, failure = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     for word in ('"assign"', '"accepted"', '"started"', '"epoch":', '"finished"', '"missing"',
                  '"completed"', '"stored"'):  # fmt: skip
         assert word in life, word
     assert '"transient":false' in failure
     assert '"state":"failed"' in failure
-    assert '"reason":"lost"' in loss
-    assert loss.rindex('"state":"pending"') > loss.index('"reason":"lost"')
