@@ -17,6 +17,7 @@ from typing import Final
 from broker.errors import BadMessage
 from broker.protocol.hyperschema import check_hyper
 from broker.protocol.messages import Assign
+from broker.system.lean import NO_PLUGINS
 from broker.system.trainer_settings import OwnTrainer
 
 PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
@@ -105,7 +106,9 @@ def trainer_environment(
     `caches` is the folder for what libraries keep; who runs the agent may have named others.
     """
     environment = {name: str(caches / folder) for name, folder in _CACHES.items()} | {
-        name: value for name, value in inherited.items() if not name.startswith(_PRIVATE)
+        name: value
+        for name, value in inherited.items()
+        if not name.startswith(_PRIVATE) and (name, value) != NO_PLUGINS
     }
     path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), environment.get("PYTHONPATH", "")]))
     return environment | {

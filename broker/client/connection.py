@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
@@ -18,6 +17,10 @@ from broker.errors import plain
 from broker.protocol.acl import REWRITE_RIGHTS
 from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
 from broker.system.address import Address
+from broker.system.lean import without
+
+with without("urllib.request"):  # paho uses it to look for a proxy
+    import paho.mqtt.client as mqtt
 
 CONNECT_TIMEOUT_S: Final = 10.0
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024

@@ -20,6 +20,10 @@ HEAVY = {
     "torch", "transitions", "typer", "uvicorn", "websockets", "xgboost", "yaml",
 }  # fmt: skip
 BUNDLES = {"tarfile", "zstandard", "cryptography"}
+# What libraries would import for uses that nobody makes of them here (`broker/system/lean.py`).
+NEEDLESS = {
+    "email", "http", "importlib.metadata", "urllib.request",
+}  # fmt: skip
 IDLE = {"broker.protocol.messages.fleet"}
 OTHERS_MESSAGES = {"broker.protocol.messages.homeassistant"}
 _ASKING = "import coordinator.client.client"
@@ -53,12 +57,12 @@ def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> N
         f"assert service.main({[*options, '--data', str(tmp_path / 'data')]!r}) == 0"
     )
     assert "broker.pki.identity" in names
-    never = HEAVY | BUNDLES | IDLE | {"asyncio", "click", "rich", "sqlite3"}
+    never = HEAVY | BUNDLES | NEEDLESS | IDLE | {"asyncio", "click", "rich", "sqlite3"}
     assert names & never <= ({"psutil"} if sys.platform != "linux" else set())
 
 
 @pytest.mark.parametrize(("program", "never"), [
-    ("import agent.service.__main__", HEAVY | BUNDLES | {
+    ("import agent.service.__main__", HEAVY | BUNDLES | NEEDLESS | {
         "agent.trainer.common.config", "asyncio", "broker.protocol.messages.homeassistant",
         "broker.protocol.messages.operators", "click", "coordinator", "rich", "sqlite3",
     }),
@@ -66,7 +70,7 @@ def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> N
         "agent", "asyncio", "broker.pki.ca", "click", "coordinator.cli", "rich",
     }),
     (f"{_VIEWS}, coordinator.cli.status, coordinator.ui.outlook", HEAVY | BUNDLES | OTHERS_MESSAGES
-     | {"agent", "asyncio", "difflib", "rich.live", "rich.markdown", "rich.syntax",
+     | NEEDLESS | {"agent", "asyncio", "difflib", "rich.live", "rich.markdown", "rich.syntax",
         "sqlite3", "tomllib"}),
     (f"{_VIEWS}, coordinator.cli.list_, coordinator.cli.workers", HEAVY | BUNDLES | OTHERS_MESSAGES
      | {"coordinator.scheduler.forecast", "rich.live", "rich.markdown"}),
