@@ -73,6 +73,7 @@ def config_command(
     from broker.system.settings import BrokerSettings, expanded
     from coordinator.ui.ca import home_of
 
+    output = expanded(output)
     base = home_of(home)
     given = ctx.find_root().obj or {}
     settings = BrokerSettings.load(
@@ -81,7 +82,7 @@ def config_command(
     )
     if options["people_port"] is not None and kind != "mosquitto":
         raise ConfigError("--people-port: only mosquitto has a port of people's own; take --port")
-    folder, output = expanded(Path(options["certificates"])).absolute(), expanded(output)
+    folder = expanded(Path(options["certificates"])).absolute()
     people, hosts, denied = _registered(base / "ca", is_named=home is not None)
     nodes = tuple(map(Node.parse, options["nodes"]))
     # The files of a cluster's nodes are to be carried there.

@@ -268,7 +268,8 @@ def test_a_poisoned_model_is_told_in_a_line(model: str, tmp_path: Path) -> None:
     weights = "model.ubj" if model == "gbt" else "model.safetensors"
     description = {
         "version": 1, "model": model, "mode": "oracle", "task": "binary", "classes": ["a", "b"],
-        "inputs": ["cpu"], "window": 4, "stride": 1, "size": {"inputs": 1, "layers": 1 << 40},
+        "inputs": ["cpu"], "window": 4, "stride": 1, "period_s": 1.0,
+        "size": {"inputs": 1, "layers": 1 << 40},
         "thresholds": {"decision": None, "alarm": None}, "weights": weights, "class_weights": None,
     }  # fmt: skip
     if model == "gbt":

@@ -270,7 +270,7 @@ MUTANTS = (
     Mutant("late results dropped", 1000, _late_results_dropped),
     Mutant("final states move", 300, _final_states_move, first=4000),
     Mutant("bundle cleared too early", 100, _clears_unasked),
-    Mutant("checkpoints not hashed", 600, _checkpoints_not_hashed, first=2000),
+    Mutant("checkpoints not hashed", 600, _checkpoints_not_hashed),
     Mutant(
         "checkpoints of others taken",
         300,

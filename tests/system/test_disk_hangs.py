@@ -21,7 +21,7 @@ def test_a_disk_that_hangs_keeps_no_coordinator_from_ending(fleet: Fleet) -> Non
     state = fleet.tmp / "coordinator"
     state.mkdir()
     finished(state).ledger.close()
-    pipe = state / "incoming" / f"{ID}.whole.part"
+    pipe = state / "incoming" / f"{ID}.json"
     os.mkfifo(pipe)
     program = fleet.coordinator()
     assert program.end(signal.SIGTERM) == 1
