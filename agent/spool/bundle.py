@@ -42,13 +42,14 @@ def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
     if not files:
         raise StorageError(f"{folder}: the trainer wrote nothing")
     try:
-        with out.open("w+b") as file:
+        with out.open("wb") as file:
             _write(files, file)
             file.flush()
-            file.seek(0)
-            info = BundleInfo(hashlib.file_digest(file, "sha256").hexdigest(), file.tell())
-            if info.size_bytes > unsynced_bytes:
+            size_bytes = file.tell()
+            if size_bytes > unsynced_bytes:
                 os.fsync(file.fileno())
+        with out.open("rb") as written:
+            info = BundleInfo(hashlib.file_digest(written, "sha256").hexdigest(), size_bytes)
     except BaseException:
         with contextlib.suppress(OSError):  # the fault itself is to be told
             out.unlink()  # a full disk may be full of it

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -88,3 +89,20 @@ def test_a_disk_that_hangs_costs_nothing_else(training: Fleet) -> None:
     kept.replace(schema)
     os.close(held)
     wait_until(lambda: not barred(training), "a host with data")
+
+
+@pytest.mark.slow
+def test_a_disk_that_hangs_keeps_no_agent_from_ending(training: Fleet, ends_with: Path) -> None:
+    """It says why it does not wait any longer; the next one bundles the result."""
+    job_id = training.show("waits-oracle")["job_id"]
+    bundle = training.tmp / "pi" / "spool" / f"{job_id}.1.making"
+    os.mkfifo(bundle)
+    ends_with.write_text("0")
+    agent = training.programs[-1]
+    wait_until(lambda: "its trainer is done" in agent.said(), "the end of the trainer")
+    assert agent.end(signal.SIGTERM) == 1
+    assert "a disk has not answered for 30 s: ending without it" in agent.said()
+    assert training.client.list_workers()[0]["presence"] == "left"
+    training.agent()
+    training.until("waits-oracle", "completed")
+    assert training.show("waits-oracle")["attempt"] == 1
