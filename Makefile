@@ -14,7 +14,7 @@ AGENTS ?= 2
 SET ?= servers
 
 # What is long is broken between words, as all that the fleet says.
-SAY := $(BIN)/python -m broker.sentences
+SAY := $(BIN)/python -m broker.wrapping
 
 .PHONY: sim chaos kill fuzz mutants help setup demo demo-real test test-all lint types imports check generate bench clean
 
@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml etc/constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c etc/constraints.txt torch
 	@echo "Installing the rest ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c etc/constraints.txt \
-		-e '.[trainers,dashboard,dev]'
+		-e '.[trainers,dashboard,onnx,dev]'
 	@touch $(STAMP)
 
 $(DEMO)/data/feature_schema_v1.json: $(STAMP)
@@ -94,6 +94,7 @@ test: $(STAMP) ## pure tests, the simulation and a dozen smoke tests: 2 to 4 min
 
 test-all: $(STAMP) ## every test: 20 to 40 minutes
 	$(BIN)/python -m pytest -m "" -n 3 --dist loadfile
+	$(BIN)/python -m pytest -p tests.harness.marked_words -n 3 --dist loadfile
 
 BENCH ?=
 

@@ -21,6 +21,7 @@ from agent.host.data_check import check_data
 from agent.host.gpu import check_gpu
 from agent.host.usage import sources
 from agent.process.command import trainer_environment
+from agent.programs.settings import ProgramSettings
 from agent.running_agent import Beside, find
 from agent.service import status
 from agent.service.settings import AgentSettings, certified_host, load
@@ -29,12 +30,7 @@ from agent.trainer.data.schema import SCHEMA_FILE
 from broker.client.access import AGENT
 from broker.doctor.checks import check_lock, check_machine, check_state
 from broker.doctor.findings import Finding, Level, at_fault, fail, ok, run, skip, warn
-from broker.doctor.reach import (
-    check_broker,
-    check_session,
-    denied,
-    refused,
-)
+from broker.doctor.reach import check_broker, check_session, no_session
 from broker.system.children import answer_of
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
@@ -61,7 +57,8 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield from check_machine()
     found = load(arguments)
     settings, broker, own = found.settings, found.broker, found.own
-    yield from at_fault(found.faults.lines)
+    programs = found.faults.of(lambda: ProgramSettings.by_options(arguments))
+    yield from at_fault(found.faults)
     running = False
     if settings is not None:
         if broker is not None:
@@ -75,6 +72,7 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield check_owner(settings, sources())
     torch = probe_torch()
     yield from check_trainers(torch, own)
+    yield from check_programs(programs)
     yield check_gpu(torch, wanted=settings is None or settings.cuda)
     if settings is not None and broker is not None:
         name = settings.host if "host" in settings.model_fields_set else None
@@ -138,20 +136,31 @@ def _session(word: status.Word | None, who: str, name: str) -> Finding:
     if not word.why:
         return skip("session", f"{who} connects for the first time", "look again in some seconds")
     why = f"{who} has not been connected since {since}: {word.why}"
-    return denied(why) if word.denied else refused(why, name)
+    return no_session(replace(word.lost, why=why), name)
 
 
 def check_owner(settings: AgentSettings, sources: tuple[list[str], list[str]]) -> Finding:
     """Tell how this host finds out whether somebody uses it: `agent.host.usage.sources`."""
     known, unknown = sources
-    text = f"that its owner uses this host shows in {' and '.join(known)}"
+    text = f"the owner's use is seen by {' and '.join(known)}"
     if not unknown:
         return ok("owner", text)
-    text += f", not in {' and '.join(unknown)}, of which nothing here tells"
+    text += f"; {' and '.join(unknown)} cannot be read here"
     if not settings.idle_only:
         return ok("owner", text)
     remedy = "idle_only goes by the rest; use quiet_hours, or `fleet snooze --here`, beside it"
     return warn("owner", text, remedy)
+
+
+def check_programs(settings: ProgramSettings | None) -> Iterator[Finding]:
+    """Say which programs of the fleet run here, if any do, and in what."""
+    allowed = None if settings is None else settings.allowed()
+    if allowed is not None:
+        what = [f"{len(allowed.pinned)} pinned"] if allowed.pinned else []
+        what += [f"those that {name} signed" for name in allowed.signed_by]
+        what += ["those that nobody signed"] if allowed.unsigned else []
+        inside = "without a sandbox" if allowed.sandbox == "none" else "in bubblewrap"
+        yield ok("programs", f"{', '.join(what)}; {inside}")
 
 
 def check_trainers(torch: Mapping[str, Any], own: Mapping[str, OwnTrainer]) -> Iterator[Finding]:

@@ -16,9 +16,12 @@ BENCHMARKS = {
     "footprint": "memory and processor of an idle fleet, and how long commands take",
     "ledger": "decisions, commits, reloads and starts with up to 100,000 pending jobs",
     "overhead": "the same training by hand and as a job",
+    "coverage": "how often the intervals of a report hold the truth",
     "compiled": "a training step compiled by torch beside the plain one",
     "jobs": "what a job costs besides its training, beside other queues",
+    "small": "small trainings, beside warm processes and other queues",
     "scale": "ten thousand simulated hosts on mosquitto",
+    "predict": "how fast stored models score, in batches and row by row",
     "dashboard": "the web page with a large fleet, in a browser",
 }
 

@@ -1,6 +1,6 @@
 """The job of `benchmarks.jobs`: a program that does nothing but say when it began and ended.
 
-    PROGRAM TIMES --seed=N --out-dir=DIR [anything else]
+    PROGRAM [--times=]TIMES --seed=N --out-dir=DIR [anything else]
 
 It appends `N began ended` to the file TIMES (monotonic nanoseconds, one line a job), and writes N
 into DIR/done, which is what a trainer's contract demands. Its first instruction reads the clock. It
@@ -42,7 +42,8 @@ int main(int count, char **words) {
     int file = open(text, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (file < 0 || write(file, seed, strlen(seed)) < 0) return 2;
     close(file);
-    file = open(words[1], O_WRONLY | O_CREAT | O_APPEND, 0666);
+    const char *times = strncmp(words[1], "--times=", 8) ? words[1] : words[1] + 8;
+    file = open(times, O_WRONLY | O_CREAT | O_APPEND, 0666);
     int length = snprintf(text, sizeof text, "%s %lld %lld\n", seed, began, now());
     return write(file, text, length) == length ? 0 : 1;
 }

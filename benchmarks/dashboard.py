@@ -29,7 +29,7 @@ from benchmarks.common import cpu_s, percentile
 from broker.client.link import Link, LinkSettings
 from broker.client.mailbox import Mailbox, feed
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.link_events import Connected, Incoming, LinkEvent, Outgoing
 from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
 from tests.harness.brokers import embedded

@@ -113,7 +113,7 @@ class Watcher:
 
 def job_table(number: int) -> dict[str, Any]:
     """Return the entry of one job."""
-    return {"name": f"j-{number}", "model": "nothing", "mode": "oracle", "seed": number}
+    return {"name": f"j-{number}", "model": "nothing", "seed": number}
 
 
 def _toml(number: int) -> str:
@@ -132,7 +132,8 @@ def running(
     """Run broker, coordinator and agents, each a process, until the context ends."""
     broker.start()
     fleet = Fleet(folder, broker.url, data)
-    command = json.dumps([*program, str(folder / "times")])
+    # Not a word of its own: a file that changes would be part of the trainer's version.
+    command = json.dumps([*program, f"--times={folder / 'times'}"])
     trainer = f"[trainers.nothing]\ncommand = {command}\nschema = {SCHEMA}\n"
     watcher = None
     try:

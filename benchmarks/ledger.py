@@ -24,7 +24,7 @@ from typing import Any, Final
 from benchmarks.common import machine, median, peak_mib, percentile, rss_mib, table
 from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Incoming
+from broker.protocol.link_events import Connected, Incoming
 from broker.protocol.topics import Topics
 from coordinator.core import assignment
 from coordinator.core.core_settings import CoreSettings
@@ -114,10 +114,7 @@ class Fleet:
             os="linux", arch="x86_64", python="3.11", physical_cores=cores, data_id="d",
             ram_total_bytes=ram_gib * GIB, ram_available_bytes=ram_gib * GIB * 3 // 4,
             gpus=tuple(m.Gpu(index=one, vram_total_bytes=vram_gib * GIB) for one in range(cards)),
-            trainers={
-                model: m.TrainerInfo(hyper_schema=schema)
-                for model, schema in builtin_trainers().items()
-            },
+            trainers=builtin_trainers(),
             **ids,
         )  # fmt: skip
         self.take(Incoming(self.topics.status(name), m.encode(status)))

@@ -1,198 +1,243 @@
 """Every built-in model beside two honest floors, on one prepared data set: a table in Markdown.
 
-    python -m benchmarks.models DATA [--recipe host] [--seeds 0,1,2,3] [--models gbt,cnn]
+    python -m benchmarks.models DATA [--recipe folds --folds 5] [--seeds 0] [--models gbt,cnn]
         [--out FOLDER]
 
-Each seed is another split; figures are means over the splits, and so are the ends of the 95 %
-intervals. The floors go through the same split, the same validation and the same evaluation as the
-models:
-
-- `threshold`: the single summary feature, and its direction, that ranks the training windows best.
-- `logistic`: a logistic regression on the standardised summary features, its penalty chosen on
-  validation.
+With as many folds as there are hosts each host is tested by a model of all the others. Each seed is
+another split; figures are means over the splits, and so are the ends of the 95 % intervals. The
+floors are trained on the same windows as the models (`agent/trainer/evaluation/floors.py`).
 
 Models run by their command line with their defaults, one after the other. Reports that are in the
-output folder already are not made again.
+output folder already are not made again. A model that cannot be trained has a row without figures.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss, roc_auc_score
 
-from agent.trainer.common.arguments import parse_job
-from agent.trainer.common.config import MODES, RUN_MODULE, TRAINERS
-from agent.trainer.data.dataset import load_features
+from agent.trainer.common.config import DEFAULT_FOLDS, MODES, SPLIT_RECIPES, TRAINERS
+from agent.trainer.evaluation.floors import FLOORS
+from agent.trainer.evaluation.host_tables import rule_in_words
 from agent.trainer.evaluation.metrics import Metrics
-from agent.trainer.training.loading import Loaded, load
-from benchmarks.common import line, numbers, table, words
+from agent.trainer.evaluation.report_schema import LabelRule
+from benchmarks.common import numbers, table, words
 
-PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-Scores = Callable[[np.ndarray], np.ndarray]
-Found = tuple[str, str, Metrics, float]
-
-
-def loaded_for(arguments: argparse.Namespace, mode: str, seed: int) -> Loaded:
-    """Load the data as a model would."""
-    argv = ["--model=gbt", f"--mode={mode}", f"--data={arguments.data}", "--out-dir=unused"]
-    argv += [f"--split-recipe={arguments.recipe}", f"--seed={seed}"]
-    return load(parse_job(argv, RUN_MODULE))
-
-
-def threshold_floor(loaded: Loaded, features: np.ndarray) -> tuple[Scores, bool]:
-    """Return the score of the feature that ranks the training windows best."""
-    train, label = loaded.train, loaded.index.label
-    classes = len(loaded.schema.classes)
-    if classes > 2:
-        return _nearest_means(loaded, features), True
-    areas = np.array([
-        roc_auc_score(label[train], features[train, at]) for at in range(features.shape[1])
-    ])  # fmt: skip
-    best = int(np.argmax(np.abs(areas - 0.5)))
-    sign = 1.0 if areas[best] >= 0.5 else -1.0
-    return lambda windows: sign * features[windows, best], False
+NONE: Final = "none"
+# Head, metric, whether its interval is shown; a column without any figure is left out.
+COLUMNS: Final = (
+    ("AUROC", "auroc", True),
+    ("better floor", "floor_auroc", False),
+    ("AP", "average_precision", True),
+    ("accuracy", "accuracy", True),
+    ("F1", "f1", True),
+    ("macro F1", "macro_f1", True),
+    ("Brier", "brier", False),
+    ("FPR", "fpr_realised", False),
+)
 
 
-def _nearest_means(loaded: Loaded, features: np.ndarray) -> Scores:
-    """Of several classes: the feature whose class means, as a classifier, are right most often."""
-    train, label = loaded.train, loaded.index.label
-    classes = np.arange(len(loaded.schema.classes))
-    means = np.stack([features[train][label[train] == k].mean(axis=0) for k in classes])
+@dataclass(frozen=True)
+class Run:
+    """A report of one split, the day that it was made on, and its seconds, if they are known."""
 
-    def score(windows: np.ndarray, at: int) -> np.ndarray:
-        gaps = -np.abs(features[windows, at, None] - means[:, at])
-        odds = np.exp((gaps - gaps.max(axis=1, keepdims=True)) / (np.ptp(means[:, at]) + 1e-9))
-        return odds / odds.sum(axis=1, keepdims=True)
-
-    right = [
-        np.mean([(score(train, at).argmax(axis=1) == k)[label[train] == k].mean() for k in classes])
-        for at in range(features.shape[1])
-    ]
-    best = int(np.argmax(right))
-    return lambda windows: score(windows, best)
+    path: Path
+    report: dict[str, Any]
+    day: date
+    seconds: float | None
 
 
-def logistic_floor(loaded: Loaded, features: np.ndarray) -> tuple[Scores, bool]:
-    """Return the probabilities of the logistic regression that validates best."""
-    train, validation, label = loaded.train, loaded.validation, loaded.index.label
-    mean = features[train].mean(axis=0)
-    inputs = (features - mean) / np.maximum(features[train].std(axis=0), 1e-6)
-    best, found = np.inf, LogisticRegression()
-    for penalty in PENALTIES:
-        model = LogisticRegression(C=penalty, max_iter=2000)
-        model.fit(inputs[train], label[train])
-        classes = np.arange(len(loaded.schema.classes))
-        loss = log_loss(label[validation], model.predict_proba(inputs[validation]), labels=classes)
-        if loss < best:
-            best, found = loss, model
-    return lambda windows: found.predict_proba(inputs[windows]), True
+@dataclass(frozen=True)
+class Row:
+    """What the table says of a model or a floor."""
+
+    name: str
+    mode: str
+    metrics: Metrics
+    seconds: float | None = None
+    near_target: str = ""
+    marks: str = ""
 
 
-def floors(arguments: argparse.Namespace, seed: int) -> Iterator[Found]:
-    """Yield (name, mode, metrics, seconds) of each floor."""
+def run_of(arguments: argparse.Namespace, model: str, mode: str, seed: int) -> Run | None:
+    """Return a run, made by the model's own program if it is not there; None where that fails."""
+    out = arguments.out / f"{model}_{mode}_{arguments.recipe}_{seed}"
+    path, took = out / f"{model}_{mode}_train.json", out / "seconds"
+    if not path.exists():
+        begun_s = time.perf_counter()
+        done = subprocess.run(
+            [
+                sys.executable, "-m", TRAINERS[model].module, f"--model={model}",
+                f"--mode={mode}", f"--data={arguments.data}", f"--out-dir={out}",
+                f"--split-recipe={arguments.recipe}", f"--folds={arguments.folds}",
+                f"--seed={seed}", f"--train-hosts={arguments.hosts}",
+            ],
+            check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        if done.returncode:
+            last = "".join(done.stdout.splitlines()[-1:])
+            print(f"{model}, {mode}, seed {seed}: {last}", file=sys.stderr, flush=True)
+            return None
+        took.write_text(str(time.perf_counter() - begun_s), "utf-8")
+    seconds = float(took.read_text("utf-8")) if took.exists() else None
+    day = datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
+    return Run(path, json.loads(path.read_text("utf-8")), day, seconds)
+
+
+def check_alike(runs: Sequence[Run], folds: int) -> None:
+    """End the program where reports cannot stand in one table: of other data, or other folds."""
+    for run in runs:
+        split = run.report["split"]
+        asked = min(folds, run.report["bootstrap"]["hosts"])
+        if split["recipe"] == "folds" and split["folds"] != asked:
+            problem = f"{split['folds']}, not {asked}; give another --folds or --out"
+            sys.exit(f"{run.path}: split.folds: {problem}")
+        for key in ("data", "label_rule", "task"):
+            if run.report[key] != runs[0].report[key]:
+                sys.exit(f"{run.path}: {key}: differs from {runs[0].path}; give another --out")
+
+
+def preface(runs: Sequence[Run]) -> str:
+    """Return what a reader of the table has to know."""
+    report = runs[0].report
+    split, resampled = report["split"], report["bootstrap"]
+    counts = np.sum([one["counts"] for one in report["per_host"].values()], axis=0)
+    shares = ", ".join(
+        f"{name} {share:.1%}" for name, share in zip(report["classes"], counts / counts.sum())
+    )
+    told = f"{split['recipe']} split"
+    if split["recipe"] == "folds":
+        told = f"{split['folds']} folds over {resampled['hosts']} hosts"
+        told += ", one left out at a time" if split["folds"] == resampled["hosts"] else ""
+    scope = f"the {resampled['hosts']} hosts are resampled, and within each every {{}}"
+    if resampled["these_hosts_only"]:
+        scope = f"on these {resampled['hosts']} hosts only; within each is resampled every {{}}"
+    days = sorted({run.day.isoformat() for run in runs})
+    versions = {name: one for run in runs for name, one in run.report["versions"].items()}
+    # Of folds that were put together no model of all hosts is there.
+    trainings = [run.report["training"] or run.report["folds"][0]["training"] for run in runs]
+    devices = sorted({training["device"] for training in trainings})
+    with_what = ", ".join([*devices, *(f"{name} {one}" for name, one in sorted(versions.items()))])
+    lines = (
+        f"{told[0].upper()}{told[1:]}; {counts.sum():,} windows tested: {shares}.",
+        f"A window's label: {rule_in_words(LabelRule(**report['label_rule']))}.",
+        f"95 % intervals: {scope.format(resampled['group'])}.",
+        f"Trained {' to '.join(dict.fromkeys((days[0], days[-1])))}; {with_what}.",
+    )
+    return "\n".join(lines)
+
+
+def rows_of(
+    arguments: argparse.Namespace, found: dict[tuple[str, str], list[Run]]
+) -> Iterator[Row]:
+    """Yield the rows of the floors, by the first model that was trained, and of the models."""
     for mode in MODES:
-        loaded = loaded_for(arguments, mode, seed)
-        job = loaded.job
-        features = load_features(job.summary, loaded.schema, mode).astype(float)
-        for name, floor in (("threshold", threshold_floor), ("logistic", logistic_floor)):
-            begun_s = time.perf_counter()
-            score, probable = floor(loaded, features)
-            parts = loaded.scored(score, probable=probable)
-            found = loaded.evaluated(*parts)
-            yield name, mode, found.metrics, time.perf_counter() - begun_s
+        known = [runs for (_, one), runs in found.items() if one == mode and runs]
+        for name in FLOORS if known else ():
+            yield Row(name, mode, means(run.report["floors"].get(name, {}) for run in known[0]))
+    for (model, mode), runs in found.items():
+        codes = {mark["code"]: None for run in runs for mark in run.report["marks"]}
+        marks = [code.replace("_", " ") for code in codes]
+        if len(runs) < len(arguments.seeds):
+            marks.append(f"{len(arguments.seeds) - len(runs)} of {len(arguments.seeds)} failed")
+        times = [run.seconds for run in runs if run.seconds is not None]
+        seconds = float(np.mean(times)) if times else None
+        metrics = means(run.report["metrics"] for run in runs)
+        yield Row(model, mode, metrics, seconds, near_target(runs), ", ".join(marks))
 
 
-def trained(arguments: argparse.Namespace, model: str, seed: int) -> Iterator[Found]:
-    """Yield (name, mode, metrics, seconds) of a model, trained by its own program."""
-    for mode in MODES:
-        out = arguments.out / f"{model}_{mode}_{seed}"
-        report, took = out / f"{model}_{mode}_train.json", out / "seconds"
-        if not report.exists():
-            begun_s = time.perf_counter()
-            subprocess.run(
-                [
-                    sys.executable, "-m", TRAINERS[model].module, f"--model={model}",
-                    f"--mode={mode}", f"--data={arguments.data}", f"--out-dir={out}",
-                    f"--split-recipe={arguments.recipe}", f"--seed={seed}",
-                ],
-                check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-            took.write_text(str(time.perf_counter() - begun_s), "utf-8")
-        metrics = json.loads(report.read_text("utf-8"))["metrics"]
-        yield model, mode, metrics, float(took.read_text("utf-8"))
+def near_target(runs: Sequence[Run]) -> str:
+    """Return on how many hosts the false-positive rate is half to twice its target.
+
+    Once by the threshold of each host's own, once by that of all hosts.
+    """
+    counts = []
+    for key in ("fpr", "fpr_pooled"):
+        ratios = [
+            one[key] / run.report["target_fpr"]
+            for run in runs
+            if run.report["host_thresholds"] is not None
+            for one in run.report["host_thresholds"]["per_host"].values()
+            if one[key] is not None
+        ]
+        if ratios:
+            counts.append(f"{sum(0.5 <= ratio <= 2 for ratio in ratios)}/{len(ratios)}")
+    return ", ".join(counts)
 
 
-def over_splits(found: Iterable[Found]) -> Iterator[Found]:
-    """Yield for each (name, mode) the means over the splits; what a split lacks is left out."""
-    groups: dict[tuple[str, str], list[tuple[Metrics, float]]] = {}
-    for name, mode, metrics, seconds in found:
-        groups.setdefault((name, mode), []).append((metrics, seconds))
-    for (name, mode), runs in groups.items():
-        values: Metrics = {}
-        for key in runs[0][0]:
-            known = [metrics[key] for metrics, _ in runs if metrics.get(key) is not None]
-            values[key] = np.mean(known, axis=0).tolist() if known else None
-        yield name, mode, values, float(np.mean([seconds for _, seconds in runs]))
+def means(splits: Iterable[Metrics]) -> Metrics:
+    """Return the means of each metric over the splits that define it."""
+    values: dict[str, list[Any]] = {}
+    for metrics in splits:
+        for name, value in metrics.items():
+            values.setdefault(name, []).extend([] if value is None else [value])
+    return {name: np.mean(known, axis=0).tolist() for name, known in values.items() if known}
 
 
-def row(name: str, mode: str, metrics: Metrics, seconds: float) -> str:
-    """Return a line of the table."""
-    f1 = "f1" if "f1" in metrics else "macro_f1"
+def table_of(rows: Sequence[Row]) -> str:
+    """Return the table; a figure that a model lacks is a dash."""
+    shown = [one for one in COLUMNS if any(one[1] in row.metrics for row in rows)]
+    thresholds = any(row.near_target for row in rows)
     cells = [
-        name, mode, *(_with_interval(metrics, key) for key in ("auroc", "average_precision", f1)),
-        *(_plain(metrics, key) for key in ("balanced_accuracy", "brier", "calibration_error")),
-        _plain(metrics, "fpr_realised"), f"{seconds:.0f}",
-    ]  # fmt: skip
-    return line(cells)
+        (
+            row.name,
+            row.mode,
+            *(cell(row.metrics, key, with_interval) for _, key, with_interval in shown),
+            *([row.near_target] if thresholds else []),
+            "" if row.seconds is None else f"{row.seconds:.0f}",
+            row.marks,
+        )
+        for row in rows
+    ]
+    near = ["FPR near target: own, pooled"] if thresholds else []
+    return table(("model", "mode", *(head for head, *_ in shown), *near, "s", "mark"), cells)
 
 
-def _with_interval(metrics: Metrics, name: str) -> str:
-    interval = metrics.get(f"{name}_ci")
-    if metrics.get(name) is None or not interval:
-        return _plain(metrics, name)
-    low, high = (_short(one) for one in interval)
-    return f"{_short(metrics[name])} [{low}, {high}]"
+def cell(metrics: Metrics, name: str, with_interval: bool) -> str:
+    """Return a metric, with its interval if it has one and that is asked for."""
+    if name not in metrics:
+        return NONE
+    interval = metrics.get(f"{name}_ci") if with_interval else None
+    return short(metrics[name]) + (f" [{', '.join(map(short, interval))}]" if interval else "")
 
 
-def _plain(metrics: Metrics, name: str) -> str:
-    value: Any = metrics.get(name)
-    return "" if value is None else _short(value)
+def short(value: float) -> str:
+    """Return a figure in three decimals, without the zero before them."""
+    return f"{value:.3f}".removeprefix("0")
 
 
-def _short(value: float) -> str:
-    return f"{value:.3f}".removeprefix("0") if 0 <= value < 1 else f"{value:.3f}"
-
-
-def main() -> None:
-    """Print the table, a line as soon as it is known."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train what is not there, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder that prepare wrote")
-    parser.add_argument("--recipe", default="host")
-    parser.add_argument("--seeds", type=numbers, default=[0, 1, 2, 3])
+    parser.add_argument("--recipe", choices=SPLIT_RECIPES, default="folds")
+    parser.add_argument("--folds", type=int, default=DEFAULT_FOLDS)
+    parser.add_argument("--hosts", default="", help="only these, as --train-hosts takes them")
+    parser.add_argument("--seeds", type=numbers, default=[0])
     parser.add_argument("--models", type=words, default=list(TRAINERS))
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "fleet-models")
-    arguments = parser.parse_args()
-    heads = ("model", "mode", "AUROC", "AP", "F1", "bal. acc.", "Brier", "ECE", "FPR", "s")
-    print(table(heads, ()), flush=True)
-    sources: list[Callable[[int], Iterator[Found]]] = [partial(floors, arguments)]
-    sources += [partial(trained, arguments, model) for model in arguments.models]
-    for source in sources:
-        runs = itertools.chain.from_iterable(source(seed) for seed in arguments.seeds)
-        for found in over_splits(runs):
-            print(row(*found), flush=True)
+    arguments = parser.parse_args(argv)
+    found = {}
+    for model in arguments.models:
+        for mode in MODES:
+            runs = (run_of(arguments, model, mode, seed) for seed in arguments.seeds)
+            found[model, mode] = [run for run in runs if run is not None]
+    every = [run for runs in found.values() for run in runs]
+    if not every:
+        sys.exit("no model could be trained")
+    check_alike(every, arguments.folds)
+    print(preface(every), table_of(list(rows_of(arguments, found))), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from broker.client.link import Link, LinkSettings
 from broker.client.mailbox import Mailbox, feed
-from broker.protocol.events import Incoming, LinkEvent, Outgoing
+from broker.protocol.link_events import Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import AskShow, Cancel, encode
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import LOCAL_USER, Topics

@@ -14,7 +14,7 @@ from typing import Final
 
 from agent.service.__main__ import main
 from broker.client.link import Link
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 
 LOSS: Final = float(os.environ.get("BENCH_LOSS", "0"))
 _sizes: Counter[int] = Counter()

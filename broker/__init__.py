@@ -1,5 +1,5 @@
 """Everything on the wire: topics, messages, the chunk stream, the client link, the broker."""
 
-from broker.system.lean import disable_plugins
+from broker.system.import_blocks import disable_plugins
 
 disable_plugins()

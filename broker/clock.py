@@ -1,4 +1,4 @@
-"""Time as a value, and deadlines by key: a core reads no clock."""
+"""Time as a value, deadlines by key, and how waits grow (`backoff_s`): a core reads no clock."""
 
 from __future__ import annotations
 
@@ -56,6 +56,12 @@ def until(text: str | None, now: Now) -> float:
         return 0.0
 
 
+def earliest(*when_s: float | None) -> float | None:
+    """Return the first of some deadlines; none when there is none."""
+    known = [one for one in when_s if one is not None]
+    return min(known) if known else None
+
+
 def backoff_s(failures: int, base_s: float, cap_s: float, rng: Randomness) -> float:
     """Return the wait after `failures` failures in a row: exponential, half of it jitter."""
     ceiling_s = min(cap_s, base_s * 2.0 ** min(failures, 32))
@@ -110,6 +116,8 @@ class Timers(Generic[K]):
     def due(self, now_s: float) -> list[K]:
         """Remove and return the keys whose deadline has come, earliest first."""
         keys: list[K] = []
+        if not self._heap or self._heap[0][0] > now_s:
+            return keys  # as most often
         while (when_s := self.next_deadline()) is not None and when_s <= now_s:
             _, _, key = heapq.heappop(self._heap)
             del self._when[key]

@@ -28,7 +28,16 @@ def why(error: OSError) -> str:
 
 
 class FleetError(Exception):
-    """Base of every error that the fleet raises on purpose."""
+    """Base of every error that the fleet raises on purpose.
+
+    `wrong` says what is wrong, and `remedy` what to do about it, which follows after `joint`.
+    """
+
+    joint = "; "
+
+    def __init__(self, wrong: str = "", remedy: str = "") -> None:
+        super().__init__(f"{wrong}{self.joint}{remedy}" if remedy else wrong)
+        self.wrong, self.remedy = wrong, remedy
 
 
 class LocalError(FleetError):
@@ -36,7 +45,11 @@ class LocalError(FleetError):
 
 
 class ConfigError(LocalError):
-    """A setting is wrong. The message names the file, the key and the remedy."""
+    """A setting is wrong, or several (`faults`). Each fault names file, key and remedy."""
+
+    def __init__(self, wrong: str = "", remedy: str = "", faults: tuple[str, ...] = ()) -> None:
+        super().__init__("\n".join(faults) or wrong, remedy)
+        self.faults = faults or (str(self),)
 
 
 class StorageError(LocalError):

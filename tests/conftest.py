@@ -23,6 +23,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
 
 DEADLINE_S = 60.0
+# The longest test takes six minutes; one that waits for ever must not take the rest with it.
+TEST_DEADLINE_S: Final = 1200
 TESTS: Final = Path(__file__).parent
 
 # How fast a machine is on a busy day is no property of the code.
@@ -63,6 +65,21 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     yield
     if _started and not {"slow", "smoke", "system"} & {mark.name for mark in item.iter_markers()}:
         pytest.fail(f"it started a process ({_started[0]}): mark it `system`")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that has not ended after `TEST_DEADLINE_S`, with the place where it waits."""
+
+    def expire(_signal: int, _frame: object) -> None:
+        pytest.fail(f"{item.nodeid}: not ended after {TEST_DEADLINE_S} s")
+
+    signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, TEST_DEADLINE_S, DEADLINE_S)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 class Client:

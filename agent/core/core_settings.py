@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.protocol.messages import HostRules
 from broker.protocol.quiet_hours import HoursText
 
 LOOK_S = 5.0  # between looks at what the owner wants
@@ -47,13 +46,6 @@ class CorePart(BaseModel):
         default="release",
         description="What becomes of jobs that run when it gets quiet, or used by somebody.",
     )
-
-    @property
-    def rules(self) -> HostRules:
-        """The owner's rules, beside those of the manifest."""
-        return HostRules(
-            quiet_hours=self.quiet_hours, idle_only=self.idle_only, on_busy=self.on_busy
-        )
 
 
 class CoreSettings(CorePart):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import Assign, Capability, Failed, Finished, Gpu
 
 # Effects: core to shell
@@ -83,6 +84,27 @@ class KeepUnbundled(Task):
 
 
 @dataclass(frozen=True, slots=True)
+class FindProgram(TaskOfAttempt):
+    """Check the signature of an assignment's program, and look for it; answer `ProgramFound`."""
+
+    assign: Assign
+
+
+@dataclass(frozen=True, slots=True)
+class InstallProgram(TaskOfAttempt):
+    """Hash and unpack a parcel that is all here; answer `ProgramFound`."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareEnvironment(TaskOfAttempt):
+    """Install the packages of a program that is here; answer `EnvironmentReady`."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class FindCheckpoint(TaskOfAttempt):
     """Look for a checkpoint of attempt `made_by` or newer; answer `CheckpointFound`."""
 
@@ -91,10 +113,14 @@ class FindCheckpoint(TaskOfAttempt):
 
 @dataclass(frozen=True, slots=True)
 class WriteFetched(TaskOfAttempt):
-    """Put a piece of a checkpoint in its place; `CheckpointInstalled` says so if it cannot be."""
+    """Put a piece of what is fetched in its place.
+
+    If it cannot be, `ProgramFound` or `CheckpointInstalled` says so.
+    """
 
     offset: int
     data: bytes
+    is_program: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +133,7 @@ class InstallCheckpoint(TaskOfAttempt):
 
 @dataclass(frozen=True, slots=True)
 class GiveUpFetch(TaskOfAttempt):
-    """Forget the checkpoint that an attempt was fetching."""
+    """Forget what an attempt was fetching."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +220,7 @@ class Vitals(ShellEvent):
     """What the machine can spare now; GPUs' figures count everybody's processes.
 
     `data_id` is the fingerprint of the prepared data that is there now, none where there is none.
+    `versions` are those of the host's own trainers.
     """
 
     ram_available_bytes: int
@@ -203,10 +230,16 @@ class Vitals(ShellEvent):
     gpus: tuple[Gpu, ...] = ()
     suspended_s: float | None = None
     disk_free_bytes: int | None = None  # for the agent's own files
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
-        """Return what a heartbeat says of them: all but the data."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "data_id"}
+        """Return what a heartbeat says of them: all but what the capability says."""
+        return {name: getattr(self, name) for name in _IN_HEARTBEAT}
+
+
+_IN_HEARTBEAT: Final = tuple(
+    one.name for one in fields(Vitals) if one.name not in {"data_id", "versions"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +322,21 @@ class BundleFailed(AttemptEvent):
 
     reason: str
     passing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFound(AttemptEvent):
+    """Whether a program lies on this host; `error` says why it may not be used, if so."""
+
+    here: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentReady(AttemptEvent):
+    """The packages of a program are installed, or `error` says why they are not."""
+
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,23 +6,26 @@ from collections.abc import Iterable
 from typing import Final
 
 from agent.core import effects as fx
-from agent.core import reports
+from agent.core import output, reports
+from agent.core.slots import seat
 from agent.core.state import Phase, Run, State, Stop
 from broker.clock import Now, backoff_s
-from broker.protocol.events import Outgoing
-from broker.protocol.messages import Failed, Released, Stopped
+from broker.protocol.link_events import Outgoing
+from broker.protocol.messages import Failed, Released, Stopped, Why
 
 BUNDLE_BASE_S: Final = 5.0
 BUNDLE_CAP_S: Final = 300.0
 MAX_BUNDLINGS: Final = 300  # about a day of a full disk
 SIGKILL: Final = -9  # the exit code of who was ended by it; Windows has no such signal
 EXIT_USAGE: Final = 2  # of a trainer: bad hyperparameters or data; another attempt is no better
-INTERRUPTED: Final = "the agent was killed while it ran"
+INTERRUPTED: Final = Why(code="interrupted")  # the agent was killed while it ran
+UNTOLD: Final = Why(code="untold")
 
 
 def on_exited(state: State, run: Run, event: fx.TrainerExited, now: Now) -> None:
     """The trainer's process has ended."""
     state.timers.cancel(("kill", run.job_id))
+    output.tell(state)  # an attempt's output comes before its end
     if run.began_s is not None:
         run.ran_s = round(now.mono_s - run.began_s, 3)  # bundling and handing over are no training
     if run.progress or run.attempt > 1:  # an earlier agent may have died before it had done so
@@ -36,17 +39,18 @@ def on_exited(state: State, run: Run, event: fx.TrainerExited, now: Now) -> None
             keep(state, run)
         state.do(fx.MakeBundle(run.job_id, run.attempt))
         state.beat_soon(now)
-    elif run.stopping is Stop.OVER_LIMIT:
-        _fail(state, run, run.why, event.code, now, transient=True)
+    elif run.stopping is Stop.OVER_LIMIT and run.why is not None:
+        _fail(state, run, run.why.code, run.why.text, event.code, now, transient=True)
     elif run.stopping is Stop.RELEASED or event.data_gone:
         # Without its data another host or time may do better.
-        said = _error(run, event).splitlines()[0][:500]
-        run.end(Stop.RELEASED, f"its prepared data is not there ({said})")
+        said = _error(run, event)[1].splitlines()[0][:500]
+        run.end(Stop.RELEASED, Why(code="data", text=said))
         run.move(Phase.GIVING_BACK)
         state.do(fx.BundleCheckpoint(run.job_id, run.attempt))
     else:
         transient = event.transient and event.code != EXIT_USAGE
-        _fail(state, run, _error(run, event), event.code, now, transient=transient)
+        _fail(state, run, *_error(run, event), event.code, now, transient=transient)
+    seat(state)
 
 
 def on_bundle_made(state: State, run: Run, event: fx.BundleMade, now: Now) -> None:
@@ -80,11 +84,10 @@ def reload(
 ) -> None:
     """Bundle what an earlier process of this agent could not.
 
-    That is results, each of which takes a slot as it did there, and the checkpoints of trainers
-    that ran when that process was killed.
+    That is results, and the checkpoints of trainers that ran when that process was killed.
     """
-    for slot, left in enumerate(unbundled):
-        run = Run(left.assign, slot, None, phase=Phase.BUNDLING, is_kept=True)
+    for left in unbundled:
+        run = Run(left.assign, None, None, phase=Phase.BUNDLING, is_kept=True)
         run.result, run.ran_s = left.result, left.ran_s
         state.runs[run.job_id] = run
         state.do(fx.MakeBundle(run.job_id, run.attempt))
@@ -101,7 +104,7 @@ def on_interrupted(state: State, event: fx.CheckpointBundled, now: Now) -> None:
         return
     del state.interrupted[event.job_id]
     report = Released(
-        **state.about(event.job_id, event.attempt), reason=INTERRUPTED, interrupted=True,
+        **state.about(event.job_id, event.attempt), why=INTERRUPTED, interrupted=True,
         artifact_id=event.artifact_id, size_bytes=event.size_bytes,
     )  # fmt: skip
     reports.owe(state, report, now)
@@ -113,7 +116,7 @@ def release(
     """Give the job back, with the checkpoint `artifact_id` if there is one."""
     _over(state, run, now)
     report = Released(
-        **state.about_run(run), reason=run.why,
+        **state.about_run(run), why=run.why or UNTOLD,
         artifact_id=artifact_id, size_bytes=size_bytes, ran_s=run.ran_s,
     )  # fmt: skip
     reports.owe(state, report, now)
@@ -129,7 +132,7 @@ def on_bundle_failed(state: State, run: Run, event: fx.BundleFailed, now: Now) -
         state.timers.set(("bundle", run.job_id), now.mono_s + wait_s)
     else:
         why = f"the result could not be bundled: {event.reason}"
-        _fail(state, run, why, 0, now, transient=event.passing)
+        _fail(state, run, "unbundled", why, 0, now, transient=event.passing)
 
 
 def on_bundle_timer(state: State, run: Run, _: Now) -> None:
@@ -156,34 +159,45 @@ def say_stopped(
 def _over(state: State, run: Run, now: Now) -> None:
     del state.runs[run.job_id]
     state.end(run.job_id, run.attempt)
-    for timer in ("kill", "bundle", "timeout", "stall", "lease"):
+    for timer in ("ahead", "kill", "bundle", "timeout", "stall", "lease"):
         state.timers.cancel((timer, run.job_id))
+    seat(state)
     state.beat_soon(now)
 
 
 def _fail(
-    state: State, run: Run, error: str, code: int | None, now: Now, *, transient: bool
+    state: State,
+    run: Run,
+    kind: str | None,
+    error: str,
+    code: int | None,
+    now: Now,
+    *,
+    transient: bool,
 ) -> None:
     _over(state, run, now)
     report = Failed(
-        **state.about_run(run), error=error[-16_000:],
+        **state.about_run(run), error=error[-16_000:], kind=kind,
         exit_code=code, transient=transient, ran_s=run.ran_s,
     )  # fmt: skip
     reports.owe(state, report, now)
 
 
-def _error(run: Run, event: fx.TrainerExited) -> str:
+def _error(run: Run, event: fx.TrainerExited) -> tuple[str | None, str]:
+    """Return the kind of a failure, and its text."""
     if event.error:
-        return event.error
+        return "not_started", event.error
     if run.error:
-        return run.error
+        return run.error_kind, run.error
     code = event.code if event.code is not None else 0
-    what = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
+    kind, what = "silent", f"exit code {code}"
+    if code < 0:
+        kind, what = "signal", f"ended by signal {-code}"
     if code == SIGKILL:
-        what = "killed by signal 9, perhaps for want of memory"
+        kind, what = "killed", "killed by signal 9, perhaps for want of memory"
     why = f"the trainer ended without a word of its own ({what})"
     said = [line for line in run.tail[-10:] if line.strip()]
     if not said:
-        return why
+        return kind, why
     why += f"; its last line: {said[-1].strip()}"  # of a retry the first line alone is kept
-    return "\n".join([why, "what came before:", *said[:-1]]) if said[:-1] else why
+    return kind, "\n".join([why, "what came before:", *said[:-1]]) if said[:-1] else why

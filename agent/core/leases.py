@@ -3,7 +3,8 @@
 A lease counts from the moment at which the agent sent what the coordinator answers. The coordinator
 counts from the moment at which that came, so the agent's lease ends first. A trainer that may be
 stopped is stopped so early that it has ended when the coordinator may give the job to another host.
-The end of a connection changes no lease. See docs/reference/protocol.md, "Leases".
+The end of a connection changes no lease. The coordinator's side is coordinator/core/leases.py. See
+docs/reference/protocol.md, "Leases".
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Final
 from agent.core import resumption, runs
 from agent.core.state import Run, State, Stop
 from broker.clock import Now
-from broker.protocol.messages import Lease
+from broker.protocol.messages import Lease, Why
 
 LEAST_SLEEP_S: Final = 1.0  # less is how far apart two clocks were read
-WHY: Final = "the coordinator has not renewed its lease in time"
+WHY: Final = Why(code="lease")  # the coordinator has not renewed it in time
 
 
 def on_lease(state: State, lease: Lease, now: Now) -> None:
@@ -74,5 +75,7 @@ def _stops(state: State, run: Run) -> bool:
     """Whether a trainer is stopped when its lease ends; by default one that can resume is."""
     if run.assign.on_lost is not None:
         return run.assign.on_lost == "stop"
+    if run.assign.program is not None:
+        return run.assign.program.resumable
     known = state.capability.trainers.get(run.assign.model) if state.capability else None
     return known is not None and known.resumable

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from agent.core.state import Run, State
+from agent.core.state import Kept, Run, State
 from broker.clock import Now
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import MAX_KEPT_BYTES, MAX_LINE_BYTES, encode_lines
 
 MAX_LINE_CHARS: Final = 8192
 MAX_LEVELS: Final = 64  # of what is nested: messages bear some 250
 _METRICS: Final = 64
+_KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # `Word` of a message
 _MOST_COUNT: Final = 1 << 53  # beyond it a JSON number is not exact everywhere
 
 
@@ -32,6 +34,7 @@ class Line:
     progress: dict[str, Any] | None = None
     result: dict[str, JsonValue] | None = None
     error: str | None = None
+    kind: str | None = None  # of the error
 
 
 def understand(line: str) -> Line:
@@ -51,8 +54,10 @@ def understand(line: str) -> Line:
             return Line("done", result=kept)
         case {"event": "error", "message": str(message), **rest}:
             kind = rest.get("kind")
-            error = f"{kind}: {message}" if isinstance(kind, str) else message
-            return Line(error, error=error)
+            if not isinstance(kind, str):
+                return Line(message, error=message)
+            error = f"{kind}: {message}"
+            return Line(error, error=error, kind=kind if _KIND.fullmatch(kind) else None)
     return Line(line)
 
 
@@ -123,11 +128,12 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-# What trainers print goes out in numbered lines; what no coordinator has heard is sent again.
+# What trainers print goes out in numbered lines, those of a moment in one message.
 #
-# While none listens the last lines of each attempt are kept, `MAX_KEPT_BYTES` of each, also of
-# those that have ended meanwhile. They go out as one message when a coordinator listens again.
+# While no coordinator listens the last lines of each attempt are kept, `MAX_KEPT_BYTES` of each,
+# also of those that have ended meanwhile.
 
+TELL_S: Final = 0.1
 LINES_A_SECOND: Final = 50
 MAX_KEPT: Final = 64  # attempts
 
@@ -144,35 +150,38 @@ def say(state: State, run: Run, text: str, now: Now) -> None:
         return
     for line in text.split("\n"):
         run.said += 1
-        _say_line(state, run, line.encode("utf-8", "replace")[:MAX_LINE_BYTES])
+        _keep(state, run, line.encode("utf-8", "replace")[:MAX_LINE_BYTES])
+    if ("log",) not in state.timers:
+        state.timers.set(("log",), now.mono_s + TELL_S)
 
 
-def tell_kept(state: State) -> None:
-    """Send the kept lines if a coordinator listens; it may have some of them already."""
-    if not state.connected or not state.listening:
+def tell(state: State) -> None:
+    """Send what is new; if a coordinator listens all that it may lack, and keep no more of that."""
+    if not state.connected or ("birth",) in state.timers:
         return
-    kept, state.kept = state.kept, {}
-    for (job_id, attempt), (last, lines) in kept.items():
-        topic = state.topics.log(state.settings.host, job_id)
-        said = encode_lines(attempt, last - len(lines) + 1, lines)
-        state.out.append(Outgoing(topic, said, 0))
-
-
-def _say_line(state: State, run: Run, line: bytes) -> None:
-    if not state.listening:
-        _keep(state, run, line)
-    if state.connected and ("birth",) not in state.timers:
-        # Before a birth it would come in front of what is kept.
-        topic = state.topics.log(state.settings.host, run.job_id)
-        state.out.append(Outgoing(topic, encode_lines(run.attempt, run.said, [line]), 0))
+    kept = state.kept
+    if state.listening:
+        state.kept = {}
+    for (job_id, attempt), one in kept.items():
+        new = len(one.lines) if state.listening else min(one.last - one.told, len(one.lines))
+        if new:
+            topic = state.topics.log(state.settings.host, job_id)
+            said = encode_lines(attempt, one.last - new + 1, one.lines[-new:])
+            state.out.append(Outgoing(topic, said, 0))
+        one.told = one.last
 
 
 def _keep(state: State, run: Run, line: bytes) -> None:
-    key = (run.job_id, run.attempt)
-    _, lines = state.kept.get(key, (0, []))
-    lines.append(line)
-    while sum(map(len, lines)) + len(lines) > MAX_KEPT_BYTES:
-        del lines[0]
-    state.kept[key] = (run.said, lines)
+    one = state.kept.setdefault((run.job_id, run.attempt), Kept())
+    one.lines.append(line)
+    one.last = run.said
+    if _size(one.lines) > MAX_KEPT_BYTES - MAX_LINE_BYTES:
+        tell(state)
+    while _size(one.lines) > MAX_KEPT_BYTES:
+        del one.lines[0]
     while len(state.kept) > MAX_KEPT:
         del state.kept[next(iter(state.kept))]
+
+
+def _size(lines: list[bytes]) -> int:
+    return sum(map(len, lines)) + len(lines)

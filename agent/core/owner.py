@@ -9,7 +9,8 @@ local time and what was seen of the machine come with the event.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from agent.core import runs
 from agent.core.core_settings import CorePart
@@ -17,10 +18,10 @@ from agent.core.effects import Look, Looked
 from agent.core.state import Hold, State
 from broker.clock import Now
 from broker.errors import ConfigError
-from broker.protocol.messages import HostRules, Rules
-from broker.protocol.quiet_hours import Hours, parse_hours, quiet_until, told
+from broker.protocol.messages import HostRules, Rules, Why
+from broker.protocol.quiet_hours import parse_hours, quiet_until
 
-MAX_CHARS: Final = 500
+ALWAYS: Final = timedelta(days=7)  # quiet hours that end later do not end
 NO_ANSWER_S: Final = 60.0
 
 
@@ -37,22 +38,22 @@ def wants_idle(state: State) -> bool:
 def on_looked(state: State, seen: Looked, now: Now) -> bool:
     """Judge what was seen; return whether the coordinator should hear of it at once."""
     holds = judge(state.settings, state.rules, seen)
-    before, state.holds = {hold.kind for hold in state.holds}, holds
+    before, state.holds = {hold.why.code for hold in state.holds}, holds
     first, state.looked = not state.looked, True
-    if not any(hold.kind == "in use" for hold in holds):
+    if not any(hold.why.code == "in_use" for hold in holds):
         state.in_use_since_s = None
     elif state.in_use_since_s is None:
         state.in_use_since_s = now.mono_s
-    state.refuses = "; ".join(hold.text for hold in holds)[:MAX_CHARS]
+    state.refuses = tuple(hold.why for hold in holds)
     state.timers.set(("look",), now.mono_s + state.settings.look_s)
-    return first or before != {hold.kind for hold in holds}
+    return first or before != {hold.why.code for hold in holds}
 
 
 def give_back(state: State, now: Now) -> None:
     """Give back what runs, with its checkpoint, if one of the reasons demands it."""
     used_s = 0.0 if state.in_use_since_s is None else now.mono_s - state.in_use_since_s
     grace_s = state.settings.busy_grace_s
-    why = [one.text for one in state.holds if one.release and (one.at_once or used_s >= grace_s)]
+    why = [one.why for one in state.holds if one.release and (one.at_once or used_s >= grace_s)]
     if not why:
         return
     for run in list(state.runs.values()):
@@ -81,34 +82,31 @@ def look(state: State, now: Now) -> None:
 def _holds(own: CorePart, manifest: HostRules, seen: Looked) -> Iterator[Hold]:
     snooze = seen.snooze
     if snooze is not None:
-        left = "" if snooze.until is None else f" {told(snooze.until, seen.local)}"
-        yield Hold("snoozed", f"snoozed{left} by its owner", release=snooze.now)
-    for rules, whose in ((own.rules, "its owner"), (manifest, "the manifest")):
+        until = "" if snooze.until is None else _minute(snooze.until)
+        yield Hold(Why(code="snoozed", by="owner", until=until), release=snooze.now)
+    sides: tuple[tuple[CorePart | HostRules, str], ...] = ((own, "owner"), (manifest, "manifest"))
+    for rules, whose in sides:
         release = rules.on_busy == "release"
-        until = quiet_until(_parsed(rules), seen.local)
-        if until is not None:
-            words = f"quiet {told(until, seen.local)}".replace("quiet always", "always quiet")
-            yield Hold("quiet", f"{words} by {whose}", release)
-    idle_only = [rules for rules in (own.rules, manifest) if rules.idle_only]
-    signs = list(_signs(own, seen)) if idle_only else []
+        ends = quiet_until(map(parse_hours, rules.quiet_hours), seen.local)
+        if ends is not None:
+            until = _minute(ends) if ends <= seen.local + ALWAYS else ""
+            yield Hold(Why(code="quiet", by=whose, until=until), release)
+    idle_only = [rules for rules, _ in sides if rules.idle_only]
+    signs = dict(_signs(own, seen)) if idle_only else {}
     if signs:
         release = any(rules.on_busy == "release" for rules in idle_only)
-        yield Hold("in use", f"in use: {', '.join(signs)}", release, at_once=False)
+        yield Hold(Why(code="in_use", **signs), release, at_once=False)
 
 
-def _parsed(rules: HostRules) -> list[Hours]:
-    return [parse_hours(text) for text in rules.quiet_hours]
+def _minute(moment: datetime) -> str:
+    return moment.isoformat(timespec="minutes")
 
 
-def _signs(own: CorePart, seen: Looked) -> Iterator[str]:
-    """Yield the signs that somebody uses the machine."""
+def _signs(own: CorePart, seen: Looked) -> Iterator[tuple[str, Any]]:
+    """Yield the signs that somebody uses the machine, as figures of `Why`."""
     if seen.input_idle_s is not None and seen.input_idle_s < own.idle_after_s:
-        yield f"keyboard {_ago(seen.input_idle_s)}"
+        yield "input_idle_s", round(seen.input_idle_s)
     if seen.gpu_users:
-        yield f"GPU by {', '.join(seen.gpu_users[:3])}"
+        yield "gpu_users", seen.gpu_users[:3]
     if seen.others_percent is not None and seen.others_percent >= own.busy_percent:
-        yield f"{seen.others_percent:.0f} % of the CPU by others"
-
-
-def _ago(seconds: float) -> str:
-    return "now" if seconds < 60 else f"{seconds / 60:.0f} min ago"
+        yield "others_percent", round(seen.others_percent)

@@ -6,19 +6,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from agent.core import effects as fx
-from agent.core import endings, leases, output, owner, reports, resumption, runs
+from agent.core import (
+    endings,
+    fetching,
+    leases,
+    output,
+    owner,
+    program_fetch,
+    reports,
+    resumption,
+    runs,
+)
 from agent.core.core_settings import CoreSettings
 from agent.core.state import Run, State, Stop
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.link_events import Connected, Disconnected, Incoming
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic, Topics
 
@@ -60,6 +70,8 @@ class Core:
             fx.TrainerExited: endings.on_exited,
             fx.BundleMade: endings.on_bundle_made,
             fx.BundleFailed: endings.on_bundle_failed,
+            fx.ProgramFound: program_fetch.on_found,
+            fx.EnvironmentReady: program_fetch.on_environment,
             fx.CheckpointFound: resumption.on_found,
             fx.CheckpointInstalled: resumption.on_installed,
             fx.CheckpointBundled: endings.on_checkpoint_bundled,
@@ -68,7 +80,8 @@ class Core:
             "timeout": runs.on_timeout,
             "stall": runs.on_stall,
             "bundle": endings.on_bundle_timer,
-            "fetch": resumption.on_timer,
+            "fetch": program_fetch.on_fetch_timer,
+            "ahead": runs.on_ahead_timer,
             "kill": runs.on_kill_timer,
             "lease": leases.on_timer,
         }
@@ -107,14 +120,24 @@ class Core:
         run = self.state.runs.get(job_id)
         if run is None or run.attempt != attempt or run.stopping is None:
             return ""
-        return run.stopping if run.why in {"", run.stopping} else f"{run.stopping}: {run.why}"
+        if run.why is None or run.why.code == run.stopping:
+            return run.stopping
+        by = f" by {run.why.by}" if run.why.by else ""
+        return f"{run.stopping}: {run.why.code}{by}"
 
     def gpus(self) -> tuple[m.Gpu, ...]:
         """Return the CUDA devices that the probe has found."""
         return self.state.capability.gpus if self.state.capability else ()
 
-    def status(self, state: str, reason: str, session: str) -> m.Status:
-        """Return a presence message; the link uses it for the will."""
+    def goodbye(self) -> m.Status:
+        """Return the status to leave with."""
+        return self._status("offline", "goodbye", self.state.session)
+
+    def will(self, session: str) -> m.Status:
+        """Return the status that the broker publishes when the connection `session` dies."""
+        return self._status("offline", "lost", session)
+
+    def _status(self, state: str, reason: str, session: str) -> m.Status:
         settings = self.state.settings
         return m.Status.model_validate(
             {
@@ -141,8 +164,8 @@ class Core:
                 state.slots = tuple(gpus[slot % len(gpus)] for slot in range(capability.slots))
                 self._is_now(capability)
                 state.do(fx.Measure())
-            case fx.Vitals(data_id=data_id):
-                self._has_data(data_id)
+            case fx.Vitals(data_id=data_id, versions=versions):
+                self._has_data(data_id, versions)
                 leases.on_suspended(state, event.suspended_s, now)
                 judged = bool(state.waiting)
                 runs.on_vitals(state, event, now)
@@ -165,7 +188,7 @@ class Core:
     def _on_attempt(self, event: fx.AttemptEvent, now: Now) -> None:
         state = self.state
         if isinstance(event, fx.TrainerExited) and event.data_gone:
-            self._has_data(None)  # first, so that the job does not come here again
+            self._has_data(None, {})  # first, so that the job does not come here again
         run = state.run(event.job_id, event.attempt)
         if run is not None:
             self._run_events[type(event)](state, run, event, now)
@@ -180,7 +203,7 @@ class Core:
         self._beat(now)  # so that what is released now is not given back to this host
         for run in list(state.runs.values()):
             endings.keep(state, run)
-            runs.stop(state, run, Stop.RELEASED, "the agent was shut down", now)
+            runs.stop(state, run, Stop.RELEASED, m.Why(code="leaving"), now)
         # Trainers get their grace; then what is noted is noted, the rest is found by its lease.
         patience_s = state.settings.stop_grace_s if state.runs else 0.0
         state.timers.set(("leave",), now.mono_s + patience_s + state.settings.leave_grace_s)
@@ -204,19 +227,23 @@ class Core:
         if not state.connected:
             return  # a retained message may come before the link says so; then this comes again
         topic = state.topics.status(state.settings.host)
-        state.publish(topic, self.status("online", "birth", state.session), retain=True)
+        state.publish(topic, self._status("online", "birth", state.session), retain=True)
         if whole:
             self._say_capability()
             state.capability_due = False
         state.do(fx.Measure())
-        output.tell_kept(state)  # before the reports: an attempt's output comes before its end
+        output.tell(state)  # before the reports: an attempt's output comes before its end
         reports.start_over(state, now)
 
-    def _has_data(self, data_id: str | None) -> None:
-        """Publish the capability again when the data has gone, or is back."""
+    def _has_data(self, data_id: str | None, versions: Mapping[str, str]) -> None:
+        """Publish the capability again when data has gone or is back, or a trainer was edited."""
         known = self.state.capability
-        if known is not None and known.data_id != data_id:
-            self._is_now(known.model_copy(update={"data_id": data_id}))
+        if known is None:
+            return
+        trainers = known.trainers.items()
+        edited = any(versions.get(name, one.version) != one.version for name, one in trainers)
+        if edited or known.data_id != data_id:
+            self._is_now(known.with_versions(versions).model_copy(update={"data_id": data_id}))
 
     def _is_now(self, capability: m.Capability) -> None:
         self.state.capability = capability
@@ -242,18 +269,13 @@ class Core:
             instance=state.settings.instance,
             seq=state.seq,
             jobs=state.held(),
-            refuses=self._refuses(),
+            refuses=state.why_refuses(),
             dropped=state.dropped.total(),
             rules=state.rules_digest,
             **vitals.figures(),
         )
         state.sent(str(beat.seq), now)
         state.publish(state.topics.heartbeat(state.settings.host), beat, qos=0)
-
-    def _refuses(self) -> str:
-        if self.state.leaving:
-            return "it is shutting down"
-        return self.state.refuses if self.state.capability else "it is starting"
 
     def _on_timer(self, key: tuple[str, ...], now: Now) -> None:
         state = self.state
@@ -263,6 +285,8 @@ class Core:
                 state.do(fx.Measure())
             case ("beat-soon",):
                 state.do(fx.Measure())
+            case ("log",):
+                output.tell(state)
             case ("look",):
                 owner.look(state, now)
             case ("birth",):
@@ -305,7 +329,7 @@ class Core:
         elif topic.kind is Kind.REQUEST:
             self._on_request(m.decode(m.AGENT_REQUEST, message.payload), now)
         elif topic.kind is Kind.CHECKPOINT_CHUNK:
-            resumption.on_chunk(state, topic.artifact_id, topic.index, message.payload, now)
+            fetching.on_chunk(state, topic.artifact_id, topic.index, message.payload, now)
         elif topic.kind is Kind.IDENTITY_RESPONSE:
             # Taken beside the core: that needs the key.
             m.decode(m.CERTIFICATE_RESPONSE, message.payload)
@@ -335,7 +359,7 @@ class Core:
         elif retained or status.session == state.coordinator:
             state.coordinator, state.listening = status.session, True
             state.coordinator_instance = status.instance
-            output.tell_kept(state)
+            output.tell(state)
         else:
             state.capability_due |= status.instance != state.coordinator_instance
             state.coordinator, state.coordinator_instance = status.session, status.instance

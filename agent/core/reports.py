@@ -191,10 +191,10 @@ def on_checked(state: State, event: fx.BundleChecked, now: Now) -> None:
     about = state.about(event.job_id, event.attempt, owed.report.receipt)
     about["ran_s"] = owed.report.ran_s
     if isinstance(owed.report, m.Released):
-        owe(state, m.Released(**about, reason=owed.report.reason), now)
+        owe(state, m.Released(**about, why=owed.report.why), now)
         return
     error = "the finished bundle was damaged on this host's disk before it was handed over"
-    owe(state, m.Failed(**about, error=error), now)
+    owe(state, m.Failed(**about, error=error, kind="damaged"), now)
 
 
 def on_unread(state: State, event: fx.BundleUnread, now: Now) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core import endings, output, reports, resumption
+from agent.core import endings, fetching, output, reports, resumption
 from agent.core.effects import Measure, SignalTrainer, TrainerLine, TrainerStarted, Vitals
 from agent.core.output import understand
-from agent.core.slots import free_slot, objections
-from agent.core.state import ENDING, Phase, Run, State, Stop
+from agent.core.slots import AHEAD_S, gpu_of, place
+from agent.core.state import ENDING, UNSTARTED, Phase, Run, State, Stop
 from broker.clock import Now
 from broker.protocol import messages as m
 
@@ -47,11 +47,12 @@ def on_vitals(state: State, vitals: Vitals, now: Now) -> None:
     state.vitals = vitals
     waiting, state.waiting = state.waiting, []
     for assign in waiting:
-        against = objections(state, assign)
-        if against:
-            _refuse(state, assign, against)
+        found = place(state, assign)
+        if isinstance(found, tuple):
+            told = (m.Objection(code=one.code, **one.figures) for one in found)
+            _refuse(state, assign, tuple(told))
         else:
-            _start(state, assign, now)
+            _start(state, assign, found, now)
 
 
 def on_started(state: State, run: Run, event: TrainerStarted, now: Now) -> None:
@@ -76,7 +77,8 @@ def on_line(state: State, run: Run, event: TrainerLine, now: Now) -> None:
     run.heard_s = now.mono_s
     line = understand(event.line)
     run.tail = [*run.tail[-(TAIL_LINES - 1) :], line.text]
-    run.error = line.error or run.error
+    if line.error:
+        run.error, run.error_kind = line.error, line.kind
     run.result = line.result if line.result is not None else run.result
     if line.progress is not None or line.phase is not None:
         # How long it would take was said of the phase before.
@@ -96,7 +98,7 @@ def on_cancel(state: State, cancel: m.Cancel, now: Now) -> None:
     state.end(cancel.job_id, cancel.attempt)
     held = state.owed.get(cancel.job_id)
     if held is not None and held.report.attempt <= cancel.attempt and not cancel.keep_finished:
-        reports.forget(state, cancel.job_id, cancel.why or "it was called off")
+        reports.forget(state, cancel.job_id, f"the job is {cancel.why}")
     if state.interrupted.get(cancel.job_id, cancel.attempt + 1) <= cancel.attempt:
         del state.interrupted[cancel.job_id]
     run = state.runs.get(cancel.job_id)
@@ -109,7 +111,7 @@ def on_cancel(state: State, cancel: m.Cancel, now: Now) -> None:
     if ("bundle", run.job_id) in state.timers:
         endings.cancelled(state, run, now)
     else:
-        stop(state, run, Stop.CANCELLED, cancel.why, now)
+        stop(state, run, Stop.CANCELLED, m.Why(code=cancel.why), now)
 
 
 def on_release(state: State, release: m.Release, now: Now) -> None:
@@ -125,20 +127,20 @@ def on_release(state: State, release: m.Release, now: Now) -> None:
         pass  # it is given back anyway
     else:
         state.end(job_id, attempt)  # should its assignment still be on the way
-        state.report(m.Released(**state.about(job_id, attempt), reason=release.why))
+        state.report(m.Released(**state.about(job_id, attempt), why=release.why))
 
 
-def give_back(state: State, run: Run, why: str, now: Now) -> None:
+def give_back(state: State, run: Run, why: m.Why, now: Now) -> None:
     """Stop a run that may go on elsewhere, unless it is ending anyway."""
     if run.stopping is None and run.phase not in ENDING:
         stop(state, run, Stop.RELEASED, why, now)
 
 
-def stop(state: State, run: Run, how: Stop, why: str, now: Now) -> None:
+def stop(state: State, run: Run, how: Stop, why: m.Why, now: Now) -> None:
     """Ask a trainer to end, and end it after the grace; one that has not been started is over."""
     run.end(how, why)
-    if run.phase in {Phase.FETCHING, Phase.READY}:
-        resumption.end(state, run)
+    if run.phase in UNSTARTED:
+        fetching.end(state, run)
         if run.stopping is Stop.CANCELLED:
             endings.cancelled(state, run, now)
         else:
@@ -154,8 +156,8 @@ def stop(state: State, run: Run, how: Stop, why: str, now: Now) -> None:
 def on_timeout(state: State, run: Run, now: Now) -> None:
     """Stop a trainer that has reached its time limit."""
     if run.stopping is None:
-        why = f"timeout: it ran for longer than {run.assign.timeout_s:g} s (timeout_s)"
-        stop(state, run, Stop.OVER_LIMIT, why, now)
+        text = f"timeout: it ran for longer than {run.assign.timeout_s:g} s (timeout_s)"
+        stop(state, run, Stop.OVER_LIMIT, m.Why(code="timeout", text=text), now)
 
 
 def on_stall(state: State, run: Run, now: Now) -> None:
@@ -166,8 +168,13 @@ def on_stall(state: State, run: Run, now: Now) -> None:
     if now.mono_s < run.heard_s + limit_s:
         state.timers.set(("stall", run.job_id), run.heard_s + limit_s)
         return
-    why = f"stalled: no output and no progress for {limit_s:g} s (stall_timeout_s)"
-    stop(state, run, Stop.OVER_LIMIT, why, now)
+    text = f"stalled: no output and no progress for {limit_s:g} s (stall_timeout_s)"
+    stop(state, run, Stop.OVER_LIMIT, m.Why(code="stalled", text=text), now)
+
+
+def on_ahead_timer(state: State, run: Run, now: Now) -> None:
+    """Give a run back that has waited for a slot for too long: another host may have one."""
+    stop(state, run, Stop.RELEASED, m.Why(code="busy"), now)
 
 
 def on_kill_timer(state: State, run: Run, _: Now) -> None:
@@ -176,15 +183,14 @@ def on_kill_timer(state: State, run: Run, _: Now) -> None:
         state.do(SignalTrainer(run.job_id, run.attempt, kill=True))
 
 
-def _start(state: State, assign: m.Assign, now: Now) -> None:
+def _start(state: State, assign: m.Assign, slot: int | None, now: Now) -> None:
     older = state.owed.get(assign.job_id)
     if older is not None:
         reports.forget(state, assign.job_id, reports.ANOTHERS)
-    slot = free_slot(state, assign)
-    if slot is None:
-        raise AssertionError("the objections have looked for a slot")
-    gpu = state.slots[slot] if assign.use_cuda else None
+    gpu = None if slot is None else gpu_of(state, assign, slot)
     run = state.runs[assign.job_id] = Run(assign, slot, gpu)
+    if slot is None:
+        state.timers.set(("ahead", run.job_id), now.mono_s + AHEAD_S)
     _accept(state, assign, now)
     resumption.begin(state, run)
     state.beat_soon(now)

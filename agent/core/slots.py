@@ -1,84 +1,85 @@
-"""Which slot an assignment may have now, and why it may have none."""
+"""Which slot an assignment may have now, and why it may have none.
+
+If all slots are taken it may wait for the next one, as many as there are slots: what is ready to
+start leaves no slot idle for a round trip. After `AHEAD_S` it is given back.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from agent.core.state import State
-from broker.protocol.messages import Assign, Objection, lacking
+from agent.core import resumption
+from agent.core.state import ENDING, UNSTARTED, Run, State
+from broker.protocol.messages import Assign
+from broker.protocol.reasons import Reason, figures, of_needs, of_trainer, reason
 
-GIB: Final = 1024**3
+AHEAD_S: Final = 5.0
 
 
-def objections(state: State, assign: Assign) -> tuple[Objection, ...]:
-    """Return every reason, with figures, why this host cannot start the assignment now."""
-    capability, vitals, needs = state.capability, state.vitals, assign.needs
-    if capability is None or vitals is None:
-        return (Objection(code="probing"),)
-    found: list[Objection] = []
-    if state.leaving:
-        found.append(Objection(code="leaving"))
-    if state.refuses:
-        found.append(Objection(code="refuses", said=state.refuses))
+def place(state: State, assign: Assign) -> int | tuple[Reason, ...] | None:
+    """Return the slot that an assignment gets, none if it waits for one, or every reason against.
+
+    What it needs is judged by the coordinator's own rules, and by fresh figures.
+    """
+    free = _free(state)
+    busy = not free and len(_ahead(state)) >= len(state.slots)
+    best, lacks = _best(state, assign, free or [0])
+    return (*_of_agent(state, assign, busy=busy), *lacks) or (best if free else None)
+
+
+def seat(state: State) -> None:
+    """Give the free slots to the runs that wait for one, the oldest first."""
+    free = _free(state)
+    for run in _ahead(state):
+        if not free or state.why_refuses():
+            return
+        slot, lacks = _best(state, run.assign, free)
+        if not lacks:
+            free.remove(slot)
+            state.timers.cancel(("ahead", run.job_id))
+            run.slot, run.gpu = slot, gpu_of(state, run.assign, slot)
+            resumption.start_if_leased(state, run)
+
+
+def gpu_of(state: State, assign: Assign, slot: int) -> int | None:
+    """Return the CUDA device that goes with a slot, if the job is to use it."""
+    return state.slots[slot] if assign.use_cuda else None
+
+
+def _ahead(state: State) -> list[Run]:
+    return [run for run in state.runs.values() if run.slot is None and run.phase in UNSTARTED]
+
+
+def _free(state: State) -> list[int]:
+    taken = {run.slot for run in state.runs.values() if run.phase not in ENDING}
+    return [slot for slot in range(len(state.slots)) if slot not in taken]
+
+
+def _best(state: State, assign: Assign, slots: list[int]) -> tuple[int, tuple[Reason, ...]]:
+    """Return the slot that lacks the least of what a job needs, and what it lacks."""
+    lacks = {slot: tuple(_of_slot(state, assign, slot)) for slot in slots}
+    return min(lacks.items(), key=lambda item: len(item[1]))
+
+
+def _of_agent(state: State, assign: Assign, *, busy: bool) -> Iterator[Reason]:
+    """Yield what the coordinator may not know yet."""
+    if busy:
+        yield reason("busy", available=len(state.slots))
+    if holds := state.why_refuses():
+        yield reason("refuses", holds=[one.told() for one in holds])
     if assign.job_id in state.runs:
-        found.append(Objection(code="stopping"))
+        yield reason("stopping")
     if assign.job_id in state.interrupted:
-        found.append(Objection(code="bundling"))
-    if assign.model not in capability.trainers:
-        found.append(Objection(code="no-trainer", said=assign.model))
-    if capability.data_id is None:
-        found.append(Objection(code="no-data"))
-    if (cores := needs.min_cores) and cores > capability.physical_cores:
-        available = capability.physical_cores
-        found.append(Objection(code="cores", needed=cores, available=available))
-    ram_gib = vitals.ram_available_bytes / GIB
-    if needs.min_ram_gib and needs.min_ram_gib > ram_gib:
-        found.append(Objection(code="ram-now", needed=needs.min_ram_gib, available=ram_gib))
-    found += lacking(needs, vitals)
-    if free_slot(state, assign) is None:
-        found.append(_slot_objection(state, assign))
-    return tuple(found)
+        yield reason("bundling")
 
 
-def free_slot(state: State, assign: Assign) -> int | None:
-    """Return the free slot that fits best: a CUDA one only for those who use it, if it can be."""
-    taken = {run.slot for run in state.runs.values()}
-    free = [slot for slot in range(len(state.slots)) if slot not in taken]
-    if assign.needs.require_cuda:
-        free = [slot for slot in free if _vram_objection(state, slot, assign) is None]
-    elif assign.use_cuda:
-        free = [
-            slot for slot in free
-            if state.slots[slot] is None or _vram_objection(state, slot, assign) is None
-        ]  # fmt: skip
-    wants_gpu = assign.use_cuda
-    return min(
-        free, key=lambda slot: ((state.slots[slot] is None) == wants_gpu, slot), default=None
-    )
-
-
-def _vram_objection(state: State, slot: int, assign: Assign) -> Objection | None:
-    gpu = state.slots[slot]
-    if gpu is None:
-        return Objection(code="no-cuda")
-    need_gib = assign.needs.min_vram_gib
-    if not need_gib or state.vitals is None:
-        return None
-    for measured in state.vitals.gpus:
-        # Some drivers tell the total only; then that has to do, as it does in the coordinator.
-        free_bytes = measured.vram_free_bytes
-        known_bytes = measured.vram_total_bytes if free_bytes is None else free_bytes
-        if measured.index == gpu and known_bytes is not None:
-            known_gib = known_bytes / GIB
-            if known_gib >= need_gib:
-                return None
-            code = "vram" if free_bytes is None else "vram-now"
-            return Objection(code=code, needed=need_gib, available=known_gib)
-    return Objection(code="vram-unknown", needed=need_gib)
-
-
-def _slot_objection(state: State, assign: Assign) -> Objection:
-    if len(state.runs) >= len(state.slots):
-        return Objection(code="busy", available=len(state.slots))
-    found = [_vram_objection(state, slot, assign) for slot in range(len(state.slots))]
-    return next((one for one in found if one), Objection(code="no-slot"))
+def _of_slot(state: State, assign: Assign, slot: int) -> Iterator[Reason]:
+    """Yield what a job lacks that would have this slot, and its CUDA device if it is to use it."""
+    if state.capability is None or state.vitals is None:
+        return
+    gpu = gpu_of(state, assign, slot)
+    has = figures(state.capability, state.vitals, () if gpu is None else (gpu,))
+    yield from of_needs(assign.model, assign.program, assign.needs, has)
+    if assign.program is None:
+        yield from of_trainer(assign.model, assign.version, assign.hyper, has.trainers)

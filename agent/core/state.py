@@ -12,7 +12,7 @@ from agent.core.core_settings import CoreSettings
 from agent.core.effects import Effect, Vitals, Warn
 from broker.clock import Now, Randomness, Timers
 from broker.protocol import messages as m
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.topics import Topics
 from broker.stream.stream import Receiver, Sender
 
@@ -22,13 +22,12 @@ MAX_SENT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why the host takes no jobs now. `kind` is `snoozed`, `quiet` or `in use`.
+    """Why the host takes no jobs now: snoozed, quiet or in_use.
 
     `release`: what runs is given back, `at_once` or after a grace.
     """
 
-    kind: str
-    text: str
+    why: m.Why
     release: bool
     at_once: bool = True
 
@@ -36,7 +35,8 @@ class Hold:
 class Phase(StrEnum):
     """Where a run stands."""
 
-    FETCHING = "fetching"  # it looks for the checkpoint that it goes on from, or fetches that
+    FETCHING = "fetching"  # its program, and the checkpoint that it goes on from
+    PREPARING = "preparing"  # the packages of its program are installed
     READY = "ready"  # all that its trainer needs is here, but for a lease
     STARTING = "starting"
     RUNNING = "running"
@@ -45,9 +45,11 @@ class Phase(StrEnum):
     GIVING_BACK = "giving back"  # its checkpoint is bundled
 
 
+UNSTARTED: Final = frozenset({Phase.FETCHING, Phase.PREPARING, Phase.READY})
 ENDING: Final = frozenset({Phase.BUNDLING, Phase.GIVING_BACK})  # its trainer has ended
 NEXT_PHASES: Final = {
-    Phase.FETCHING: frozenset({Phase.READY}),
+    Phase.FETCHING: frozenset({Phase.PREPARING, Phase.READY}),
+    Phase.PREPARING: frozenset({Phase.FETCHING}),
     Phase.READY: frozenset({Phase.STARTING}),
     Phase.STARTING: frozenset({Phase.RUNNING, Phase.STOPPING}) | ENDING,
     Phase.RUNNING: frozenset({Phase.STOPPING}) | ENDING,
@@ -57,6 +59,7 @@ NEXT_PHASES: Final = {
 }  # the diagram in architecture.md; a run may be over from each phase
 _TOLD: Final[Mapping[Phase, m.Phase]] = {
     Phase.FETCHING: "fetching",
+    Phase.PREPARING: "preparing",
     Phase.READY: "starting",
     Phase.STARTING: "starting",
     Phase.RUNNING: "running",
@@ -82,12 +85,21 @@ NEXT_STOPS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """What an attempt fetches: its program's parcel, or a checkpoint."""
+
+    artifact_id: str
+    is_program: bool
+    receiver: Receiver
+
+
 @dataclass(slots=True)
 class Run:
-    """A job that occupies a slot."""
+    """A job that has a slot, or will have the next one that is free."""
 
     assign: m.Assign
-    slot: int
+    slot: int | None
     gpu: int | None
     phase: Phase = Phase.FETCHING
     lease_s: float = 0.0  # how long the newest lease is; 0: the coordinator has yet to grant one
@@ -96,11 +108,12 @@ class Run:
     began_s: float | None = None  # when its trainer began (monotonic)
     ran_s: float | None = None  # how long that ran, once it has ended
     stopping: Stop | None = None
-    why: str = ""
+    why: m.Why | None = None
     stop_requests: list[str] = field(default_factory=list)
     progress: dict[str, Any] = field(default_factory=dict)
     result: dict[str, Any] | None = None
     error: str = ""
+    error_kind: str | None = None
     tail: list[str] = field(default_factory=list)
     bundlings: int = 0
     is_kept: bool = False  # its result, for another process of this agent
@@ -109,7 +122,7 @@ class Run:
     lines: int = 0
     left_out: int = 0
     said: int = 0  # lines that have been numbered
-    fetch: Receiver | None = None
+    fetch: Fetch | None = None
     resumes: bool = False  # its trainer goes on from a checkpoint
 
     @property
@@ -128,7 +141,7 @@ class Run:
             raise AssertionError(f"{self.job_id}: from {self.phase} to {phase}")
         self.phase = phase
 
-    def end(self, how: Stop, why: str) -> None:
+    def end(self, how: Stop, why: m.Why) -> None:
         """Note why it is to end; the first reason stays, unless it is cancelled."""
         if how in NEXT_STOPS[self.stopping]:
             self.stopping, self.why = how, why
@@ -162,6 +175,18 @@ class Owed:
 
 
 @dataclass(slots=True)
+class Kept:
+    """The last lines of an attempt that no coordinator has heard.
+
+    `last` is the number of the last one, `told` of the last one that was published.
+    """
+
+    lines: list[bytes] = field(default_factory=list)
+    last: int = 0
+    told: int = 0
+
+
+@dataclass(slots=True)
 class State:
     """Everything the core decides on. `slots` lists the CUDA device of each slot, or none."""
 
@@ -180,8 +205,7 @@ class State:
     vitals: Vitals | None = None
     runs: dict[str, Run] = field(default_factory=dict)
     owed: dict[str, Owed] = field(default_factory=dict)
-    # Of each attempt the number of its last line, and the last lines that nobody has heard.
-    kept: dict[tuple[str, int], tuple[int, list[bytes]]] = field(default_factory=dict)
+    kept: dict[tuple[str, int], Kept] = field(default_factory=dict)  # by attempt
     # Attempts that ran when an earlier process was killed; their checkpoints are being bundled.
     interrupted: dict[str, int] = field(default_factory=dict)
     sent_s: OrderedDict[str, float] = field(default_factory=OrderedDict)  # what a lease may answer
@@ -197,7 +221,7 @@ class State:
     rules_digest: str = ""
     holds: tuple[Hold, ...] = ()
     looked: bool = False
-    refuses: str = "it is starting"
+    refuses: tuple[m.Why, ...] = (m.Why(code="starting"),)
     in_use_since_s: float | None = None
     message_bytes: int = 0  # of an artifact in one message, at most
     cut_at_bytes: Counter[int] = field(default_factory=Counter)
@@ -237,6 +261,12 @@ class State:
     def about_run(self, run: Run) -> dict[str, Any]:
         """Return those fields for a run."""
         return self.about(run.job_id, run.attempt, run.assign.receipt)
+
+    def why_refuses(self) -> tuple[m.Why, ...]:
+        """Return why this host takes no jobs now; empty: it takes some."""
+        if self.leaving:
+            return (m.Why(code="leaving"),)
+        return self.refuses if self.capability else (m.Why(code="starting"),)
 
     def sent(self, name: str, now: Now) -> None:
         """Note when something was sent that a lease may answer: an acceptance, a heartbeat."""

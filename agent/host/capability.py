@@ -27,6 +27,7 @@ from agent.process.command import PACKAGE_ROOT
 from broker.protocol.messages import Capability, Gpu, TrainerInfo
 from broker.system.children import answer_of
 from broker.system.trainer_settings import OwnTrainer
+from broker.system.trainer_version import Versions
 
 log = logging.getLogger("fleet.agent")
 
@@ -95,10 +96,11 @@ def probe_capability(
     cuda: bool,
     description: str = "",
     own: Mapping[str, OwnTrainer],
+    work: Path,
 ) -> Capability:
     """Return what this host is, but for its data, in some seconds.
 
-    A fault of torch or CUDA is told, not raised.
+    `work` is the folder of the agent's files. A fault of torch or CUDA is told, not raised.
     """
     found = probe_torch()
     gpus = tuple(Gpu.model_validate(gpu) for gpu in found["gpus"]) if cuda else ()
@@ -114,6 +116,7 @@ def probe_capability(
         physical_cores=physical_cores(),
         ram_total_bytes=memory.total,
         ram_available_bytes=memory.available,
+        disk_free_bytes=shutil.disk_usage(work).free,
         gpus=gpus,
         gpu_problem=found["problem"] if cuda else "",
         torch=found["torch"],
@@ -126,7 +129,9 @@ def probe_capability(
     )
 
 
-def measure(data: DataFolder, known: tuple[Gpu, ...], work: Path) -> Vitals:
+def measure(
+    data: DataFolder, known: tuple[Gpu, ...], work: Path, versions: Versions | None = None
+) -> Vitals:
     """Return what the machine can spare now; waits 10 s each for `nvidia-smi` and the data's disk.
 
     The share of busy processors is since the last call on this thread.
@@ -139,6 +144,7 @@ def measure(data: DataFolder, known: tuple[Gpu, ...], work: Path) -> Vitals:
         gpus=_measure_gpus(known) if known else (),
         suspended_s=suspended_s(),
         disk_free_bytes=shutil.disk_usage(work).free,
+        versions={} if versions is None else versions.look(),
     )
 
 
@@ -148,8 +154,15 @@ class Measurer:
     So a driver that takes ten seconds is not asked once for each assignment.
     """
 
-    def __init__(self, data: DataFolder, put: Callable[[Vitals], object], work: Path) -> None:
+    def __init__(
+        self,
+        data: DataFolder,
+        put: Callable[[Vitals], object],
+        work: Path,
+        versions: Versions | None = None,
+    ) -> None:
         """Start nothing yet; answers go to `put`. `work` is the folder of the agent's files."""
+        self._versions = versions
         self._data = data
         self._work = work
         self._put = put
@@ -171,7 +184,7 @@ class Measurer:
     def _measure(self) -> None:
         self._is_asked = False
         try:
-            self._put(measure(self._data, self._known, self._work))
+            self._put(measure(self._data, self._known, self._work, self._versions))
         except Exception:  # the next heartbeat asks for it again
             log.exception("the machine could not be measured")
 
@@ -227,6 +240,7 @@ def _trainers(found: Mapping[str, Any], own: Mapping[str, OwnTrainer]) -> dict[s
         name: TrainerInfo(
             hyper_schema={key: clean(value) for key, value in schema.items()},
             resumable=name not in own or own[name].resumable,
+            telemetry=name not in own or own[name].telemetry,
         )
         for name, schema in schemas.items()
     }

@@ -31,7 +31,9 @@ def check_data(
     """
     if folder is None:
         remedy = "set `data` in [agent], or --data"
-        return warn("data", "no folder of prepared data is named: no job can be taken", remedy)
+        return warn(
+            "data", "no folder of prepared data is named: no job that reads it can be taken", remedy
+        )
     try:
         *_, found = paced(answer_s, _looked(folder, clock))
     except TimeoutError:

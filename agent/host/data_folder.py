@@ -52,9 +52,11 @@ class DataFolder:
             self._is_late = late
             before, self._there, self.known = self._there, found is not None, found
         if found is not None and before is False:
-            log.info("prepared data is in %s now: this host can take jobs", self._folder)
+            log.info("prepared data is in %s now", self._folder)
         elif found is None and before is not False:
-            log.warning("%s: this host takes no job until there is some; %s", lack, MAKE)
+            log.warning(
+                "%s: this host takes no job that reads it until there is some; %s", lack, MAKE
+            )
         return found
 
     def _read(self) -> tuple[str | None, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from typing import Final
 from broker.errors import BadMessage
 from broker.protocol.hyperschema import check_hyper
 from broker.protocol.messages import Assign
-from broker.system.lean import NO_PLUGINS
+from broker.system.import_blocks import NO_PLUGINS
 from broker.system.trainer_settings import OwnTrainer
 
 PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
@@ -28,15 +28,16 @@ _CACHES: Final = {
     "CUDA_CACHE_PATH": "cuda",
     "MPLCONFIGDIR": "matplotlib",
     "PYTORCH_KERNEL_CACHE_PATH": "torch",
+    "TRAINER_SEEN_FOLDER": "seen",  # agent/trainer/data/seen_files.py
     "TRITON_CACHE_DIR": "triton",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a trainer finds its data, works, and keeps its checkpoint."""
+    """Where a trainer finds prepared data, works, and keeps its checkpoint."""
 
-    data: Path
+    data: Path | None
     work: Path
     checkpoint: Path
 
@@ -50,20 +51,14 @@ def trainer_command(
     """
     program, flags = _program(assign, own.get(assign.model))
     resumable = is_resumable(assign, own)
-    if any("," in host or host.startswith("-") for host in assign.train_hosts):
-        raise BadMessage("train_hosts: a name has a comma in it, or starts with '-'")
     command = [
         *program,
         f"--model={assign.model}",
-        f"--mode={assign.mode}",
-        f"--data={place.data}",
         f"--out-dir={place.work / 'out'}",
         f"--reports-dir={place.work / 'out'}",
-        f"--split-recipe={assign.split_recipe}",
-        f"--train-hosts={','.join(assign.train_hosts)}",
         f"--seed={assign.seed}",
-        f"--n-resamples={assign.n_resamples}",
         f"--threads={threads}",
+        *(_of_telemetry(assign, place.data) if reads_telemetry(assign, own) else ()),
         *([f"--checkpoint-dir={place.checkpoint}"] if resumable else []),
         *(["--resume"] if resume and resumable else []),
         *flags,
@@ -73,10 +68,45 @@ def trainer_command(
     return command
 
 
+def modules_of(assign: Assign, own: Mapping[str, OwnTrainer]) -> Sequence[str]:
+    """Return the modules whose import is most of what a short job of this trainer costs."""
+    from agent.trainer.common.config import TRAINERS  # a host without jobs needs none
+
+    trainer = own.get(assign.model)
+    return trainer.preload if trainer is not None else TRAINERS[assign.model].modules
+
+
 def is_resumable(assign: Assign, own: Mapping[str, OwnTrainer]) -> bool:
     """Whether the trainer of an assignment understands checkpoints, as all that are built in do."""
+    if assign.program is not None:
+        return assign.program.resumable
     trainer = own.get(assign.model)
     return trainer is None or trainer.resumable
+
+
+def reads_telemetry(assign: Assign, own: Mapping[str, OwnTrainer]) -> bool:
+    """Whether the trainer of an assignment reads prepared data, as all that are built in do."""
+    trainer = own.get(assign.model)
+    return assign.program is None and (trainer is None or trainer.telemetry)
+
+
+def _of_telemetry(assign: Assign, data: Path | None) -> Iterator[str]:
+    """Yield what a trainer is told that reads prepared data."""
+    from agent.trainer.common.config import joined_hosts  # a host without jobs needs none
+
+    if data is None:
+        raise BadMessage("this agent has no data folder")
+    if not assign.mode:
+        raise BadMessage(f"{assign.model} reads prepared data here, and the job has no mode")
+    if any(host.startswith("-") for host in assign.train_hosts):
+        raise BadMessage("train_hosts: a name starts with '-'")
+    yield f"--mode={assign.mode}"
+    yield f"--data={data}"
+    yield f"--split-recipe={assign.split_recipe}"
+    folds = {"--folds": assign.folds, "--fold": assign.fold}
+    yield from (f"{flag}={number}" for flag, number in folds.items() if number)
+    yield f"--train-hosts={joined_hosts(assign.train_hosts)}"
+    yield f"--n-resamples={assign.n_resamples}"
 
 
 def _program(assign: Assign, trainer: OwnTrainer | None) -> tuple[Sequence[str], list[str]]:

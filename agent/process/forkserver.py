@@ -1,11 +1,15 @@
-"""Starts trainers by a fork server that stands ready (`agent/process/keeper.py`). For POSIX.
+"""Starts trainers by fork servers that stand ready (`agent/process/keeper.py`). For POSIX.
 
-Should the fork server end, the trainers that run go on, and the next start makes another.
+Should a fork server end, the trainers that run go on, and the next start makes another.
+
+Python trainers that name the modules they need get a fork server that imports these, as soon as two
+of a kind are started within `IDLE_S`. It takes trainers once it is ready.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -14,17 +18,21 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, TypeAlias
 
 from agent.process import keeper
+from agent.process.orphans import MARK
 from broker.system import children
 
 PROGRAM: Final = Path(__file__).with_name("keeper.py")
 KILLED: Final = -9
 _PATIENCE_S: Final = 20.0
+IDLE_S: Final = 60.0  # what has imported modules waits for the next trainer
 _END_S: Final = 2 * keeper.END_S  # of a keeper that was told to end
 _POLL_S: Final = 0.05
 _PRIVATE: Final = "FLEET_"
+OF_ONE_JOB: Final = {MARK, "CUDA_VISIBLE_DEVICES"}  # variables that a loaded server does not have
+Kind: TypeAlias = tuple[object, ...]
 
 
 class Kept:
@@ -91,14 +99,25 @@ class Kept:
 class ForkServer:
     """Starts trainers; may be used by several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle_s: float = IDLE_S) -> None:
         """Start nothing yet; the first trainer does."""
-        self._socket: socket.socket | None = None
-        self._process: children.Process | None = None
+        self._idle_s = idle_s
+        self._bare: _Server | None = None
+        self._loaded: dict[Kind, _Server] = {}
+        self._started_s: dict[Kind, float] = {}  # the last trainer of a kind
         self._lock = threading.Lock()
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], work: Path) -> Kept:
-        """Start a trainer under a keeper in its work folder. Raises OSError when that fails."""
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        work: Path,
+        modules: Sequence[str] = (),
+    ) -> Kept:
+        """Start a trainer under a keeper in its work folder. Raises OSError when that fails.
+
+        With `modules` it is a Python program: `[PYTHON, "-m", MODULE, …]` or `[PYTHON, FILE, …]`.
+        """
         words = [str(work), str(len(environment))]
         words += [f"{name}={value}" for name, value in environment.items()]
         words += command
@@ -111,8 +130,9 @@ class ForkServer:
             undo.callback(ours.close)
             stream = undo.enter_context(os.fdopen(output, "rb"))
             try:
-                with theirs:
-                    pid = self._fork(body, [theirs.fileno(), printed])
+                with theirs, self._lock:
+                    loaded = self._loaded_for(command[0], environment, modules)
+                    pid = self._fork(loaded, body, [theirs.fileno(), printed])
             finally:
                 os.close(printed)
             kept = Kept(pid, ours, stream)
@@ -120,46 +140,92 @@ class ForkServer:
             return kept
 
     def close(self) -> None:
-        """End the fork server."""
+        """End the fork servers."""
         with self._lock:
-            self._end()
+            for server in (self._bare, *self._loaded.values()):
+                if server is not None:
+                    server.end()
+            self._bare, self._loaded = None, {}
 
-    def _fork(self, body: bytes, descriptors: Sequence[int]) -> int:
+    def _fork(self, loaded: _Server | None, body: bytes, descriptors: Sequence[int]) -> int:
         """Return the process id of a new keeper; makes another server where the first has ended."""
-        with self._lock:
-            try:
-                answer = self._ask(body, descriptors)
-            except OSError:
-                self._end()
-                answer = self._ask(body, descriptors)
-        if answer < 0:
-            raise OSError(-answer, os.strerror(-answer))
-        return answer
+        for server in (loaded, self._bare):
+            if server is not None:
+                try:
+                    return server.fork(body, descriptors)
+                except ConnectionError:
+                    server.end()
+                except TimeoutError:  # its answer would be taken for the next one
+                    server.end()
+                    self._bare = None if server is self._bare else self._bare
+                    raise
+        self._bare = _Server([sys.executable, "-I", "-S", str(PROGRAM)], os.environ)
+        return self._bare.fork(body, descriptors)
 
-    def _ask(self, body: bytes, descriptors: Sequence[int]) -> int:
-        server = self._socket or self._serve()
-        socket.send_fds(server, [keeper.SIZE.pack(len(body))], descriptors)
-        server.sendall(body)
-        answer = server.recv(keeper.NUMBER.size, socket.MSG_WAITALL)
-        if len(answer) < keeper.NUMBER.size:
-            raise ChildProcessError(f"{PROGRAM.name} has ended")
-        return int(keeper.NUMBER.unpack(answer)[0])
+    def _loaded_for(
+        self, python: str, environment: Mapping[str, str], modules: Sequence[str]
+    ) -> _Server | None:
+        """Return the server that has what a trainer needs, if it is ready; begin one, if it pays.
 
-    def _serve(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
+        One that could not import its modules stays, so that it is not tried again.
+        """
+        if not modules or sys.platform != "linux":
+            return None
+        same = {name: value for name, value in environment.items() if name not in OF_ONE_JOB}
+        kind = (python, tuple(modules), tuple(sorted(same.items())))
+        server, now_s = self._loaded.get(kind), time.monotonic()
+        lately = now_s - self._started_s.get(kind, -math.inf) < self._idle_s
+        self._started_s[kind] = now_s
+        if lately and (server is None or server.has_ended_well()):
+            room = {MARK: " " * keeper.PADDING_BYTES}
+            words = [",".join(modules), str(self._idle_s), " " * keeper.PADDING_BYTES]
+            self._loaded[kind] = _Server([python, str(PROGRAM), *words], room | same)
+        return server if server is not None and server.is_ready() else None
+
+
+class _Server:
+    """A fork server's process."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._is_ready = False
         with theirs:
-            environment = {k: v for k, v in os.environ.items() if not k.startswith(_PRIVATE)}
-            command = [sys.executable, "-I", "-S", str(PROGRAM)]
+            kept = {k: v for k, v in environment.items() if not k.startswith(_PRIVATE)}
             self._process = children.start(
-                command, environment, stdin=theirs.fileno(), stdout=children.NULL
+                command, kept, stdin=theirs.fileno(), stdout=children.NULL
             )
-        ours.settimeout(_PATIENCE_S)
-        self._socket = ours
-        return ours
+        threading.Thread(target=self._process.wait, daemon=True).start()  # no zombie stays
 
-    def _end(self) -> None:
-        if self._socket is not None and self._process is not None:
-            self._socket.close()
-            self._process.kill()
-            self._process.wait()
-        self._socket = self._process = None
+    def is_ready(self) -> bool:
+        """Whether it has imported its modules, and waits."""
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(0.0)
+            self._is_ready = self._is_ready or bool(self._socket.recv(keeper.NUMBER.size))
+        return self._is_ready
+
+    def has_ended_well(self) -> bool:
+        """Whether it has ended, but not since a module could not be imported."""
+        return self._process.returncode not in {None, 1}
+
+    def fork(self, body: bytes, descriptors: Sequence[int]) -> int:
+        """Return the process id of a new keeper. Raises OSError.
+
+        `ConnectionError` means that the server has ended, so that it starts nothing any more.
+        """
+        self._socket.settimeout(_PATIENCE_S)
+        socket.send_fds(self._socket, [keeper.SIZE.pack(len(body))], descriptors)
+        self._socket.sendall(body)
+        answer = self._socket.recv(keeper.NUMBER.size, socket.MSG_WAITALL)
+        if len(answer) < keeper.NUMBER.size:
+            raise ConnectionError(f"{PROGRAM.name} has ended")
+        (pid,) = keeper.NUMBER.unpack(answer)
+        if pid < 0:
+            raise OSError(-pid, os.strerror(-pid))
+        return int(pid)
+
+    def end(self) -> None:
+        """End it; what it has started goes on."""
+        self._is_ready = False
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()

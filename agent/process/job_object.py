@@ -115,7 +115,11 @@ if sys.platform == "win32":
         """Starts trainers."""
 
         def start(
-            self, command: Sequence[str], environment: Mapping[str, str], work: Path
+            self,
+            command: Sequence[str],
+            environment: Mapping[str, str],
+            work: Path,
+            modules: Sequence[str] = (),  # noqa: ARG002 - no process is forked here
         ) -> Started:
             """Start a trainer in its work folder. Raises OSError when that fails."""
             job = JobObject()

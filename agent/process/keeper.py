@@ -1,12 +1,17 @@
 """The fork server of an agent, and the keepers that it forks.
 
     python -I -S agent/process/keeper.py
+    python agent/process/keeper.py MODULES IDLE_S PADDING
 
 An interpreter's start is most of what a small job costs, so the fork server waits from one trainer
 to the next, with a socket of `agent.process.forkserver` as standard input. For each trainer it
 forks a keeper, the leader of the trainer's process group, with a socket of its own: the agent holds
 that open for as long as the trainer is to run. The socket's end, also that of a killed agent, ends
 all of the group by SIGKILL.
+
+With MODULES it imports these first, and its trainers are Python programs that run in the forked
+process instead of a new interpreter. Such a fork server ends when nothing was asked of it for
+IDLE_S, or when memory is short. For Linux.
 
 On Linux a keeper adopts every process of its trainer that has lost its parent, in whatever session
 and with whatever environment (PR_SET_CHILD_SUBREAPER), and ends them before it reports the end. The
@@ -41,55 +46,113 @@ SIZE: Final = struct.Struct("!I")
 NUMBER: Final = struct.Struct("!i")
 END: Final = struct.Struct("!i?")
 NOT_STARTED = 127  # what a shell returns for a command that it cannot start
+READY = 0  # from a fork server with modules, once
+PADDING_BYTES = 4096  # room for a trainer's command line, and for the mark in its environment
 END_S = 5.0  # until a trainer's processes have ended; one that waits for a driver may take longer
 _LOOK_S = 0.05
+_MEMORY_S = 5.0  # between two looks at the host's memory
+_LARGE_BYTES = 1 << 21  # of a page
+COLLAPSE = 25  # MADV_COLLAPSE of madvise(2), since Linux 6.1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the whole group gets them
 _BLOCK_BYTES = 65536
 
 
-def main() -> None:
-    """Fork a keeper for each request, until the agent is gone."""
+def main(modules: list[str], idle_s: float) -> list[bytes]:
+    """Fork a keeper for each request, until the agent is gone.
+
+    With modules it returns in each trainer, with its command; else it returns nothing, at the end.
+    """
     control = _process_control()
+    score = _swap_oom_score(b"1000") if modules else b""  # it is the first to be ended
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the keepers
     # What ends the agent is the agent's to judge; and a keeper is to find what comes early.
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     with socket.socket(fileno=os.dup(0)) as agent:
-        while (request := _request(agent)) is not None:
+        if modules and not _is_memory_short():
+            _load(modules)
+            agent.sendall(NUMBER.pack(READY))
+        while (not modules or _is_asked(agent, idle_s)) and (
+            request := _request(agent)
+        ) is not None:
             body, descriptors = request
             try:
                 answer = os.fork()
-                if answer == 0:
-                    _keep(body, descriptors, control)
             except OSError as error:
                 answer = -(error.errno or 1)
+            if answer == 0:
+                agent.close()
+                return _keep(body, descriptors, control, score)
             for descriptor in descriptors:
                 os.close(descriptor)
             agent.sendall(NUMBER.pack(answer))
+    return []
 
 
-def _keep(body: bytes, descriptors: list[int], control: Callable[[int, int], object]) -> NoReturn:
-    """Keep one trainer, in a process that was forked for it."""
+def _load(modules: list[str]) -> None:
+    """Import what trainers need; not from this file's own folder."""
+    import gc
+    import importlib
+
+    del sys.path[0]
+    _show([b"fleet trainers start from here:", *map(os.fsencode, modules)])
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a collection writes to each object, and would copy its page
+    _use_large_pages()
+
+
+def _use_large_pages() -> None:
+    """Put this process's memory into pages of 2 MiB: a fork copies 512 times fewer entries.
+
+    What the system refuses stays as it is.
+    """
+    import ctypes
+
+    madvise = ctypes.CDLL(None).madvise
+    with open("/proc/self/maps", "rb") as file:  # noqa: PTH123
+        maps = [line.split() for line in file]
+    for place, rights, *_, name in maps:
+        if rights == b"rw-p" and name in {b"0", b"[heap]"}:  # memory of no file has no name
+            first, end = (int(word, 16) for word in place.split(b"-"))
+            first, end = -(-first // _LARGE_BYTES), end // _LARGE_BYTES
+            if first < end:
+                size = (end - first) * _LARGE_BYTES
+                madvise(ctypes.c_void_p(first * _LARGE_BYTES), ctypes.c_size_t(size), COLLAPSE)
+
+
+def _keep(
+    body: bytes,
+    descriptors: list[int],
+    control: Callable[[int, int], object],
+    score: bytes,
+) -> list[bytes]:
+    """Keep one trainer, in a process that was forked for it.
+
+    With a score for when memory is short, the trainer needs no new interpreter: this returns in it.
+    """
+    me = os.getpid()
     try:
         os.setsid()
         for descriptor, number in zip((*descriptors, descriptors[1]), (0, 1, 2)):
             os.dup2(descriptor, number)
-        os.closerange(3, 3 + _BLOCK_BYTES)
+        for descriptor in descriptors:
+            os.close(descriptor)
         work, count, *words = body.split(b"\0")[:-1]
         pairs = (word.partition(b"=") for word in words[: int(count)])
+        environment = {name: value for name, _, value in pairs}
         os.chdir(work)
         keeper = _Keeper(control)
-        keeper.start(words[int(count) :], {name: value for name, _, value in pairs})
-        os.write(0, NUMBER.pack(keeper.trainer))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the output ends when the trainer's does
-        os.dup2(1, 2)
-        code = os.waitstatus_to_exitcode(keeper.outcome())
-        os.write(0, END.pack(code, keeper.end_family()))
-        os.read(0, 1)  # the group's id stays taken until the agent lets go
+        keeper.start(words[int(count) :], environment, score)
+        if os.getpid() == me:
+            keeper.attend()
     finally:
-        os.killpg(0, signal.SIGKILL)
-        os._exit(NOT_STARTED)
+        if os.getpid() == me:
+            os.killpg(0, signal.SIGKILL)
+            os._exit(NOT_STARTED)
+    return words[int(count) :]
 
 
 class _Keeper:
@@ -106,15 +169,33 @@ class _Keeper:
         for number in (signal.SIGCHLD, *_PASSED_ON):
             signal.signal(number, lambda *_: None)
 
-    def start(self, command: list[bytes], environment: Mapping[bytes, bytes]) -> None:
-        """Fork the trainer. A signal for the group that has come already is sent to it. OSError."""
+    def start(self, command: list[bytes], environment: Mapping[bytes, bytes], score: bytes) -> None:
+        """Fork the trainer. A signal for the group that has come already is sent to it. OSError.
+
+        With a score it returns in the trainer, too.
+        """
         keeper, early = os.getpid(), signal.sigpending()
         self.trainer = os.fork()
+        if self.trainer == 0 and score:
+            os.close(signal.set_wakeup_fd(-1))
+            os.close(self._wake)
+            _begin(keeper, self._control)
+            _turn_into(command, environment, score)
+            return
         if self.trainer == 0:
             _become(command, environment, keeper, self._control)
         for number in early.intersection(_PASSED_ON):
             os.kill(self.trainer, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+
+    def attend(self) -> None:
+        """Tell who the trainer is, wait for its end, and tell that."""
+        os.write(0, NUMBER.pack(self.trainer))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the output ends when the trainer's does
+        os.dup2(1, 2)
+        code = os.waitstatus_to_exitcode(self.outcome())
+        os.write(0, END.pack(code, self.end_family()))
+        os.read(0, 1)  # the group's id stays taken until the agent lets go
 
     def outcome(self) -> int:
         """Wait for the trainer's end and return its wait status; the input's end ends all of it."""
@@ -154,23 +235,103 @@ def _become(
     keeper: int,
     control: Callable[[int, int], object],
 ) -> NoReturn:
-    """Turn this forked child into the trainer."""
+    """Turn this forked child into the trainer, in a new interpreter or whatever it is."""
     try:
-        control(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != keeper:
-            os._exit(NOT_STARTED)  # it was killed before the system knew that we go with it
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        for number in signal.valid_signals():
-            # Python ignores some, nohup and background shells others, and programs inherit that;
-            # ours would take what is meant for the program.
-            if signal.getsignal(number) not in {signal.SIG_DFL, None}:
-                signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _begin(keeper, control)
         os.execvpe(command[0], command, environment)  # noqa: S606 - the agent has checked it
     except OSError as error:
         os.write(2, f"{os.fsdecode(command[0])} cannot be started: {error.strerror}\n".encode())
     finally:
         os._exit(NOT_STARTED)
+
+
+def _begin(keeper: int, control: Callable[[int, int], object]) -> None:
+    """Have this forked child end with its keeper, read nothing, and take signals as any program."""
+    control(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != keeper:
+        os._exit(NOT_STARTED)  # it was killed before the system knew that we go with it
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    for number in signal.valid_signals():
+        # Python ignores some, nohup and background shells others, and programs inherit that;
+        # ours would take what is meant for the program.
+        if signal.getsignal(number) not in {signal.SIG_DFL, None}:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _turn_into(command: list[bytes], environment: Mapping[bytes, bytes], score: bytes) -> None:
+    """Make this forked child look as a new interpreter for a command does, inside and outside."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
+    _swap_oom_score(score)
+    os.environb.clear()
+    os.environb.update(environment)
+    _show(command, environment)
+    if "numpy.random" in sys.modules:  # `random` sees to that itself
+        sys.modules["numpy.random"].seed()
+
+
+def _run(words: list[str]) -> None:
+    """Run a Python command, as `python -m MODULE …` or `python FILE …` does."""
+    import runpy
+
+    if words[1] == "-m":
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - a light module
+        sys.argv = words[2:]
+        runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, os.path.dirname(os.path.realpath(words[1])))  # noqa: PTH120
+        sys.argv = words[1:]
+        runpy.run_path(words[1], run_name="__main__")
+
+
+def _show(command: list[bytes], environment: Mapping[bytes, bytes] | None = None) -> None:
+    """Write a command line and an environment where the system shows those of this process.
+
+    A list of processes names the trainer, and `agent.process.orphans` finds its mark. Linux shows
+    the memory that proc_pid_stat(5) calls arg_start, arg_end, env_start and env_end. Of arguments
+    that do not end with a NUL byte it shows what is before the first one. What does not fit is cut.
+    """
+    import ctypes
+
+    with open("/proc/self/stat", "rb") as file:  # noqa: PTH123
+        stat = file.read().rpartition(b")")[2].split()
+    arguments, arguments_end, start, end = map(int, stat[45:49])
+    if arguments:
+        size = arguments_end - arguments
+        line = b" ".join(command)[: size - 2]
+        ctypes.memmove(arguments, line.ljust(size - 1, b"\0") + b".", size)
+    if start and environment is not None:
+        pairs = b"\0".join(b"%s=%s" % pair for pair in environment.items())[: end - start - 1]
+        ctypes.memmove(start, pairs.ljust(end - start, b"\0"), end - start)
+
+
+def _swap_oom_score(score: bytes) -> bytes:
+    """Set how soon the system ends this process when memory is short; return how soon until now."""
+    with open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:  # noqa: PTH123
+        before = file.read().strip()
+        with contextlib.suppress(OSError):
+            file.write(score)
+    return before
+
+
+def _is_memory_short() -> bool:
+    """Whether less than a tenth of the memory is available. See proc_meminfo(5)."""
+    with open("/proc/meminfo", "rb") as file:  # noqa: PTH123
+        size_kib = {words[0]: int(words[1]) for words in map(bytes.split, file)}
+    return size_kib[b"MemAvailable:"] * 10 < size_kib[b"MemTotal:"]
+
+
+def _is_asked(agent: socket.socket, idle_s: float) -> bool:
+    """Wait for a request, or the agent's end; not when memory is short."""
+    end_s = time.monotonic() + idle_s
+    while (left_s := end_s - time.monotonic()) > 0 and not _is_memory_short():
+        if select.select([agent], [], [], min(left_s, _MEMORY_S))[0]:
+            return True
+    return False
 
 
 def _process_control() -> Callable[[int, int], object]:
@@ -226,5 +387,9 @@ def _read(agent: socket.socket, size: int) -> bytes:
 
 
 if __name__ == "__main__":
+    trainer: list[bytes] = []
     with contextlib.suppress(ConnectionError):  # the agent is gone, in the middle of a word
-        main()
+        names, idle = sys.argv[1:3] if len(sys.argv) > 1 else ("", "0")
+        trainer = main(names.split(",") if names else [], float(idle))
+    if trainer:
+        _run([os.fsdecode(word) for word in trainer])

@@ -48,9 +48,12 @@ class Trainer:
         on_line: Callable[[str], None],
         on_exit: Callable[[int], None],
         starter: Starter,
+        modules: Sequence[str] = (),
+        folder: Path | None = None,
     ) -> None:
-        """Start it in its work folder. Raises OSError when it cannot be started.
+        """Start it in its work folder, or in `folder`. Raises OSError when it cannot be started.
 
+        `modules` are those that a Python program wants to find imported, where that is possible.
         A command that does not exist ends at once, with the code 127 and a line that says so.
         """
         (work / "out").mkdir(parents=True, exist_ok=True)
@@ -62,7 +65,8 @@ class Trainer:
         self._has_ended = False
         self._in_callback = threading.Lock()
         self._ending = threading.Lock()
-        self._started = starter.start(command, {**environment, MARK: mark_of(work)}, work)
+        marked = {MARK: mark_of(work), **environment}
+        self._started = starter.start(command, marked, folder or work, modules)
         self.pid, self.trainer_pid = self._started.pid, self._started.trainer_pid
         self._reader = threading.Thread(target=self._read, name="fleet-output", daemon=True)
         self._reader.start()

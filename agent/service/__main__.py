@@ -11,7 +11,6 @@ import logging
 import os
 import random
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,43 +18,45 @@ from pathlib import Path
 from typing import Final
 
 from agent.core.core_settings import CorePart, CoreSettings
-from agent.core.effects import Look, Probed, Shutdown, StartTrainer, TrainerExited, TrainerLine
+from agent.core.effects import Look, Probed, Shutdown
 from agent.core.reactor import Core
-from agent.host.capability import Measurer, physical_cores, probe_capability, suspended_s
+from agent.host.capability import Measurer, probe_capability, suspended_s
 from agent.host.data_folder import DataFolder
 from agent.host.usage import Eyes, in_words
-from agent.process.command import Place, is_resumable, trainer_command, trainer_environment
 from agent.process.orphans import end_orphans
-from agent.process.supervisor import Starter, Trainer
+from agent.programs.programs import open_programs
+from agent.programs.settings import ProgramSettings
 from agent.service.settings import AgentSettings, load
 from agent.service.shell import Event, Shell, Surroundings
 from agent.service.status import Contact
+from agent.service.trainers import Trainers
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.client.access import AGENT, Access, open_access
 from broker.client.link import Link
-from broker.client.mailbox import Lane, Mailbox, feed
+from broker.client.mailbox import Mailbox, feed
 from broker.client.options import add_options
-from broker.errors import BadMessage, ConfigError, plain
+from broker.clock import earliest
+from broker.errors import ConfigError, plain
 from broker.pki.renewal import Certificate
-from broker.protocol.events import Connected, Disconnected, Outgoing
+from broker.protocol.link_events import Connected, Disconnected, Outgoing
 from broker.protocol.messages import Capability
 from broker.protocol.topics import Topics
-from broker.sentences import complain
 from broker.system.address import IS_IT_THERE
 from broker.system.files import FolderLock
 from broker.system.logs import announce, setup
 from broker.system.machine import boot_id, new_id, system_clock
-from broker.system.process import end_in_time, end_with_parent, on_signals
+from broker.system.process import end_in_time, end_with_parent, on_signals, tune
 from broker.system.settings import BrokerSettings, expanded
 from broker.system.systemd import Notifier
 from broker.system.trainer_settings import OwnTrainer
+from broker.system.trainer_version import Versions
+from broker.wrapping import complain
 
 log = logging.getLogger("fleet.agent")
 
 END_S: Final = 30.0  # when nothing runs any more; a service manager waits for longer
 TRAINER_WAIT_S: Final = 10.0
-LINE_RETRY_S: Final = 0.05
 
 
 class Service:
@@ -71,16 +72,17 @@ class Service:
         access: Access,
         own: Mapping[str, OwnTrainer],
         manager: Notifier,
+        programs: ProgramSettings | None = None,
     ) -> None:
         """Load the spool, end what an earlier agent left behind, prepare the link.
 
         `access` is the way to the broker, `own` are the trainers of this host's configuration,
         `manager` is who started this program.
         """
+        programs = programs or ProgramSettings()
         self._settings = settings
         self._manager = manager
         self._own = own
-        self._environment = dict(os.environ)  # which decodes each name and value at each look
         topics = Topics(broker.topic_root)
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "agent")
@@ -89,6 +91,11 @@ class Service:
         self._contact = Contact(settings.state, now, host, identity, settings.data)
         self._spool = Spool(settings.state)
         self._checkpoints = Checkpoints(settings.state)
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix="fleet-builder")
+        self._programs = open_programs(
+            programs, settings.state, identity, system_clock,
+            lambda build: self._builder.submit(_telling, build),
+        )  # fmt: skip
         end_orphans(self._spool.work_folders())
         self._workers = ThreadPoolExecutor(3, thread_name_prefix="fleet-worker")
         # Neither a heartbeat nor the owner's word waits until a bundle is made, and what runs does
@@ -96,12 +103,14 @@ class Service:
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="fleet-owner")
         self._eyes = Eyes(settings.state)
         self._data = DataFolder(settings.data)
-        self._caches = settings.state.absolute() / "cache"
-        self._starter = Starter()
         self.mailbox: Mailbox[Event] = Mailbox()
-        self._measurer = Measurer(self._data, self.mailbox.put, settings.state)
-        self._stopped = threading.Event()
+        self._versions = Versions(own)
+        self._measurer = Measurer(self._data, self.mailbox.put, settings.state, self._versions)
         core = self._make_core(topics, rng)
+        self._trainers = Trainers(
+            core, settings, own, self._spool, self._checkpoints, self._programs, self._data,
+            self.mailbox,
+        )  # fmt: skip
         self._link = Link(
             access.link(topics.client_id(settings.host), topics.for_agent(settings.host)),
             feed(self.mailbox, topics),
@@ -121,10 +130,10 @@ class Service:
             background=self._in_background,
             measure=self._measurer.ask,
             look=self._look,
-            start=self._start,
+            start=self._trainers.start,
             suspended_s=suspended_s,
         )
-        self._shell = Shell(core, around, self._spool, self._checkpoints)
+        self._shell = Shell(core, around, self._spool, self._checkpoints, self._programs)
 
     def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
         """Serve until the core says `Leave`; `ready` is called when the host is online.
@@ -151,11 +160,14 @@ class Service:
             ending()
             self._end()
 
+    def longest_end_s(self) -> float:
+        """Return for how long trainers and handovers may be waited for after `Shutdown`."""
+        core = self._shell.core.state.settings
+        return core.stop_grace_s + core.leave_grace_s + core.handover_grace_s
+
     def _next_deadline(self) -> float | None:
-        deadlines = [self._shell.next_deadline()]
-        if self._certificate is not None:
-            deadlines.append(self._certificate.next_deadline())
-        return min((one for one in deadlines if one is not None), default=None)
+        renewal_s = None if self._certificate is None else self._certificate.next_deadline()
+        return earliest(self._shell.next_deadline(), renewal_s)
 
     def _renewed(self, events: Sequence[Event]) -> list[Event]:
         """See to the certificate; a new one's end is announced with the capability."""
@@ -169,8 +181,12 @@ class Service:
     def _stated(self, capability: Capability) -> Capability:
         """Add what may change while this agent runs."""
         ends = None if self._certificate is None else self._certificate.expires_at
-        return capability.model_copy(
-            update={"certificate_expires_at": ends, "data_id": self._data.known}
+        return capability.with_versions(self._versions.known).model_copy(
+            update={
+                "certificate_expires_at": ends,
+                "data_id": self._data.known,
+                "programs": self._programs.allowed(),
+            }
         )
 
     def _will(self, session: str) -> Outgoing:
@@ -178,18 +194,18 @@ class Service:
 
     def _note(self, event: Event, pending: set[str], ready: Callable[[], None]) -> None:
         if isinstance(event, Disconnected):
-            log.warning("not connected: %s; trying again", event.why)
-            self._contact.tell(system_clock(), why=event.why, denied=event.denied)
+            log.warning("not connected: %s; trying again", event)
+            self._contact.tell(system_clock(), event)
             if self._advice and not event.answered:
                 log.warning("%s", self._advice)
                 self._advice = ""
-            self._manager.status(f"not connected: {event.why}")
+            self._manager.status(f"not connected: {event}")
             return
         if isinstance(event, Shutdown):
             self._manager.stopping()
         if isinstance(event, Connected):
             self._advice = ""
-            self._contact.tell(system_clock(), connected=True)
+            self._contact.tell(system_clock(), event)
             log.info("connected to the broker as %s", self._settings.host)
             self._manager.status(f"connected to the broker as {self._settings.host}")
         name = {Connected: "connected", Probed: "probed"}.get(type(event), "")
@@ -199,18 +215,20 @@ class Service:
                 ready()
 
     def _end(self) -> None:
-        self._stopped.set()
+        self._trainers.stop()
         for child in self._shell.children():
             child.send_signal(kill=True)
         for child in self._shell.children():
             child.wait(TRAINER_WAIT_S)
-        self._starter.close()
+        self._trainers.close()
         goodbye = self._shell.goodbye()
         self._link.stop([] if goodbye is None else [goodbye])
         self._measurer.close()
         self._looker.shutdown(wait=False, cancel_futures=True)
         # A bundle that is being made: the next agent must not find its file half written.
-        self._workers.shutdown(wait=True, cancel_futures=True)
+        self._programs.stop()
+        for workers in (self._workers, self._builder):
+            workers.shutdown(wait=True, cancel_futures=True)
         self._lock.release()
         self._manager.close()
 
@@ -241,41 +259,6 @@ class Service:
 
         self._looker.submit(look)
 
-    def _start(self, effect: StartTrainer) -> tuple[Trainer, bool]:
-        assign, data = effect.assign, self._settings.data
-        if data is None:
-            raise BadMessage("this agent has no data folder")
-        slots = self._shell.core.slot_count()
-        threads = self._settings.threads or max(1, physical_cores() // slots)
-        work = self._spool.work(assign.job_id, assign.attempt)
-        key = (assign.job_id, assign.attempt)
-        # Not `resolve`, which would ask a disk that may hang.
-        place = Place(data.absolute(), work, self._checkpoints.files(assign.job_id))
-        resume = is_resumable(assign, self._own) and self._checkpoints.begin(
-            *key, assign.void_attempt
-        )
-        trainer = Trainer(
-            trainer_command(assign, self._own, place, threads, resume=resume),
-            trainer_environment(self._environment, effect.gpu, threads, self._caches),
-            work,
-            on_line=lambda line: self._put_line(TrainerLine(*key, line)),
-            on_exit=lambda code: self._put_exit(key, code),
-            starter=self._starter,
-        )
-        return trainer, resume
-
-    def _put_line(self, event: TrainerLine) -> None:
-        # A full mailbox holds the trainer's pipe back; results must not be dropped.
-        while not self.mailbox.put(event, Lane.BULK):
-            if self._stopped.wait(LINE_RETRY_S):
-                return
-
-    def _put_exit(self, key: tuple[str, int], code: int) -> None:
-        # One that was told to end does not wait for a disk that hangs.
-        told = self._stopped.is_set() or self._shell.core.why_ending(*key)
-        found = self._data.known if told or code == 0 else self._data.look()
-        self.mailbox.put(TrainerExited(*key, code, data_gone=code != 0 and found is None))
-
     def _probe(self) -> None:
         settings = self._settings
         capability = probe_capability(
@@ -283,11 +266,13 @@ class Service:
             cuda=settings.cuda,
             description=settings.description,
             own=self._own,
+            work=settings.state,
         )
         leaving = self._shell.core.state.leaving  # a Ctrl-C ends the probe's processes, too
         if capability.gpu_problem and not leaving:
             log.warning("CUDA: %s", capability.gpu_problem)
         self._data.look()
+        self._versions.look()
         capability = self._capability = capability.model_copy(update={"idle_by": in_words()})
         self.mailbox.put(Probed(self._stated(capability)))
 
@@ -304,18 +289,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the agent: `python -m agent.service --help`."""
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
+    tune()
     try:
         loaded = load(arguments)
         loaded.faults.of(lambda: _check_data(arguments.data))
+        programs = loaded.faults.of(lambda: ProgramSettings.by_options(arguments))
         settings, broker = loaded.whole()
         settings, access = _who(arguments, settings, broker)
         manager = Notifier.take(os.environ, os.getpid())
-        service = Service(settings, broker, access, loaded.own, manager)
+        service = Service(settings, broker, access, loaded.own, manager, programs)
     except (ConfigError, OSError) as error:
         complain(plain(error))
         return 2 if isinstance(error, ConfigError) else 1
 
     def shut_down() -> None:
+        # The thread that decides may hang in a disk itself.
+        end_in_time(service.longest_end_s() + END_S, log)
         service.mailbox.put(Shutdown())
 
     on_signals({"SIGTERM": shut_down, "SIGINT": shut_down})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -21,23 +21,30 @@ from agent.core.effects import (
     ClearJob,
     DropCheckpoint,
     Effect,
+    EnvironmentReady,
     FindCheckpoint,
+    FindProgram,
     GiveUpFetch,
     InstallCheckpoint,
+    InstallProgram,
     KeepUnbundled,
     MakeBundle,
+    PrepareEnvironment,
+    ProgramFound,
     SendChunk,
     ShellEvent,
     SpoolReport,
     TaskOfAttempt,
     WriteFetched,
 )
-from agent.spool.bundle import BundleInfo
+from agent.core.state import Run
+from agent.programs.programs import Programs
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import REFUSED_KEPT_S, Spool
 from broker.clock import Now
 from broker.errors import FleetError, plain
 from broker.protocol.messages import MAX_SMALL_BYTES, Assign, Finished
+from broker.system.bundle import BundleInfo
 
 log = logging.getLogger("fleet.agent")
 
@@ -62,8 +69,10 @@ class DiskWork:
         put: Callable[[ShellEvent], object],
         background: Callable[[Callable[[], None]], object],
         send: Callable[[str, int, bytes], object],
+        programs: Programs | None = None,
     ) -> None:
-        """Nothing is to be done yet."""
+        """Nothing is to be done yet. Without `programs` none is let in."""
+        self._programs = programs
         self._spool = spool
         self._checkpoints = checkpoints
         self._put = put
@@ -78,6 +87,9 @@ class DiskWork:
             MakeBundle: lambda task: background(partial(self.bundle, task)),
             CheckBundle: lambda task: background(partial(self._check, task)),
             InstallCheckpoint: lambda task: background(partial(self._install, task)),
+            FindProgram: lambda task: background(partial(self._find_program, task)),
+            PrepareEnvironment: self._prepare_environment,
+            InstallProgram: lambda task: background(partial(self._install_program, task)),
             BundleCheckpoint: lambda task: background(partial(self._bundle_checkpoint, task)),
             KeepUnbundled: self._keep_unbundled,
             SpoolReport: self._on_report,
@@ -93,7 +105,7 @@ class DiskWork:
         """Return when the disk is to be asked again (monotonic seconds), or none."""
         return self._again_s if self._unkept or self._uncleared else None
 
-    def turn(self, running: Container[str], now: Now) -> None:
+    def turn(self, running: Mapping[str, Run], now: Now) -> None:
         """Try again what the disk has refused, and delete what is old."""
         due_s, self._now_s = self.next_deadline(), now.mono_s
         if due_s is not None and now.mono_s >= due_s:
@@ -109,6 +121,8 @@ class DiskWork:
                 self._checkpoints.collect(now.wall_s, running)
             with _logged("spool"):
                 self._spool.collect_refused(now.wall_s)
+            used = {run.assign.program.digest for run in running.values() if run.assign.program}
+            self._background(partial(self._collect_programs, used, now.wall_s))
 
     def note_name(self, assign: Assign) -> None:
         """Remember what a job is called until nothing of it is left here."""
@@ -146,13 +160,52 @@ class DiskWork:
         self._unkept.pop(effect.job_id, None)
         self._clear(effect)
 
+    def _collect_programs(self, used: Collection[str], now_wall_s: float) -> None:
+        if self._programs is not None:
+            with _logged("programs"):
+                self._programs.collect(used, now_wall_s)
+
+    def _find_program(self, task: FindProgram) -> None:
+        key = (task.job_id, task.attempt)
+        if self._programs is None:
+            self._put(ProgramFound(*key, error="this agent takes no programs"))
+            return
+        here = self._tried(task, "its program", partial(self._programs.find, task.assign))
+        if isinstance(here, bool):
+            self._put(ProgramFound(*key, here))
+        else:
+            self._put(ProgramFound(*key, error=_words(here)))
+
+    def _install_program(self, task: InstallProgram) -> None:
+        if self._programs is None:
+            return
+        key = (task.job_id, task.attempt)
+        install = partial(self._programs.parcels.install, *key, task.digest)
+        error = self._tried(task, "its program cannot be unpacked", install)
+        self._put(ProgramFound(*key, error is None, "" if error is None else _words(error)))
+
+    def _prepare_environment(self, task: PrepareEnvironment) -> None:
+        programs, key = self._programs, (task.job_id, task.attempt)
+        if programs is None:
+            return
+
+        def prepare() -> None:
+            work = partial(programs.prepare, task.digest)
+            error = self._tried(task, "its program", work)
+            self._put(EnvironmentReady(*key, "" if error is None else _words(error)))
+
+        programs.building(prepare)
+
     def _find_checkpoint(self, task: FindCheckpoint) -> None:
         here = self._checkpoints.is_here(task.job_id, task.made_by)
         self._put(CheckpointFound(task.job_id, task.attempt, here))
 
     def _give_up_fetch(self, task: GiveUpFetch) -> None:
         with _logged("checkpoint"):
-            self._checkpoints.give_up(task.job_id, task.attempt)
+            self._checkpoints.fetched.give_up(task.job_id, task.attempt)
+        if self._programs is not None:
+            with _logged("programs"):
+                self._programs.parcels.fetched.give_up(task.job_id, task.attempt)
 
     def _drop_checkpoint(self, task: DropCheckpoint) -> None:
         with _logged("checkpoint"):
@@ -215,11 +268,14 @@ class DiskWork:
             return error
 
     def _write_fetched(self, effect: WriteFetched) -> None:
+        programs = self._programs if effect.is_program else None
+        owner = self._checkpoints if programs is None else programs.parcels
         try:
-            self._checkpoints.write(effect.job_id, effect.attempt, effect.offset, effect.data)
+            owner.fetched.write(effect.job_id, effect.attempt, effect.offset, effect.data)
         except OSError as error:
-            log.error("checkpoint: %s", plain(error))
-            self._put(CheckpointInstalled(effect.job_id, effect.attempt, plain(error)))
+            failed = ProgramFound if effect.is_program else CheckpointInstalled
+            log.error("what is fetched: %s", plain(error))
+            self._put(failed(effect.job_id, effect.attempt, error=plain(error)))
 
     def _set_aside(self, job_id: str, attempt: int, why: str) -> str:
         """Keep an output that no bundle may hold, for the owner; say where."""

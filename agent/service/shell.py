@@ -28,13 +28,14 @@ from agent.core.effects import (
     Warn,
 )
 from agent.core.reactor import Core
+from agent.programs.programs import Programs
 from agent.service.disk import DiskWork
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
-from broker.clock import Now
+from broker.clock import Now, earliest
 from broker.errors import FleetError, plain
-from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
-from broker.protocol.messages import Gpu, encode
+from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.messages import Gpu, Status, encode
 from broker.protocol.topics import Topics
 
 log = logging.getLogger("fleet.agent")
@@ -85,13 +86,16 @@ class Shell:
     """Everything that one agent has open, but for its connection and its threads."""
 
     def __init__(
-        self, core: Core, around: Surroundings, spool: Spool, checkpoints: Checkpoints
-    ) -> None:
+        self, core: Core, around: Surroundings, spool: Spool, checkpoints: Checkpoints,
+        programs: Programs | None = None,
+    ) -> None:  # fmt: skip
         """Take over a core that has the spool's reports already."""
         self.core = core
         self.left = False
         self._around = around
-        self._disk = DiskWork(spool, checkpoints, around.put, around.background, self._send_chunk)
+        self._disk = DiskWork(
+            spool, checkpoints, around.put, around.background, self._send_chunk, programs
+        )
         self._children: dict[tuple[str, int], Child] = {}
         self._by_kind: Mapping[type[Effect], Callable[[Any], object]] = {
             **self._disk.by_kind,
@@ -121,8 +125,7 @@ class Shell:
 
     def next_deadline(self) -> float | None:
         """Return when a turn is wanted without an event (monotonic seconds), or none."""
-        deadlines = (self.core.next_deadline(), self._disk.next_deadline())
-        return min((one for one in deadlines if one is not None), default=None)
+        return earliest(self.core.next_deadline(), self._disk.next_deadline())
 
     def waits_for_disk(self) -> bool:
         """Whether the disk has refused something that it is to be asked again."""
@@ -134,15 +137,13 @@ class Shell:
 
     def goodbye(self) -> Outgoing | None:
         """Return the last message, or none when the broker has never heard of us."""
-        session = self.core.state.session
-        return self._presence("goodbye", session) if session else None
+        return self._presence(self.core.goodbye()) if self.core.state.session else None
 
     def will(self, session: str) -> Outgoing:
         """Return what the broker is to publish when the connection `session` dies."""
-        return self._presence("lost", session)
+        return self._presence(self.core.will(session))
 
-    def _presence(self, reason: str, session: str) -> Outgoing:
-        status = self.core.status("offline", reason, session)
+    def _presence(self, status: Status) -> Outgoing:
         topic = self._around.topics.status(self.core.state.settings.host)
         return Outgoing(topic, encode(status), 1, retain=True)
 

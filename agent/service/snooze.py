@@ -19,9 +19,9 @@ from agent.service.settings import AgentSettings, certified_host
 from broker.errors import ConfigError, plain
 from broker.protocol.quiet_hours import seconds_until, told
 from broker.protocol.topics import is_host
-from broker.sentences import complain, laid_out
 from broker.system.files import holder
 from broker.system.settings import BrokerSettings
+from broker.wrapping import complain, laid_out
 
 _HEARD: Final = f"its agent sees it within {LOOK_S:g} seconds"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.clock import Now
+from broker.protocol.link_events import Connected, Disconnected
 from broker.system.files import RealDisk, write_atomically
 
 NAME: Final = "connection.json"
@@ -25,9 +26,9 @@ MAX_BYTES: Final = 16 * 1024
 class Word:
     """How the connection is, and has been `since` (RFC 3339): there, or `why` it is not.
 
-    Neither: it is being made for the first time. `denied`: the broker denies a subscription.
-    `identity` is the folder of the certificate and `data` that of the prepared data, as text, and
-    empty without one.
+    Neither: it is being made for the first time. `answered`, `denied` and `remedy` are those of
+    `Disconnected`. `identity` is the folder of the certificate and `data` that of the prepared
+    data, as text, and empty without one.
     """
 
     host: str = ""
@@ -36,7 +37,14 @@ class Word:
     since: str = ""
     connected: bool = False
     why: str = ""
+    answered: bool = False
     denied: bool = False
+    remedy: str = ""
+
+    @property
+    def lost(self) -> Disconnected:
+        """What ended the connection, or kept it from being made."""
+        return Disconnected(self.why, self.answered, self.denied, self.remedy)
 
 
 class Contact:
@@ -50,13 +58,12 @@ class Contact:
         self._said = Word(host, _text(identity), _text(data), now.text())
         self._write()
 
-    def tell(
-        self, now: Now, *, connected: bool = False, why: str = "", denied: bool = False
-    ) -> None:
+    def tell(self, now: Now, event: Connected | Disconnected) -> None:
         """Write how the connection is now, if that has changed."""
-        said = self._said
+        said, connected = self._said, isinstance(event, Connected)
         since = said.since if said.connected is connected else now.text()
-        self._said = replace(said, since=since, connected=connected, why=why, denied=denied)
+        lost = Disconnected("") if isinstance(event, Connected) else event
+        self._said = replace(said, since=since, connected=connected, **asdict(lost))
         if self._said != said:
             self._write()
 

@@ -10,13 +10,12 @@ Every name is built from ids that a message model has checked.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
-from agent.spool.bundle import BundleInfo, make_bundle
-from broker.errors import BadStream
+from agent.spool.fetched import SUFFIX, Fetched
+from broker.system.bundle import BundleInfo, make_bundle
 from broker.system.files import RealDisk, read, write_atomically
 
 KEPT_S: Final = 7 * 86_400.0  # of a job that has gone elsewhere, or nowhere
@@ -43,10 +42,8 @@ class Checkpoints:
         self._bundler = bundler
         self._unpacker = unpacker
         self._root = state / "checkpoints"
-        self._fetching: dict[Path, IO[bytes]] = {}
         self._disk.make_folder(self._root)
-        for path in self._disk.glob(self._root, "*.fetching"):
-            self._disk.unlink(path)
+        self.fetched = Fetched(self._root, self._disk)
 
     def files(self, job_id: str) -> Path:
         """Return the folder that the job's trainer may keep its checkpoint in."""
@@ -89,41 +86,16 @@ class Checkpoints:
         self._disk.replace(making, spool / f"{info.artifact_id}.tar.zst")
         return info
 
-    def write(self, job_id: str, attempt: int, offset: int, data: bytes) -> None:
-        """Put a piece of the checkpoint that an attempt fetches in its place."""
-        part = self._part(job_id, attempt)
-        file = self._fetching.get(part)
-        if file is None:
-            file = self._fetching[part] = self._disk.open(part, "w+b")
-        file.seek(offset)
-        file.write(data)
-
     def install(self, job_id: str, attempt: int, artifact_id: str, made_by: int) -> None:
         """Make what an attempt has fetched the job's checkpoint, of the attempt `made_by`.
 
         Raises `BadStream` when it is not what was meant.
         """
-        part = self._part(job_id, attempt)
-        try:
-            with contextlib.closing(self._fetching.pop(part)) as file:
-                file.seek(0)
-                found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-            if found != artifact_id:
-                raise BadStream("the checkpoint's bytes do not hash to its id")
+        with self.fetched.whole(job_id, attempt, artifact_id) as part:
             self.drop(job_id)
             self._disk.make_folder(self._root / job_id)
             self._unpacker(part, self.files(job_id))
             write_atomically(self._disk, self._marker(job_id), str(made_by).encode())
-        finally:
-            self._disk.unlink(part)
-
-    def give_up(self, job_id: str, attempt: int) -> None:
-        """Forget the checkpoint that an attempt fetches."""
-        part = self._part(job_id, attempt)
-        if (file := self._fetching.pop(part, None)) is not None:
-            with contextlib.suppress(OSError):
-                file.close()
-        self._disk.unlink(part)
 
     def drop(self, job_id: str) -> None:
         """Delete a job's checkpoint."""
@@ -135,7 +107,7 @@ class Checkpoints:
         `running` are jobs that do now, for as long as they like: not every trainer writes there.
         """
         for folder in self._disk.glob(self._root, "*"):
-            if folder.suffix == ".fetching" or folder.name in running:
+            if folder.suffix == SUFFIX or folder.name in running:
                 continue
             with contextlib.suppress(OSError):
                 if now_wall_s - self._written_s(folder) > KEPT_S:
@@ -151,7 +123,3 @@ class Checkpoints:
 
     def _marker(self, job_id: str) -> Path:
         return self._root / job_id / "attempt"
-
-    def _part(self, job_id: str, attempt: int) -> Path:
-        # Not by the artifact: two jobs may have left off at the same bytes.
-        return self._root / f"{job_id}.{attempt}.fetching"

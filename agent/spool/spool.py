@@ -20,7 +20,6 @@ from typing import Annotated, Final
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from agent.core.effects import Unbundled
-from agent.spool.bundle import BundleInfo, make_bundle
 from broker.errors import BadMessage, plain
 from broker.protocol.messages import (
     MAX_PAYLOAD_BYTES,
@@ -30,6 +29,7 @@ from broker.protocol.messages import (
     decode,
     encode,
 )
+from broker.system.bundle import BundleInfo, make_bundle
 from broker.system.files import RealDisk, read, write_atomically
 
 log = logging.getLogger("fleet.agent")

@@ -4,97 +4,61 @@
 
 Only the channels that the model takes are read. `--out` gets a row a window: host, episode, start
 (t), `score` (how anomalous), `p_<class>` (probabilities of several classes, or of a linear probe),
-`called` (the class), `alarm` (at the target false-positive rate). Memory does not grow with the
-file. Standard output carries JSON lines; on a terminal, and with `--words`, a line for people.
+`called` (the class), `alarm` (by the threshold of all hosts), `host_threshold` and `host_alarm` (by
+the host's own past). Memory does not grow with the file. Standard output carries JSON lines; on a
+terminal, and with `--words`, a line for people.
+
+    ... | python -m agent.trainer.predict --bundle BUNDLE --stream | ...
+
+takes rows on standard input and gives each window's score on standard output at once. In Python:
+
+    from agent.trainer.inference.scoring import score
+    table = score("models/gru-oracle", frame)
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, TextIO
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from pydantic import BaseModel
 
 from agent.trainer.common.arguments import at_least, default_threads
-from agent.trainer.common.arrays import Floats
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.common.progress import Interruption, Progress, as_json, program
-from agent.trainer.data.raw_file import RawFile
-from agent.trainer.data.schema import Channel, RawSchema, read_json
-from agent.trainer.data.windows import Labelling, cut_windows
+from agent.trainer.common.progress import (
+    Interruption,
+    Progress,
+    as_json,
+    program,
+    run_reported,
+)
+from agent.trainer.inference.scoring import predict
 from agent.trainer.inference.stored_model import StoredModel, load_model
-from agent.trainer.models.description import Description
+from agent.trainer.inference.stream import BadRowError, Stream, rows_of
 from agent.trainer.run import bind_threads
 
 _BATCH: Final = 512  # windows
 
 
-def predict(model: StoredModel, raw: Path) -> Iterator[pa.Table]:
-    """Yield a table of scores for each block of rows in `raw`. Raises BadInputError."""
-    told = model.description
-    _check_period(told, raw)
-    channels = {name: Channel(name=name, modes=("oracle",)) for name in told.channels}
-    schema = RawSchema(label=None, period_s=1, channels=channels)
-    file = RawFile(raw, schema, others=True)
-    outline = file.outline()
-    longest = max(entry.length for entry in outline.episodes)
-    if longest < told.window:
-        problem = f"no episode has the model's {told.window} rows"
-        raise BadInputError.at(raw, "episode", problem, "give it longer ones")
-    rows = file.rows(outline, ())
-    for block in cut_windows(rows, told.window, told.stride, Labelling("unlabelled", ())):
-        if not len(block.windows):
+def stream(model: StoredModel, rows: IO[bytes], out: TextIO, progress: Progress) -> None:
+    """Score rows as they come, until there are no more; write a line of JSON a window."""
+    scored = Stream(model)
+    for number, row in rows_of(rows, progress.log):
+        try:
+            found = scored.push(row)
+        except BadRowError as error:
+            progress.log(f"line {number}: {error}; it is left out")
             continue
-        pieces = [
-            model.score(np.ascontiguousarray(block.windows[at : at + _BATCH]))
-            for at in range(0, len(block.windows), _BATCH)
-        ]
-        scores = {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
-        count = len(block.windows)
-        keys = {
-            "host": pa.array([block.entry.host] * count),
-            "episode": pa.array([block.entry.episode] * count),
-            "start": pa.array(block.entry.start + block.starts),
-        }
-        yield pa.table(keys | scores | _verdicts(told, scores))
-
-
-class _Period(BaseModel):
-    """The part of a raw schema that is compared with the model's."""
-
-    period_s: float | None = None
-
-
-def _check_period(told: Description, raw: Path) -> None:
-    """Raise BadInputError if a schema beside `raw` has another period than the model."""
-    path = raw.with_suffix(".schema.json")
-    period_s = read_json(path, _Period).period_s if path.is_file() else None
-    if period_s is not None and not math.isclose(period_s, told.period_s, rel_tol=1e-6):
-        problem = f"a row every {period_s:g} s, but the model was trained on one every"
-        remedy = "resample the telemetry, or take a model that was trained on such"
-        raise BadInputError.at(path, "period_s", f"{problem} {told.period_s:g} s", remedy)
-
-
-def _verdicts(told: Description, scores: dict[str, Floats]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    several = [name for name in scores if name.startswith("p_")]
-    if told.task == "multiclass" and several:
-        best = np.stack([scores[name] for name in several]).argmax(axis=0)
-        found["called"] = np.array(told.classes)[best]
-    elif told.thresholds.decision is not None:
-        positive = scores["score"] >= told.thresholds.decision
-        found["called"] = np.where(positive, told.classes[1], told.classes[0])
-    if told.thresholds.alarm is not None and "score" in scores:
-        found["alarm"] = scores["score"] > told.thresholds.alarm
-    return found
+        if found is not None:
+            out.write(as_json(found))
+            out.flush()
 
 
 def write(tables: Iterator[pa.Table], out: Path) -> int:
@@ -138,27 +102,37 @@ def _in_words(event: Mapping[str, Any]) -> str:
     return ""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="agent.trainer.predict",
         description="Score telemetry with a stored model.",
         epilog="Example: fleet get gru-oracle -o models && python -m agent.trainer.predict "
         "--bundle models/gru-oracle --raw new.parquet --out scores.csv",
     )
-    paths = {
-        "--bundle": "What `fleet get` brought: bundle.tar.zst, or its folder.",
-        "--raw": "Telemetry: .parquet or .csv.",
-        "--out": "Scores: .parquet or .csv.",
-    }
-    for flag, text in paths.items():
-        parser.add_argument(flag, type=Path, required=True, help=text)
+    text = "What `fleet get` brought: bundle.tar.zst, or its folder."
+    parser.add_argument("--bundle", type=Path, required=True, help=text)
+    parser.add_argument("--raw", type=Path, help="Telemetry: .parquet or .csv.")
+    parser.add_argument("--out", type=Path, help="Scores: .parquet or .csv.")
+    text = "Rows on standard input, JSON lines or CSV; scores on standard output, a line each."
+    parser.add_argument("--stream", action="store_true", help=text)
     parser.add_argument("--threads", type=at_least(1), default=default_threads())
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="JSON lines on a terminal, too.")
     form.add_argument("--words", action="store_true", help="Words for people elsewhere, too.")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    parser = _parser()
     args = parser.parse_args(argv)
+    if args.stream == (args.raw is not None) or (args.raw is None) != (args.out is None):
+        parser.error("give --raw and --out, or --stream")
     bind_threads(args.threads)
+    return _stream_program(args) if args.stream else _file_program(args)
+
+
+def _file_program(args: argparse.Namespace) -> int:
     words = args.words or (sys.stdout.isatty() and not args.json)
 
     def work(progress: Progress, _: Interruption) -> None:
@@ -170,6 +144,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         progress.result({"windows": rows}, [str(args.out)])
 
     return program(work, _in_words if words else as_json)
+
+
+def _stream_program(args: argparse.Namespace) -> int:
+    """Standard output is for the scores; events, and what libraries print, go to standard error."""
+    words = args.words or (sys.stderr.isatty() and not args.json)
+    scores = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    progress = Progress(sys.stderr, form=_in_words if words else as_json)
+
+    def work(_: Interruption) -> None:
+        model = load_model(args.bundle, args.threads)
+        with suppress(BrokenPipeError, KeyboardInterrupt):  # whoever read, or wrote, is gone
+            stream(model, sys.stdin.buffer, scores, progress)
+
+    return run_reported(progress, work)
 
 
 if __name__ == "__main__":

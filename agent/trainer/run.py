@@ -9,38 +9,45 @@ whatever libraries print. Exit codes: 0 done, 1 failed, 2 bad input, 75 interrup
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 
 from agent.trainer.common.arguments import Job, parse_job
 from agent.trainer.common.config import RUN_MODULE
-from agent.trainer.common.progress import Interruption, Progress, program
+from agent.trainer.common.progress import Interruption, Progress, leave, program
 
 
 def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     """Train, evaluate and save what `job` says. Raises TrainerError."""
     from agent.trainer.common.files import check_folders
+    from agent.trainer.training.judging import fold_figures
     from agent.trainer.training.loading import load
-    from agent.trainer.training.report import save
+    from agent.trainer.training.report import results, save
+    from agent.trainer.training.testing import tested
     from agent.trainer.training.train import train
 
     progress.phase("load")
     check_folders(job.out_dir, job.reports_dir, job.checkpoint_dir)
     loaded = load(job)
     progress.log(f"labelled windows: {loaded.splits.sizes()}")
+    folds = list(loaded.folds())
+    tests, figures = [], []
+    for number, one in enumerate(folds):
+        progress.part = (number, len(folds) + 1)
+        trained = train(one, progress, interruption)
+        tests.append(tested(one, trained))
+        figures.append(fold_figures(one, trained, tests[-1]))
+    progress.part = (len(folds), len(folds) + 1)
     trained = train(loaded, progress, interruption)
 
     progress.phase("evaluate")
-    if trained.pretrained_on is None:
-        evaluation = loaded.evaluated(*loaded.scored(trained.score))
-    else:
-        from agent.trainer.training.pretrain import evaluate_pretrained
-
-        evaluation = evaluate_pretrained(loaded, trained)
+    tests = tests or [tested(loaded, trained)]
+    found = results(loaded, trained, tests, figures)
 
     progress.phase("save")
-    files = save(loaded, trained, evaluation)
-    progress.result(evaluation.metrics, files)
+    files = save(loaded, trained, found, tests)
+    evaluation = found.evaluation
+    marks = {"marks": [mark.code for mark in evaluation.marks]} if evaluation.marks else {}
+    progress.result(evaluation.metrics | marks, files)
 
 
 def bind_threads(threads: int) -> None:
@@ -59,4 +66,4 @@ def main(argv: Sequence[str] | None = None, module: str = RUN_MODULE) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -9,10 +9,10 @@ they stand beside the alarm's as `probe_*`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from agent.trainer.common.config import RUN_SSL_MODULE
+from agent.trainer.common.progress import leave
 from agent.trainer.run import main as run_main
 
 
@@ -22,4 +22,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -28,7 +28,6 @@ from broker.protocol.messages import (
     Started,
     Status,
     Stopped,
-    TrainerInfo,
     Wire,
     encode,
 )
@@ -81,7 +80,7 @@ class Words:
             index=0, name="NVIDIA GeForce RTX 3060", uuid="GPU-" + "0" * 36,
             vram_total_bytes=12 * GIB, vram_free_bytes=11 * GIB, use_percent=3.0, power_w=14.2,
         )  # fmt: skip
-        trainers = {name: TrainerInfo(hyper_schema=s) for name, s in builtin_trainers().items()}
+        trainers = builtin_trainers()
         status = Status(state="online", boot_id="-boot-", **who)  # type: ignore[arg-type]
         marks = {**_WHO, "boot": "-boot-"}
         self.online = Template(status, marks)

@@ -1,4 +1,4 @@
-"""One connection to a broker, from CONNECT to its end; the only importer of paho's client."""
+"""One connection to a broker, from CONNECT with a will to its end; alone imports paho's client."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,11 +14,13 @@ from typing import Any, Final
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
+from broker.client.connect_fault import NOT_TLS, connect_fault
 from broker.errors import plain
+from broker.figures import some
 from broker.protocol.acl import REWRITE_RIGHTS
-from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.link_events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.system.address import Address
-from broker.system.lean import without
+from broker.system.import_blocks import without
 
 with without("urllib.request"):  # paho uses it to look for a proxy
     import paho.mqtt.client as mqtt
@@ -25,12 +28,12 @@ with without("urllib.request"):  # paho uses it to look for a proxy
 CONNECT_TIMEOUT_S: Final = 10.0
 MAX_OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
 MAX_OUTSTANDING: Final = 20_000
-REFUSED: Final = "the broker refused the connection"
-IS_IT_REVOKED: Final = "is it revoked, ended, or of another CA?"
-_WRONG_NAME: Final = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, …_IP_ADDRESS_MISMATCH
+_LOST: Final = "connection lost"
+_PUBACK: Final = 0x40
+_READ_BYTES: Final = 64 * 1024
+_UNSPECIFIED: Final = 0x80  # reason code of MQTT 5
 _MAX_NAMED: Final = 4
-_MUTE: Final = "; does that port want TLS? write mqtts:// then"
-_NOT_TLS: Final = "; does that port speak TLS? if not, write mqtt://"
+_MUTE: Final = "does that port want TLS? write mqtts:// then"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,69 @@ Inbox = Callable[[LinkEvent], None]
 """Where a link puts its events, in order; any thread may call it."""
 
 
-def let_in(name: str) -> str:
-    """Return how a name that the broker refuses is let in again, as it follows the link's words."""
-    return f": {IS_IT_REVOKED} `fleet enroll {name} --replace` on the CA's machine lets it in again"
-
-
 class _Client(mqtt.Client):
-    """paho's client; an exception that ends its thread ends the connection as well."""
+    """paho's client with fewer system calls; an exception that ends its thread ends it.
+
+    Each call gives the interpreter up to another thread. paho makes five to read a packet; here all
+    that has come is read at once. paho leaves each packet to its thread to send: waking that takes
+    longer than sending. By TLS it stays so, since two threads may not use one such connection.
+    """
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self._sending = threading.Lock()
+        self._received = memoryview(b"")
+        super().__init__(*args, **named)
+
+    def _sock_recv(self, bufsize: int) -> bytes:
+        if not self._received:
+            self._received = memoryview(super()._sock_recv(max(bufsize, _READ_BYTES)))
+        part, self._received = self._received[:bufsize], self._received[bufsize:]
+        return bytes(part)
+
+    def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
+        """Take the packets that have come; `select` knows of those in the socket only."""
+        result = super().loop_read(max_packets)
+        while self._received and result == MQTTErrorCode.MQTT_ERR_SUCCESS:
+            result = super().loop_read(max_packets)
+        return result
+
+    def _packet_queue(
+        self,
+        command: int,
+        packet: bytes | bytearray,
+        mid: int,
+        qos: int,
+        info: mqtt.MQTTMessageInfo | None = None,
+    ) -> MQTTErrorCode:
+        # After a packet of another kind paho has more to do than to send it.
+        alone = (qos or command == _PUBACK) and self._thread and type(self._sock) is socket.socket
+        if not alone or self._sending.locked():
+            return super()._packet_queue(command, packet, mid, qos, info)
+        sent = 0
+        # Not by `acquire`, which a Ctrl-C can leave locked. paho's thread finds out what is wrong.
+        with self._sending, contextlib.suppress(OSError):
+            if not self._out_packet:
+                sent = self._sock_send(packet)
+            if 0 < sent < len(packet):  # before what others have queued meanwhile
+                self._out_packet.appendleft({
+                    "command": command, "mid": mid, "qos": qos, "pos": sent,
+                    "to_process": len(packet) - sent, "packet": packet, "info": info,
+                })  # fmt: skip
+                self._wake()
+        if not sent:
+            return super()._packet_queue(command, packet, mid, qos, info)
+        with self._msgtime_mutex:
+            self._last_msg_out = time.monotonic()
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def _wake(self) -> None:
+        if self._sockpairW is not None:
+            with contextlib.suppress(BlockingIOError):  # it is awake
+                self._sockpairW.send(b"0")
+
+    def _packet_write(self) -> MQTTErrorCode:
+        with self._sending:
+            return super()._packet_write()
 
     def _thread_main(self) -> None:
         try:
@@ -99,7 +158,8 @@ class Connection:
         self.denied = False  # over a subscription
         self._asks: list[str] = []  # subscriptions without an answer yet
         self._inbox = inbox
-        self._why = "connection lost"
+        self._why = ""  # it ends, or was refused; empty: it was lost
+        self._remedy = ""  # what to do about that
         self._answered = False
         self._ready = threading.Event()
         self._closed = threading.Event()
@@ -134,7 +194,7 @@ class Connection:
         client.on_publish = self._on_publish
         return client
 
-    def open(self, stopping: threading.Event) -> str | None:
+    def open(self, stopping: threading.Event) -> Disconnected | None:
         """Connect and subscribe; return why it failed, or none."""
         address = self._address
         try:
@@ -146,8 +206,8 @@ class Connection:
         except (OSError, ValueError) as error:
             self.reached = isinstance(error, ssl.SSLError)
             if self._settings.tls is not None and isinstance(error, ConnectionResetError):
-                return f"{address}: {plain(error)}{_NOT_TLS}"  # the TCP connection was made
-            return f"{address}: {_words(error, address.host, self._refused())}"
+                return self._lost(plain(error), NOT_TLS)  # the TCP connection was made
+            return self._lost(*connect_fault(error, address.host, self._let_in()))
         self.reached = self._settings.tls is not None
         self._client.loop_start()
         waited_s = 0.0
@@ -156,16 +216,19 @@ class Connection:
             if self._closed.is_set():
                 if not self._answered:
                     # TLS 1.3 lets a client finish before the broker has judged its certificate.
-                    self._why += _MUTE if self._settings.tls is None else self._refused()
-                return f"{address}: {self._why}"
+                    self._remedy = _MUTE if self._settings.tls is None else self._let_in()
+                return self._lost(self._why, self._remedy)
             if stopping.is_set() or waited_s > CONNECT_TIMEOUT_S:
-                return f"{address}: no answer to the connection in {CONNECT_TIMEOUT_S:.0f} s"
+                return self._lost(f"no answer to the connection in {CONNECT_TIMEOUT_S:.0f} s")
         return None
 
-    def wait_closed(self) -> str:
+    def wait_closed(self) -> Disconnected:
         """Wait for the end of the connection; return why it ended."""
         self._closed.wait()
-        return f"{self._address}: {self._why}"
+        return self._lost(self._why, self._remedy)
+
+    def _lost(self, why: str, remedy: str = "") -> Disconnected:
+        return Disconnected(f"{self._address}: {why or _LOST}", self.reached, self.denied, remedy)
 
     def close(self) -> None:
         """Disconnect and end paho's thread."""
@@ -229,9 +292,9 @@ class Connection:
     ) -> None:
         self._answered = self.reached = True
         if reason.is_failure:
-            self._why = f"{REFUSED}: {reason}"
+            self._why = f"the broker refused the connection: {reason}"
             if self._settings.tls is not None:
-                self._why += self._refused()
+                self._remedy = self._let_in()
         elif self._filters:
             self.asked = True
             self._subscribe()
@@ -248,7 +311,7 @@ class Connection:
             if reason.is_failure
         ]
         if refused:
-            self._deny(f"the broker refused the subscription to {_listed(refused)}")
+            self._deny(f"the broker refused the subscription to {some(refused, _MAX_NAMED)}")
             client.disconnect()
         elif self._ready.is_set():
             self._inbox(Connected(self._session))  # who waits in `open` tells of the first
@@ -261,23 +324,27 @@ class Connection:
     def _on_disconnect(
         self, _client: mqtt.Client, _data: Any, _flags: Any, reason: ReasonCode, _props: Any
     ) -> None:
-        if self._why == "connection lost" and reason.is_failure:
-            more = "" if str(reason) == "Unspecified error" else f" ({reason})"
-            self._why = f"connection lost{more}"
+        if not self._why and reason.is_failure:
+            more = "" if reason.value == _UNSPECIFIED else f" ({reason})"
+            self._why = f"{_LOST}{more}"
             if self._asks:  # some brokers end the connection of who may not subscribe
-                self._deny(f"{self._why} at the subscription to {_listed(self._asks)}")
+                self._deny(f"{self._why} at the subscription to {some(self._asks, _MAX_NAMED)}")
         self._closed.set()
         with self._lock:
             self._changed.notify_all()
 
-    def _refused(self) -> str:
+    def _let_in(self) -> str:
+        """Return what to do where the broker may not take the certificate."""
         if self._address.user is not None:
             return ""  # it goes by the password, and has no certificate
-        return f"; the broker may not take this certificate{let_in(self._settings.name)}"
+        return (
+            "the broker may not take this certificate: is it revoked, ended, or of another CA? "
+            f"`fleet enroll {self._settings.name} --replace` on the CA's machine lets it in again"
+        )
 
     def _deny(self, why: str) -> None:
         self.denied = True
-        self._why = f"{why}; {REWRITE_RIGHTS}"
+        self._why, self._remedy = why, REWRITE_RIGHTS
 
     def _on_message(self, _client: mqtt.Client, _data: Any, message: mqtt.MQTTMessage) -> None:
         try:
@@ -307,26 +374,6 @@ class _ClosingSocket(ssl.SSLSocket):
         except BaseException:
             self.close()
             raise
-
-
-def _listed(filters: Sequence[str]) -> str:
-    more = len(filters) - _MAX_NAMED
-    return ", ".join(filters[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _words(error: Exception, host: str, refused: str) -> str:
-    """Return a failure to connect in words; OpenSSL's are for those who know its source."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        said = f"the broker's certificate does not hold: {error.verify_message.rstrip('.')}"
-        if error.verify_code not in _WRONG_NAME:
-            return said
-        return f"{said}; `fleet init --broker {host}` on the CA's machine adds that name to it"
-    if isinstance(error, ssl.SSLError):
-        said = (error.reason or str(error)).replace("_", " ").lower()
-        # Whoever speaks TLS and does not like a certificate says so.
-        is_tls = error.reason != "WRONG_VERSION_NUMBER" and not isinstance(error, ssl.SSLEOFError)
-        return f"no TLS with this broker: {said}{refused if is_tls else _NOT_TLS}"
-    return plain(error)
 
 
 def _no_delay(_client: mqtt.Client, _data: Any, sock: Any) -> None:

@@ -24,12 +24,12 @@ from broker.errors import BadMessage
 from broker.pki import certificates as certs
 from broker.pki import identity as ids
 from broker.pki.ca import Authority
-from broker.protocol.events import Connected, Incoming, LinkEvent
+from broker.protocol.link_events import Connected, Incoming, LinkEvent
 from broker.protocol.messages import STATUS, decode
 from broker.protocol.topics import Topics
 from broker.system.address import Address
 
-HOLD_S: Final = 4.0  # a host that is let in comes back within a second
+HOLD_S: Final = 6.0  # a host that is let in comes back within `LinkSettings.return_cap_s`
 AGAIN_S: Final = 4.0  # at most, until the place is taken again: or its host would wait longer, too
 PATIENCE_S: Final = 20.0
 MAX_LOST: Final = 2
@@ -83,7 +83,7 @@ def _hold(events: queue.SimpleQueue[LinkEvent], addresses: int) -> tuple[Outcome
         elif isinstance(event, Connected):
             connected, held_s = True, time.monotonic() + HOLD_S
         else:
-            why = event.why
+            why = str(event)
             lost, refused = lost + connected, refused + (not connected)
             connected = online = False
         if lost >= MAX_LOST or (not lost and refused >= addresses):

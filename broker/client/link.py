@@ -1,8 +1,7 @@
-"""Keeps a client connected to a broker.
+"""Keeps a client connected to a broker, each connection with a session id and a will that has it.
 
-Each connection has a session id of its own, which its will bears: a late will of an old session
-cannot end a newer one. Nothing is carried over from one connection to the next: the service
-publishes its birth on `Connected`.
+A late will of an old session cannot end a newer one. Nothing is carried over from one connection
+to the next: the service publishes its birth on `Connected`.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import cycle
 from typing import Final
 
 from broker.client.connection import CONNECT_TIMEOUT_S, Connection, Inbox, LinkSettings
 from broker.clock import backoff_s
-from broker.protocol.events import Connected, Disconnected, Outgoing
+from broker.protocol.link_events import Connected, Outgoing
 from broker.system.machine import new_id
 
 __all__ = ["Link", "LinkSettings"]
@@ -92,11 +92,11 @@ class Link:
             connection = Connection(
                 self._settings, address, most_qos, session, self._inbox, self._will
             )
-            why = connection.open(self._stopping)
+            lost = connection.open(self._stopping)
             # NATS may refuse QoS 1 while a node of its cluster is missing; QoS 0 will do.
             most_qos = 0 if connection.asked else most_qos
             cap_s = self._settings.backoff_cap_s
-            if why is None:
+            if lost is None:
                 most_qos = MOST_QOS
                 begun_s = time.monotonic()
                 self._connection = connection
@@ -104,18 +104,19 @@ class Link:
                     connection.close()
                     break
                 self._inbox(Connected(session))
-                why = connection.wait_closed()
+                lost = connection.wait_closed()
                 short_lived += 1
                 if time.monotonic() - begun_s > STEADY_S:
                     failures = short_lived = 0  # two of one name throw each other off at once
-                if not connection.denied:
+                if not lost.denied:
                     cap_s = min(cap_s, self._settings.return_cap_s)
-                    why += self._twin() if short_lived >= SHORT_LIVED else ""
+                    if short_lived >= SHORT_LIVED:
+                        lost = replace(lost, remedy=self._twin())
             self._connection = None
             connection.close()
             if self._stopping.is_set():
                 break
-            self._inbox(Disconnected(why, connection.reached, connection.denied))
+            self._inbox(lost)
             pause_s = backoff_s(
                 failures // len(self._settings.addresses),  # each is tried before longer waits
                 self._settings.backoff_base_s,
@@ -142,8 +143,8 @@ class Link:
         """Say what it may be when the broker ends one connection after the other."""
         name = self._settings.client_id.rpartition("/")[2]
         if self._settings.if_twin:
-            return f"; {self._settings.if_twin}"
+            return self._settings.if_twin
         remedy = "give one of them another --host"
         if self._settings.tls is not None:
             remedy = "each needs a certificate of its own, `fleet enroll` another name"
-        return f"; does another program connect as {name!r}, too? {remedy}"
+        return f"does another program connect as {name!r}, too? {remedy}"

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from broker.errors import BadTopic
-from broker.protocol.events import Incoming, LinkEvent
+from broker.protocol.link_events import Incoming, LinkEvent
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
@@ -53,6 +53,7 @@ _LANES: Final[dict[Kind, Lane]] = {
     Kind.CHUNK: Lane.BULK,
     Kind.CHECKPOINT_CHUNK: Lane.BULK,
     Kind.DOWNLOAD_CHUNK: Lane.BULK,
+    Kind.PUSH_CHUNK: Lane.BULK,
 }
 
 
@@ -84,7 +85,8 @@ class Mailbox(Generic[E]):
         with self._lock:
             unread = self._by_key.get(key) if key is not None else None
             more_bytes = size_bytes - (unread.size_bytes if unread else 0)
-            if not self._has_room(lane, more_bytes, more_events=0 if unread else 1):
+            more_events = 0 if unread else 1
+            if lane is not Lane.LOCAL and not self._has_room(lane, more_bytes, more_events):
                 self._dropped[lane] += 1
                 return False
             self._bytes[lane] += more_bytes
@@ -102,7 +104,7 @@ class Mailbox(Generic[E]):
     def take(self, timeout_s: float | None, at_most: int = 1000) -> list[E]:
         """Return up to `at_most` events in arrival order; empty when none came in `timeout_s`."""
         with self._lock:
-            if not self._letters:
+            if not self._letters and timeout_s != 0.0:
                 self._ready.wait(timeout_s)
             return [self._pop() for _ in range(min(at_most, len(self._letters)))]
 
@@ -116,10 +118,8 @@ class Mailbox(Generic[E]):
         with self._lock:
             return {lane.value: self._unread[lane] for lane in Lane}
 
-    def _has_room(self, lane: Lane, more_bytes: int, *, more_events: int) -> bool:
-        limit = LIMITS.get(lane)
-        if limit is None:
-            return True
+    def _has_room(self, lane: Lane, more_bytes: int, more_events: int) -> bool:
+        limit = LIMITS[lane]
         if more_bytes > 0 and self._bytes[lane] + more_bytes > limit.size_bytes:
             return False
         return self._unread[lane] + more_events <= limit.events

@@ -22,24 +22,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, help="configuration file")
 
 
-class Faults:
+class Faults(list[str]):
     """Collects faults, so that all are shown at once."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
     def of(self, load: Callable[[], T]) -> T | None:
-        """Return what `load` returns; none when it raises `ConfigError`, whose lines are kept."""
+        """Return what `load` returns; none when it raises `ConfigError`, whose faults are kept."""
         try:
             return load()
         except ConfigError as error:
-            self.lines += [line for line in str(error).splitlines() if line not in self.lines]
+            self += [fault for fault in error.faults if fault not in self]
             return None
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
-    """What could be loaded for a program, and a line for each fault of the rest."""
+    """What could be loaded for a program, and the faults of the rest."""
 
     settings: S | None
     broker: BrokerSettings | None
@@ -48,8 +45,8 @@ class Loaded(Generic[S]):
 
     def whole(self) -> tuple[S, BrokerSettings]:
         """Return the settings. Raises `ConfigError` with every fault."""
-        if self.faults.lines or self.settings is None or self.broker is None:
-            raise ConfigError("\n".join(self.faults.lines))
+        if self.faults or self.settings is None or self.broker is None:
+            raise ConfigError(faults=tuple(self.faults))
         return self.settings, self.broker
 
 

@@ -16,7 +16,7 @@ import psutil
 
 from broker.clock import Now
 from broker.doctor.findings import Finding, fail, ok, warn
-from broker.sentences import span
+from broker.figures import span
 from broker.system.deadline import within
 from broker.system.files import holder
 from broker.system.machine import system_clock

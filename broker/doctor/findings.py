@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from broker.client.options import add_options
-from broker.sentences import counted, json_text, laid_out
+from broker.figures import counted
 from broker.system.process import nobody_reads
+from broker.wrapping import json_text, laid_out
 
 EXIT_FINE: Final = 0
 EXIT_FAILS: Final = 1
@@ -59,9 +60,9 @@ def skip(check: str, text: str, remedy: str) -> Finding:
     return Finding(check, Level.SKIP, text, remedy)
 
 
-def at_fault(lines: Iterable[str]) -> Iterator[Finding]:
+def at_fault(faults: Iterable[str]) -> Iterator[Finding]:
     """Tell what is wrong with the settings."""
-    return (fail("config", line, "etc/fleet.toml.example explains every key") for line in lines)
+    return (fail("config", one, "etc/fleet.toml.example explains every key") for one in faults)
 
 
 # What each role has checked, beside what it always can be: what was not looked at is told as well.

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.client.access import Access, open_access
-from broker.client.connection import IS_IT_REVOKED, REFUSED
 from broker.client.link import Link
 from broker.doctor.checks import STEP_S
 from broker.doctor.findings import Finding, Level, fail, ok, warn
@@ -22,7 +21,7 @@ from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.pki.identity import DAY_S, HOW_TO_GET
 from broker.protocol.acl import REWRITE_RIGHTS
 from broker.protocol.broker_load import Strain, strain
-from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.protocol.link_events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import BROKER_LOAD, STATUS, decode
 from broker.protocol.topic_table import Kind, Role
 from broker.protocol.topics import Topics, is_host
@@ -41,8 +40,7 @@ _WRONG: Final = "see that the user and the password in the address are right"
 class Answers:
     """What came back from the broker; `online` holds hosts, and `coordinator`."""
 
-    why_not: str = ""
-    denied: bool = False  # a subscription
+    lost: Disconnected | None = None
     round_trip_s: float | None = None
     holds: bool | None = None  # a word in the coordinator's own topic came back; none: not tried
     online: set[str] = field(default_factory=set)
@@ -86,7 +84,7 @@ def check_identity(access: Access, now_s: float) -> Finding:
 def _renewal(name: str) -> str:
     if name == "coordinator":
         return "`fleet init` on the CA's machine renews it"
-    by_hand = f"renew it: `{again(name)}` on the CA's machine and `fleet join` here"
+    by_hand = f"renew it: `fleet enroll {name} --replace` on the CA's machine and `fleet join` here"
     return f"a running agent renews it by itself; else {by_hand}" if is_host(name) else by_hand
 
 
@@ -109,7 +107,8 @@ def check_session(
         return
     answers = _ask(access, settings, name)
     if answers.round_trip_s is None:
-        yield _no_session(answers, access.addresses[0], name)
+        lost = answers.lost
+        yield no_session(lost, name, access.addresses[0]) if lost else _no_echo(name)
         return
     yield ok("session", f"a message went and came back in {answers.round_trip_s * 1000:.0f} ms")
     if answers.holds is not None:
@@ -129,37 +128,19 @@ def check_session(
         yield warn("coordinator", "none is online at this broker", remedy)
 
 
-def again(name: str) -> str:
-    """Return the command that gives somebody a certificate again, after a revocation as well."""
-    return f"fleet enroll {name} --replace"
-
-
-def refused(why: str, name: str, address: Address | None = None) -> Finding:
-    """Report that the broker refuses `name` at `address`; `why` is the link's message."""
-    text, asked, _ = why.partition(f": {IS_IT_REVOKED}")
-    if asked:
-        remedy = f"{IS_IT_REVOKED} `{again(name)}` on the CA's machine lets it in again"
-        return fail("session", text, remedy)
+def no_session(lost: Disconnected, name: str, address: Address | None = None) -> Finding:
+    """Report why `name` has no session with the broker at `address`, as its link tells it."""
     remedy = (
         f"see that the broker admits {name!r}: docs/how-to/identity.md, docs/reference/brokers.md"
     )
-    if REFUSED not in why:
+    if not lost.answered:
         remedy = "does an MQTT broker listen at that address and port? docs/reference/brokers.md"
     elif address is not None:
         remedy = f"{_BARE if address.user is None else _WRONG}; else {remedy}"
-    return fail("session", why, remedy)
+    return fail("rights" if lost.denied else "session", lost.why, lost.remedy or remedy)
 
 
-def denied(why: str) -> Finding:
-    """Report that the broker denies a subscription; `why` is the link's message."""
-    return fail("rights", why.removesuffix(f"; {REWRITE_RIGHTS}"), REWRITE_RIGHTS)
-
-
-def _no_session(answers: Answers, address: Address, name: str) -> Finding:
-    if answers.denied:
-        return denied(answers.why_not)
-    if answers.why_not:
-        return refused(answers.why_not, name, address)
+def _no_echo(name: str) -> Finding:
     return fail(
         "session",
         f"connected, but a message to itself did not come back in {STEP_S:.0f} s",
@@ -189,7 +170,7 @@ def check_broker(
     try:
         access = open_access(settings, accepts, now_s, name)
     except ConfigError as error:
-        yield fail("identity", str(error).removesuffix(f"; {HOW_TO_GET}"), HOW_TO_GET)
+        yield fail("identity", error.wrong, error.remedy or HOW_TO_GET)
         return
     yield check_identity(access, now_s)
     if reached := (yield from check_addresses(access)):
@@ -200,8 +181,8 @@ def _rights(answers: Answers, topic: str) -> Finding:
     """Report whether the coordinator may say that it holds the fleet: P9 of protocol.md."""
     if answers.holds:
         return ok("rights", f"a word in {topic} went and came back")
-    if answers.why_not:
-        return fail("rights", f"{answers.why_not}, after a word in {topic}", REWRITE_RIGHTS)
+    if answers.lost:
+        return fail("rights", f"{answers.lost.why}, after a word in {topic}", REWRITE_RIGHTS)
     text = f"a word in {topic} did not come back: two coordinators would not know of each other"
     return warn("rights", text, REWRITE_RIGHTS)
 
@@ -237,8 +218,8 @@ def _talk(link: Link, events: queue.SimpleQueue[LinkEvent], topics: Topics, name
         except queue.Empty:
             break
         match event:
-            case Disconnected(why, denied=denied):
-                answers.why_not, answers.denied = why, denied
+            case Disconnected():
+                answers.lost = event
                 return answers
             case Connected():
                 sent_s = time.monotonic()
@@ -257,7 +238,7 @@ def _talk(link: Link, events: queue.SimpleQueue[LinkEvent], topics: Topics, name
             case Incoming():
                 _note(event, topics, answers)
     if not sent_s:
-        answers.why_not = f"no answer to the connection in {CONNECT_S:.0f} s"
+        answers.lost = Disconnected(f"no answer to the connection in {CONNECT_S:.0f} s")
     return answers
 
 

@@ -18,14 +18,15 @@ from typing import Final
 
 from broker.embedded import EmbeddedBroker, ServerSettings
 from broker.errors import ConfigError, LocalError
-from broker.sentences import complain
 from broker.system.address import parse_listen
 from broker.system.logs import announce, setup
 from broker.system.machine import system_clock
 from broker.system.process import end_with_parent
-from broker.system.settings import BrokerSettings
+from broker.system.settings import BrokerSettings, ServerPart
 from broker.system.systemd import Notifier
+from broker.wrapping import complain
 
+USUAL: Final = ServerSettings()
 STOP_TIMEOUT_S: Final = 5.0
 SPARE_FILES: Final = 256
 
@@ -33,7 +34,7 @@ SPARE_FILES: Final = 256
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the broker; return 0 when it was told to stop, 1 when it could not serve, 2 for usage."""
     parser = argparse.ArgumentParser(prog="fleet broker", description=__doc__)
-    parser.add_argument("--listen", default="127.0.0.1:1883", help="HOST:PORT")
+    parser.add_argument("--listen", default=USUAL.listen, help="HOST:PORT")
     parser.add_argument("--identity", type=Path, help="folder of ca.crt, broker.crt, broker.key")
     parser.add_argument("--websocket", type=int, metavar="PORT", help="serve websockets as well")
     parser.add_argument("--no-websocket", action="store_true", help="whatever the file says")
@@ -46,11 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         setup(arguments.log_level)
-        said = {"topic_root": arguments.root, "websocket": arguments.websocket}
-        given = BrokerSettings.load(arguments.config, said | {"origins": arguments.origin})
-        if arguments.no_websocket:
-            given = given.model_copy(update={"websocket": None})
-        settings = _settings(arguments.listen, arguments.identity, given)
+        settings = _settings(arguments)
         manager = Notifier.take(os.environ, os.getpid())
         asyncio.run(_serve(settings, manager))
     except LocalError as error:
@@ -61,11 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _settings(listen: str, identity: Path | None, given: BrokerSettings) -> ServerSettings:
-    host, port = parse_listen(listen, "--listen", "127.0.0.1:1883")
-    settings = ServerSettings(
-        host, port, identity, given.topic_root, given.websocket, tuple(given.origins)
-    )
+def _settings(arguments: argparse.Namespace) -> ServerSettings:
+    said = {"topic_root": arguments.root, "websocket": arguments.websocket}
+    given = BrokerSettings.load(arguments.config, said | {"origins": arguments.origin})
+    host, port = parse_listen(arguments.listen, "--listen", USUAL.listen)
+    part = given.part(ServerPart) | ({"websocket": None} if arguments.no_websocket else {})
+    settings = ServerSettings(host=host, port=port, identity=arguments.identity, **part)
     settings.check()
     return settings
 

@@ -53,8 +53,8 @@ class EmbeddedBroker(Broker):
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         logging.getLogger("transitions").setLevel(logging.ERROR)
         ports = {"default": settings.port}
-        if settings.websocket_port is not None:
-            ports[WEBSOCKET] = settings.websocket_port
+        if settings.websocket is not None:
+            ports[WEBSOCKET] = settings.websocket
         listeners = {
             name: {"type": "tcp", "bind": f"{settings.host}:{port}"} for name, port in ports.items()
         }
@@ -91,7 +91,7 @@ class EmbeddedBroker(Broker):
             await super().start()
         except BrokerError as error:
             settings, cause = self._settings, error.__cause__
-            more = f" and {settings.websocket_port}" if settings.websocket_port is not None else ""
+            more = f" and {settings.websocket}" if settings.websocket is not None else ""
             why = cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)
             raise LinkError(
                 f"cannot listen on {settings.host}:{settings.port}{more}: {why}; "

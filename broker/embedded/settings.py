@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from broker.errors import ConfigError
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.system.address import check_origins, is_loopback
+from broker.system.settings import ServerPart
 
 TOPIC_ROOM_BYTES: Final = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
+class ServerSettings(ServerPart):
     """Where the embedded broker listens, and its limits. Port 0 takes a free one.
 
     `identity` is a folder with `ca.crt`, `broker.crt`, `broker.key` and, where anybody was revoked,
@@ -24,9 +23,6 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 1883
     identity: Path | None = None
-    topic_root: str = "fleet"
-    websocket_port: int | None = None  # on the same address, behind the same rights
-    origins: tuple[str, ...] = ()  # https://HOST[:PORT] of pages that may open a websocket
 
     # Of every connection.
     max_packet_bytes: int = MAX_CHUNK_BYTES + TOPIC_ROOM_BYTES  # a PUBLISH
@@ -48,19 +44,24 @@ class ServerSettings:
     max_retained: int = 1_000  # topics, of one name; the coordinator has more (retained.py)
     max_retained_bytes: int = 16 * 1024 * 1024
 
+    @property
+    def listen(self) -> str:
+        """The address as `--listen` has it."""
+        return f"{self.host}:{self.port}"
+
     def check(self) -> None:
         """Raise `ConfigError` for an address that is not one, or that needs an identity."""
         if self.identity is None and not is_loopback(self.host):
             raise ConfigError(
-                f"--listen {self.host}:{self.port}: without an identity the embedded broker serves "
+                f"--listen {self.listen}: without an identity the embedded broker serves "
                 "this machine only, since it asks nobody who they are; make one with 'fleet init' "
                 "and name its folder with --identity, or listen on 127.0.0.1"
             )
         if not self.host:
             raise ConfigError("--listen: the host is missing; 0.0.0.0 stands for every address")
-        for option, port in (("listen", self.port), ("websocket", self.websocket_port)):
+        for option, port in (("listen", self.port), ("websocket", self.websocket)):
             if not 0 <= (port or 0) <= 65_535:
                 raise ConfigError(f"--{option} {port}: the port is 0 to 65535")
-        if self.websocket_port and self.websocket_port == self.port:
+        if self.websocket and self.websocket == self.port:
             raise ConfigError(f"--websocket {self.port}: --listen has that port; choose another")
         check_origins(self.origins)

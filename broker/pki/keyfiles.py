@@ -49,8 +49,8 @@ def read(path: Path, limit_bytes: int, remedy: str = "") -> bytes:
             data = file.read(limit_bytes + 1)
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
-        more = f"; {remedy}" if remedy and is_missing else ""
-        raise ConfigError(f"{path}: cannot be read: {why(error)}{more}") from None
+        wrong = f"{path}: cannot be read: {why(error)}"
+        raise ConfigError(wrong, remedy if is_missing else "") from None
     if len(data) > limit_bytes:
         raise ConfigError(
             f"{path}: is larger than {limit_bytes} bytes; it is not what it should be"

@@ -16,7 +16,7 @@ from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.pki import identity as ids
 from broker.pki import keyfiles
 from broker.pki.identity import Identity
-from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import (
     CERTIFICATE_REQUEST,
     CERTIFICATE_RESPONSE,

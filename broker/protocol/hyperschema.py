@@ -79,7 +79,7 @@ def schema_faults(schema: Mapping[str, Any]) -> Iterator[str]:
             yield f"properties.{name}: a name is lower-case letters, digits and '_'"
         if not isinstance(one, dict):
             yield f"properties.{name}: must be an object"
-        elif not ({"enum", "const", "anyOf"} & one.keys() or one.get("type") in _TYPES):
+        elif not ({"enum", "const", "anyOf"} & one.keys() or one.get("type") in [*_TYPES]):
             yield f"properties.{name}.type: must be one of {', '.join(_TYPES)}"
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator
 
 from broker.errors import ConfigError
+from broker.figures import span_s
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 DAY_MIN: Final = 24 * 60
@@ -71,7 +72,7 @@ def parse_hours(text: str) -> Hours:
 def quiet_until(hours: Iterable[Hours], local: datetime) -> datetime | None:
     """Return when the quiet hours around `local` end; none outside them, or if they never end."""
     known, until = list(hours), local
-    while until <= local + timedelta(days=8):
+    while known and until <= local + timedelta(days=8):
         ends = [end for one in known if (end := one.end(until)) is not None]
         if not ends:
             break
@@ -118,17 +119,14 @@ def _within(part: str, whole: str) -> str:
     return repr(part) if part == whole.strip() else f"{part!r} in {whole!r}"
 
 
-_SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([smhdw])")
-_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)")
 
 
 def seconds_until(text: str, now: datetime) -> float:
     """Return the seconds from `now` to `30m`, `2d`, `18:00` or `2026-05-28T18:00`."""
     remedy = f"{text[:60]!r}: write 30m, 3h, 2d, 18:00 or 2026-05-28T18:00"
-    if span := _SPAN.fullmatch(text):
-        left_s = float(span[1]) * _UNITS_S[span[2]]
-    else:
+    left_s = span_s(text)
+    if left_s is None:
         try:
             moment = _named(text, now)
         except (ValueError, OverflowError):

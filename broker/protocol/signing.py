@@ -12,6 +12,8 @@ import hmac
 import json
 from typing import Any, Final
 
+from pydantic import JsonValue
+
 from broker.errors import ConfigError
 from broker.protocol import messages as m
 
@@ -22,11 +24,11 @@ _ANSWER: Final = b"fleet operator response, version 1\n"
 
 
 class Unsigned(Exception):  # noqa: N818 - what the request is
-    """A command is refused; `kind` is the name of the counter."""
+    """A command is refused; `kind` is the name of the counter, `figures` tell more."""
 
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
+    def __init__(self, kind: str, **figures: JsonValue) -> None:
+        super().__init__(kind)
+        self.kind, self.figures = kind, figures
 
 
 class OperatorKey:
@@ -72,28 +74,13 @@ def check(
     try:
         right = key.sign(topic, request, at)
     except (ValueError, RecursionError):
-        raise Unsigned("signature", _WRONG) from None
+        raise Unsigned("signature") from None
     # The time is judged by a clock of ours only once the key has vouched for it.
     if not hmac.compare_digest(right, mac):
-        raise Unsigned("signature", _WRONG)
+        raise Unsigned("signature")
     apart_s = wall_s - at
     if abs(apart_s) > window_s:
-        when = "ago" if apart_s > 0 else "from now"
-        raise Unsigned(
-            "stale",
-            f"the request was signed {abs(apart_s):.0f} s {when}, by the coordinator's clock; "
-            f"nothing was done. At most {window_s:g} s are taken: set the clocks, and ask again",
-        )
-
-
-_MISSING: Final = (
-    "this coordinator takes signed commands only; give the operator key with FLEET_OPERATOR_KEY or "
-    "[broker] operator_key_file"
-)
-_WRONG: Final = (
-    "the signature does not fit the request; is the operator key the coordinator's? Compare "
-    "FLEET_OPERATOR_KEY and [broker] operator_key_file on both sides"
-)
+        raise Unsigned("stale", apart_s=apart_s, window_s=window_s)
 
 
 def _parts(payload: bytes) -> tuple[dict[str, Any], float, str]:
@@ -101,15 +88,15 @@ def _parts(payload: bytes) -> tuple[dict[str, Any], float, str]:
     try:
         request = json.loads(payload, object_pairs_hook=_once)
     except (ValueError, RecursionError):
-        raise Unsigned("signature", _WRONG) from None
+        raise Unsigned("signature") from None
     auth = request.get("auth") if isinstance(request, dict) else None
     match auth:
         case None:
-            raise Unsigned("unsigned", _MISSING)
+            raise Unsigned("unsigned")
         case {"at": int() | float() as at, "mac": str() as mac} if mac.isascii():
             return request, at, mac
         case _:
-            raise Unsigned("signature", _WRONG)
+            raise Unsigned("signature")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Kind(StrEnum):
     OPERATOR_RESPONSE = "operator/response"
     DOWNLOAD_CHUNK = "operator/chunk"
     DOWNLOAD_GRANT = "operator/grant"
+    PUSH_CHUNK = "operator/push"
+    PUSH_GRANT = "operator/push-grant"
     HOME_STATE = "homeassistant/state"
     HOME_EVENT = "homeassistant/event"
     HOME_COMMAND = "homeassistant/set"
@@ -73,6 +75,7 @@ class Row:
 _A: Final = (Role.AGENT,)
 _C: Final = (Role.COORDINATOR,)
 _PEOPLE: Final = (Role.OPERATOR, Role.OBSERVER, Role.HOMEASSISTANT)
+_OPERATOR: Final = (Role.OPERATOR,)
 _HOME: Final = (Role.HOMEASSISTANT,)
 
 TABLE: Final[dict[Kind, Row]] = {
@@ -104,6 +107,8 @@ TABLE: Final[dict[Kind, Row]] = {
     Kind.OPERATOR_RESPONSE: Row("operator/{user}/{client}/response", 1, False, _C, _PEOPLE),
     Kind.DOWNLOAD_CHUNK: Row("operator/{user}/{client}/chunk/{index}", 0, False, _C, _PEOPLE),
     Kind.DOWNLOAD_GRANT: Row("operator/{user}/{client}/grant", 1, False, _PEOPLE, _C),
+    Kind.PUSH_CHUNK: Row("operator/{user}/{client}/push/{index}", 0, False, _OPERATOR, _C),
+    Kind.PUSH_GRANT: Row("operator/{user}/{client}/push-grant", 1, False, _C, _OPERATOR),
     Kind.HOME_STATE: Row("homeassistant/{node}/state", 1, True, _C, _HOME),
     Kind.HOME_EVENT: Row("homeassistant/{node}/event", 1, False, _C, _HOME),
     Kind.HOME_COMMAND: Row("homeassistant/{node}/set", 1, False, _HOME, _C),

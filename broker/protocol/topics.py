@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partialmethod
+from functools import lru_cache
 from typing import Final
 
 from broker.errors import BadTopic, ConfigError
@@ -72,6 +72,13 @@ def user_of(client: str) -> str:
     return client.partition("/")[0]
 
 
+def _builder(kind: Kind) -> Callable[..., str]:
+    def topic(self: Topics, *names: str | int) -> str:
+        return self._forms[kind].format(*names)
+
+    return topic
+
+
 class Topics:
     """The topic tree under one root (`fleet`, or several levels such as `site/lab/fleet`).
 
@@ -86,7 +93,6 @@ class Topics:
                 "such as 'fleet' or 'site/fleet'"
             )
         self.root = root
-        self._depth = len(levels)
         self._forms = {
             kind: f"{root}/{_NAMES.sub('{}', row.pattern)}" for kind, row in TABLE.items()
         }
@@ -98,42 +104,41 @@ class Topics:
             root = hashlib.sha256(root.encode()).hexdigest()[:32]
         return f"{CLIENT_PREFIX}{root}/{name}"
 
-    def _topic(self, kind: Kind, *names: str | int) -> str:
-        return self._forms[kind].format(*names)
-
     # Each takes the names in its pattern, in their order; `user/client` is one name.
-    status = partialmethod(_topic, Kind.STATUS)
-    capability = partialmethod(_topic, Kind.CAPABILITY)
-    heartbeat = partialmethod(_topic, Kind.HEARTBEAT)
-    request = partialmethod(_topic, Kind.REQUEST)
-    response = partialmethod(_topic, Kind.RESPONSE)
-    log = partialmethod(_topic, Kind.LOG)
-    progress = partialmethod(_topic, Kind.PROGRESS)
-    identity_request = partialmethod(_topic, Kind.IDENTITY_REQUEST)
-    identity_response = partialmethod(_topic, Kind.IDENTITY_RESPONSE)
-    chunk = partialmethod(_topic, Kind.CHUNK)
-    grant = partialmethod(_topic, Kind.GRANT)
-    checkpoint_chunk = partialmethod(_topic, Kind.CHECKPOINT_CHUNK)
-    checkpoint_grant = partialmethod(_topic, Kind.CHECKPOINT_GRANT)
-    coordinator_status = partialmethod(_topic, Kind.COORDINATOR_STATUS)
-    summary = partialmethod(_topic, Kind.SUMMARY)
-    holder = partialmethod(_topic, Kind.HOLDER)
-    broker_refused = partialmethod(_topic, Kind.BROKER_REFUSED)
-    broker_load = partialmethod(_topic, Kind.BROKER_LOAD)
-    job = partialmethod(_topic, Kind.JOB)
-    operator_request = partialmethod(_topic, Kind.OPERATOR_REQUEST)
-    operator_response = partialmethod(_topic, Kind.OPERATOR_RESPONSE)
-    download_chunk = partialmethod(_topic, Kind.DOWNLOAD_CHUNK)
-    download_grant = partialmethod(_topic, Kind.DOWNLOAD_GRANT)
-    home_state = partialmethod(_topic, Kind.HOME_STATE)
-    home_event = partialmethod(_topic, Kind.HOME_EVENT)
-    home_command = partialmethod(_topic, Kind.HOME_COMMAND)
+    status = _builder(Kind.STATUS)
+    capability = _builder(Kind.CAPABILITY)
+    heartbeat = _builder(Kind.HEARTBEAT)
+    request = _builder(Kind.REQUEST)
+    response = _builder(Kind.RESPONSE)
+    log = _builder(Kind.LOG)
+    progress = _builder(Kind.PROGRESS)
+    identity_request = _builder(Kind.IDENTITY_REQUEST)
+    identity_response = _builder(Kind.IDENTITY_RESPONSE)
+    chunk = _builder(Kind.CHUNK)
+    grant = _builder(Kind.GRANT)
+    checkpoint_chunk = _builder(Kind.CHECKPOINT_CHUNK)
+    checkpoint_grant = _builder(Kind.CHECKPOINT_GRANT)
+    coordinator_status = _builder(Kind.COORDINATOR_STATUS)
+    summary = _builder(Kind.SUMMARY)
+    holder = _builder(Kind.HOLDER)
+    broker_refused = _builder(Kind.BROKER_REFUSED)
+    broker_load = _builder(Kind.BROKER_LOAD)
+    job = _builder(Kind.JOB)
+    operator_request = _builder(Kind.OPERATOR_REQUEST)
+    operator_response = _builder(Kind.OPERATOR_RESPONSE)
+    download_chunk = _builder(Kind.DOWNLOAD_CHUNK)
+    download_grant = _builder(Kind.DOWNLOAD_GRANT)
+    push_chunk = _builder(Kind.PUSH_CHUNK)
+    push_grant = _builder(Kind.PUSH_GRANT)
+    home_state = _builder(Kind.HOME_STATE)
+    home_event = _builder(Kind.HOME_EVENT)
+    home_command = _builder(Kind.HOME_COMMAND)
 
     def echo(self, name: str) -> str:
         """Return where a host, or `coordinator`, writes to itself."""
         if name == Role.COORDINATOR:
-            return self._topic(Kind.COORDINATOR_ECHO)
-        return self._topic(Kind.ECHO, name)
+            return self._forms[Kind.COORDINATOR_ECHO]
+        return self._forms[Kind.ECHO].format(name)
 
     def for_homeassistant(self) -> tuple[tuple[str, int], ...]:
         """Return the extra subscriptions of a coordinator that serves Home Assistant."""
@@ -149,7 +154,7 @@ class Topics:
 
     def for_coordinator(self) -> tuple[tuple[str, int], ...]:
         """Return the (filter, QoS) pairs that a coordinator which serves subscribes to."""
-        return self._subscriptions(
+        return self.filters(
             kind for kind, row in TABLE.items()
             if Role.COORDINATOR in row.receivers and kind not in _COORDINATORS_OWN
         )  # fmt: skip
@@ -160,21 +165,22 @@ class Topics:
             kind for kind, row in TABLE.items()
             if Role.AGENT in row.receivers and kind not in {Kind.STATUS, Kind.ECHO}
         )  # fmt: skip
-        return self._subscriptions(kinds, host=host)
+        return self.filters(kinds, host=host)
 
     def for_operator(self, client: str) -> tuple[tuple[str, int], ...]:
         """Return the (filter, QoS) pairs that an operator's client subscribes to."""
         user, _, own = client.partition("/")
-        kinds = (Kind.OPERATOR_RESPONSE, Kind.DOWNLOAD_CHUNK)
-        return self._subscriptions(kinds, user=user, client=own)
+        kinds = (Kind.OPERATOR_RESPONSE, Kind.DOWNLOAD_CHUNK, Kind.PUSH_GRANT)
+        return self.filters(kinds, user=user, client=own)
 
     def for_watcher(self) -> tuple[tuple[str, int], ...]:
         """Return the (filter, QoS) pairs that a live view of the fleet subscribes to."""
-        return self._subscriptions((
+        return self.filters((
             Kind.STATUS, Kind.CAPABILITY, Kind.HEARTBEAT, Kind.PROGRESS, Kind.SUMMARY, Kind.JOB,
         ))  # fmt: skip
 
-    def _subscriptions(self, kinds: Iterable[Kind], **own: str) -> tuple[tuple[str, int], ...]:
+    def filters(self, kinds: Iterable[Kind], **own: str) -> tuple[tuple[str, int], ...]:
+        """Return the (filter, QoS) pairs of these kinds, with the names in `own`."""
         return tuple(
             (f"{self.root}/{filter_of(TABLE[kind].pattern, **own)}", TABLE[kind].qos)
             for kind in kinds
@@ -184,7 +190,7 @@ class Topics:
         """Return what `topic` is. Raises `BadTopic` for anything outside the tree."""
         if len(topic) > MAX_TOPIC_CHARS or not topic.startswith(self.root + "/"):
             raise BadTopic(f"not under {self.root}/: {topic[:80]!r}")
-        parsed = _parsed(topic.split("/")[self._depth :])
+        parsed = _parsed(topic[len(self.root) + 1 :])
         if parsed is None:
             raise BadTopic(f"no such topic: {topic[:120]!r}")
         return parsed
@@ -226,7 +232,9 @@ for _kind, _row in TABLE.items():
     _BY_DEPTH.setdefault(len(_levels), []).append((_kind, _levels))
 
 
-def _parsed(levels: list[str]) -> Topic | None:
+@lru_cache(maxsize=2048)  # each is asked for twice: for the lane and by the core
+def _parsed(topic: str) -> Topic | None:
+    levels = topic.split("/")
     for kind, pattern in _BY_DEPTH.get(len(levels), ()):
         found = _names_in(levels, pattern)
         if found is not None:

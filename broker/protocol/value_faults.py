@@ -24,12 +24,14 @@ def fault_words(fault: Any, known: Sequence[str]) -> str:
         "string_type": f"must be a string, not {shown}",
         "bool_type": f"must be true or false, not {shown}",
         "list_type": f'must be a list, such as ["a", "b"], not {shown}',
+        "tuple_type": f'must be a list, such as ["a", "b"], not {shown}',
         "dict_type": f"must be a table, not {shown}",
         "model_type": f"must be a table, not {shown}",
         "greater_than": f"must be more than {_short(context.get('gt'))}, not {shown}",
         "greater_than_equal": f"must be at least {_short(context.get('ge'))}, not {shown}",
         "less_than_equal": f"must be at most {_short(context.get('le'))}, not {shown}",
         "literal_error": f"must be {context.get('expected')}, not {shown}",
+        "too_short": f"has fewer than {context.get('min_length')} entries",
         "too_long": f"has more than {context.get('max_length')} entries",
         "missing": f"missing; write {key} = ...",
         "string_too_long": f"longer than {context.get('max_length')} characters",
@@ -40,7 +42,7 @@ def fault_words(fault: Any, known: Sequence[str]) -> str:
     kind = fault["type"].replace("_parsing", "_type")  # of a text, as options and variables are
     if kind in simple:
         return simple[kind]
-    said = str(fault["msg"])
     if fault["type"] == "value_error":  # our own words have said what it is
-        return said.removeprefix("Value error, ")
+        return str(context["error"])
+    said = str(fault["msg"])
     return f"{said[:1].lower()}{said[1:]}, not {shown}"

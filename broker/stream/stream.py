@@ -134,9 +134,10 @@ class Sender:
         self.share = max(0, min(grant.horizon, self._chunks) - missing.count()) / self._chunks
         self._window_chunks = grant.window_chunks
         self._span_chunks = grant.span_chunks
+        flying = len(self._in_flight)
         self._acknowledge(grant, missing, now_s)
         self._is_stalled = False
-        return self._send(now_s)
+        return self._send(now_s, moves=len(self._in_flight) < flying)
 
     def on_timer(self, now_s: float) -> list[SendChunk]:
         """Nothing has moved: send the oldest again, once; then the receiver has to ask."""
@@ -184,7 +185,12 @@ class Sender:
     def _land(self, index: int) -> None:
         self.in_flight_bytes -= self._in_flight.pop(index).length
 
-    def _send(self, now_s: float) -> list[SendChunk]:
+    def _send(self, now_s: float, *, moves: bool) -> list[SendChunk]:
+        """Send what the window has room for; `moves`: some that were in flight are not any more.
+
+        A grant by which nothing moves does not put off the deadline (RFC 6298, 5.3): a receiver
+        that asks again and again would else keep its sender from ever sending again.
+        """
         chunks: list[SendChunk] = []
         granted_bytes = self._window_chunks * self._chunk_bytes
         window_bytes = min(self._pace.window_bytes, granted_bytes)
@@ -197,7 +203,8 @@ class Sender:
                 break
             self._todo.discard(start, stop)
             chunks.append(self._chunk(start, stop, now_s))
-        self._deadline_s = now_s + self._rto_s()
+        if moves or chunks or self._deadline_s is None:
+            self._deadline_s = now_s + self._rto_s()
         return chunks
 
     def _chunk(self, start: int, stop: int, now_s: float) -> SendChunk:

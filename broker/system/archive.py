@@ -16,7 +16,7 @@ import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -25,6 +25,7 @@ import zstandard
 
 from broker.errors import BadStream
 from broker.file_names import is_device
+from broker.system.files import RealDisk
 
 MAX_DEPTH: Final = 16
 MAX_FILE_BYTES: Final = 8 * 1024**3 - 1  # the most that a header of ustar has digits for
@@ -92,10 +93,16 @@ def _fits_header(name: bytes) -> bool:
 
 
 def unpack(
-    bundle: Path, into: Path, limits: Limits = LIMITS, *, windows: bool = os.name == "nt"
+    bundle: Path,
+    into: Path,
+    limits: Limits = LIMITS,
+    *,
+    durable: bool = False,
+    windows: bool = os.name == "nt",
 ) -> list[Path]:
     """Unpack `bundle` as the new folder `into`, all or nothing; return the files in order.
 
+    With `durable` that holds after a power cut, too.
     Raises `BadStream` for a bundle that is damaged or holds what is not allowed, and OSError.
     """
     if into.exists():
@@ -105,6 +112,8 @@ def unpack(
     try:
         names = _unpack_into(bundle, making, limits, windows=windows)
         making.chmod(0o755)
+        if durable:
+            _sync(making, names)
         making.rename(into)
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         shutil.rmtree(making, ignore_errors=True)
@@ -113,6 +122,18 @@ def unpack(
         shutil.rmtree(making, ignore_errors=True)
         raise
     return [into / name for name in names]
+
+
+def _sync(folder: Path, names: Iterable[Path]) -> None:
+    """Wait until files in a folder, and the names of all of them, are on the disk."""
+    disk = RealDisk()
+    folders = {folder}
+    for name in names:
+        with disk.open(folder / name, "r+b") as file:
+            disk.sync(file)
+        folders.update(folder / one for one in name.parents)
+    for one in folders:
+        disk.sync_folder(one)
 
 
 class _Bounded:

@@ -55,7 +55,12 @@ class RealDisk:
 
     def remove_tree(self, folder: Path) -> None:
         """Delete a folder with all that is in it; what cannot be deleted stays."""
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        except RecursionError:  # a program may make folders in folders without end
+            with contextlib.suppress(OSError):
+                _flatten(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def glob(self, folder: Path, pattern: str) -> list[Path]:
         """Return what matches in a folder, in order."""
@@ -74,6 +79,21 @@ class RealDisk:
     def free_bytes(self, folder: Path) -> int:
         """Return how much room there is."""
         return shutil.disk_usage(folder).free
+
+
+def _flatten(folder: Path) -> None:
+    """Empty each folder in another one: what folders it has are moved into `folder` first."""
+    import tempfile
+
+    while inner := [*_folders_in(folder)]:
+        for one in inner:
+            for deeper in _folders_in(one):
+                deeper.replace(tempfile.mkdtemp(dir=folder))
+            shutil.rmtree(one)
+
+
+def _folders_in(folder: Path) -> Iterator[Path]:
+    return (one for one in folder.iterdir() if one.is_dir() and not one.is_symlink())
 
 
 Disk = RealDisk

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.errors import ConfigError
-from broker.sentences import printable
+from broker.wrapping import printable
 
 
 def setup(level: str = "INFO") -> None:

@@ -30,7 +30,7 @@ _HOME: Final = "USERPROFILE" if os.name == "nt" else "HOME"
 _HERE: Final = Path()
 _LOCAL: Final = "fleet.toml"  # in the working folder
 _MACHINES: Final = Path("/etc/fleet/fleet.toml")
-SECTIONS: Final = ("broker", "coordinator", "homeassistant", "agent", "trainers")
+SECTIONS: Final = ("broker", "coordinator", "homeassistant", "agent", "trainers", "programs")
 
 
 def state_home(environment: Mapping[str, str] = os.environ) -> Path:
@@ -132,8 +132,8 @@ class Settings(BaseModel):
             return cls.model_validate(values)
         except ValidationError as error:
             faults = faults_of(error, [*cls.model_fields])
-            lines = [f"{sources.get(key.partition('.')[0], key)}: {what}" for key, what in faults]
-            raise ConfigError("\n".join(lines)) from None
+            said = (f"{sources.get(key.partition('.')[0], key)}: {what}" for key, what in faults)
+            raise ConfigError(faults=tuple(said)) from None
 
     def part(self, model: type[BaseModel]) -> dict[str, Any]:
         """Return the values of the fields that `model` has, too."""
@@ -157,7 +157,21 @@ class Settings(BaseModel):
         return cls.load(arguments.config, said | more)
 
 
-class BrokerSettings(Settings):
+class ServerPart(BaseModel):
+    """The part of `[broker]` that `fleet broker` is given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    topic_root: str = Field(default="fleet", description="First level(s) of every topic.")
+    websocket: int | None = Field(
+        default=None, ge=0, le=65_535, description="`fleet broker`: port of websockets, if any."
+    )
+    origins: tuple[str, ...] = Field(
+        default=(), description="`fleet broker`: pages whose scripts may open a websocket."
+    )
+
+
+class BrokerSettings(Settings, ServerPart):
     """`[broker]`: where the broker is, and under which root the fleet's topics are."""
 
     section: ClassVar[str] = "broker"
@@ -181,18 +195,11 @@ class BrokerSettings(Settings):
         default=DEFAULT_URL,
         description="Address of the broker; of a cluster, a list of addresses or commas between.",
     )
-    topic_root: str = Field(default="fleet", description="First level(s) of every topic.")
     identity: Path | None = Field(
         default=None, description="Folder of ca.crt, client.crt and client.key, for mqtts."
     )
     plain: bool = Field(
         default=False, description="Go without TLS beyond this machine, on a network one trusts."
-    )
-    websocket: int | None = Field(
-        default=None, ge=0, le=65_535, description="`fleet broker`: port of websockets, if any."
-    )
-    origins: tuple[str, ...] = Field(
-        default=(), description="`fleet broker`: pages whose scripts may open a websocket."
     )
     operator_key_file: Path | None = Field(
         default=None, description="What commands are signed with; without it they are not."

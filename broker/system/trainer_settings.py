@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from broker.errors import ConfigError
 from broker.protocol.hyperschema import schema_faults
+from broker.protocol.messages import TrainerInfo
 from broker.system.settings import faults_of, find_config, read_section
 
 MAX_TRAINERS: Final = 32
@@ -35,6 +36,19 @@ class OwnTrainer(BaseModel):
     hyper_schema: dict[str, Any] = Field(alias="schema")
     description: str = Field(default="", max_length=2000)
     resumable: bool = False
+    preload: tuple[Annotated[str, Field(pattern=r"^\w+(\.\w+)*$")], ...] = ()
+    telemetry: bool = False
+    reads: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+
+    def info(self, version: str | None = "") -> TrainerInfo:
+        """Return what an agent says of it, and a coordinator knows of it beforehand."""
+        return TrainerInfo(
+            hyper_schema=self.hyper_schema, resumable=self.resumable, telemetry=self.telemetry,
+            version=version,
+        )  # fmt: skip
+
+
+_KEYS: Final = ("command", "schema", "description", "resumable", "preload", "telemetry", "reads")
 
 
 class Fault(NamedTuple):
@@ -58,7 +72,7 @@ def load_trainers(
     """Return the configured trainers by name; `programs`: their commands have to exist."""
     found, faults = read_trainers(config, builtin, environment, programs=programs)
     if faults:
-        raise ConfigError("\n".join(map(str, faults)))
+        raise ConfigError(faults=tuple(map(str, faults)))
     return {name: trainer for name, trainer in found.items() if trainer is not None}
 
 
@@ -80,11 +94,14 @@ def read_trainers(
         said.append(("", f"{len(section)} of them; at most {MAX_TRAINERS}"))
     for name, table in section.items():
         found[name], wrong = _trainer(path, table)
-        wrong += [("", what) for what in _name_faults(name, builtin)]
+        wrong += [("", what) for what in name_faults(name, builtin)]
         trainer = found[name]
         if programs and trainer is not None and shutil.which(trainer.command[0]) is None:
             what = f"{trainer.command[0]!r} is no program on this host; give its whole path"
             wrong.append(("command", what))
+        for one in trainer.reads if programs and trainer is not None else ():
+            if not Path(one).exists():
+                wrong.append(("reads", f"{one} is not there; name a file or folder"))
         said += [(f".{name}] {key}".rstrip(), what) for key, what in wrong]
     size_bytes = sum(len(json.dumps(one.hyper_schema)) for one in found.values() if one)
     if size_bytes > MAX_SCHEMAS_BYTES:
@@ -106,11 +123,23 @@ def _trainer(path: Path, table: object) -> tuple[OwnTrainer | None, list[tuple[s
     try:
         trainer = OwnTrainer.model_validate(values)
     except ValidationError as error:
-        return None, [*wrong, *faults_of(error, ["command", "schema", "description", "resumable"])]
+        return None, [*wrong, *faults_of(error, list(_KEYS))]
     if not wrong:
         wrong = [("schema", what) for what in _schema_faults(trainer.hyper_schema)]
+    if trainer.preload and not _is_python(trainer.command):
+        what = 'needs a command such as ["python3", "train.py"] or ["python3", "-m", "train"]'
+        wrong.append(("preload", what))
     closed = {**trainer.hyper_schema, "additionalProperties": False}
-    return trainer.model_copy(update={"hyper_schema": closed}), wrong
+    reads = tuple(str(path.parent / one) for one in trainer.reads)
+    return trainer.model_copy(update={"hyper_schema": closed, "reads": reads}), wrong
+
+
+def _is_python(command: Sequence[str]) -> bool:
+    """Whether a command is a Python interpreter and, without options, what it is to run."""
+    program, *words = command
+    runs = words[1:] if words[:1] == ["-m"] else words[:1]
+    named = bool(runs) and not runs[0].startswith("-")
+    return Path(program).name.startswith("python") and named
 
 
 def _read_schema(path: Path) -> Any:
@@ -132,18 +161,24 @@ def _is_deep(value: Any, levels: int) -> bool:
     return not levels or any(_is_deep(one, levels - 1) for one in inner)
 
 
-def _name_faults(name: str, builtin: Collection[str]) -> Iterator[str]:
+def name_faults(name: str, builtin: Collection[str]) -> Iterator[str]:
+    """Yield why no trainer may be called `name`; `builtin` are the names of those built in."""
     if not _NAME.fullmatch(name):
         yield "a name is a letter or digit, then up to 63 of letters, digits, '.', '_', '-'"
     if name in builtin:
         yield f"{name} is built in; choose another name"
 
 
-def _schema_faults(schema: Mapping[str, Any]) -> Iterator[str]:
+def schema_size_faults(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why a schema is too deep or too large for the message that announces it."""
     if _is_deep(schema, MAX_LEVELS):
         yield f"is nested more than {MAX_LEVELS} levels deep"
         return
     size_bytes = len(json.dumps(schema))
     if size_bytes > MAX_SCHEMA_BYTES:
         yield f"{size_bytes} bytes of JSON; at most {MAX_SCHEMA_BYTES}"
+
+
+def _schema_faults(schema: Mapping[str, Any]) -> Iterator[str]:
+    yield from schema_size_faults(schema)
     yield from schema_faults({**schema, "additionalProperties": False})

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from broker.errors import ConfigError, StorageError, plain
-from broker.sentences import HANG, complain, counted, json_text, laid_out
+from broker.figures import counted
 from broker.system.files import FolderLock, RealDisk
 from broker.system.process import nobody_reads
+from broker.wrapping import HANG, complain, json_text, laid_out
 from coordinator.admin.fsck import SETTLING_S, Folder, Report, check
 from coordinator.admin.repairs import Finding, carry_out
 from coordinator.ledger.database import back_up

@@ -19,13 +19,14 @@ from broker.doctor.checks import check_lock, check_machine, check_state
 from broker.doctor.findings import Finding, at_fault, fail, ok, run, skip, warn
 from broker.doctor.reach import check_broker, check_session
 from broker.errors import ConfigError, FleetError, plain
+from broker.figures import counted
 from broker.pki import keyfiles
 from broker.pki.ca import KEY_FILE, Authority
-from broker.sentences import counted
 from broker.system.files import holder
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
 from coordinator.client.client import OperatorClient
+from coordinator.jobs.causes import in_words
 from coordinator.jobs.host_paging import known_names
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.manifest.builtin import builtin_trainers
@@ -70,7 +71,7 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield from check_machine()
     found, _ = load(arguments)
     settings, broker, own = found.settings, found.broker, found.own
-    yield from at_fault(found.faults.lines)
+    yield from at_fault(found.faults)
     running = False
     if settings is not None:
         yield from check_state(settings.state)
@@ -133,13 +134,13 @@ def check_manifest(
         remedy = "set `manifest` in [coordinator] to have jobs"
         yield warn("manifest", "none is named: only what is in the ledger is served", remedy)
         return
-    schemas = {name: trainer.hyper_schema for name, trainer in own.items()}
+    ours = {name: trainer.info() for name, trainer in own.items()}
     all_of_it = f"`fleet check {shlex.quote(str(path))}`"
     try:
-        plan = load_manifest(path, {**builtin_trainers(), **schemas})
+        plan = load_manifest(path, {**builtin_trainers(), **ours})
     except ManifestError as error:
         more = len(error.problems) - 1
-        text = str(error).splitlines()[0] + (f" (and {more} more)" if more else "")
+        text = f"{error.problems[0]}{f' (and {more} more)' if more else ''}"
         yield fail("manifest", text, f"{all_of_it} tells all")
         return
     text = f"{path}: {counted(len(plan.jobs), 'job')}"
@@ -150,8 +151,10 @@ def check_manifest(
     elif is_any_named and not known:
         text += "; names of hosts were not checked: no host is known"
     yield ok("manifest", text)
-    for warning in of_plan(plan, known or ()):
-        yield warn("manifest", warning, "correct the name, or leave it to a host that is to come")
+    for why in of_plan(plan, known or ()):
+        yield warn(
+            "manifest", in_words(why), "correct the name, or leave it to a host that is to come"
+        )
 
 
 def _known_hosts(

@@ -17,6 +17,7 @@ from broker.system.files import RealDisk, read
 from coordinator.admin.repairs import Finding, Repair
 from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import Job
+from coordinator.jobs.records import ProgramRecord
 from coordinator.jobs.states import JobState
 from coordinator.ledger.ledger import Ledger
 from coordinator.ledger.replay import contradiction
@@ -83,6 +84,7 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
     ledger = open_ledger()
     try:
         jobs = ledger.load()
+        programs = {one.digest: one for one in ledger.load_programs()}
         report.sizes.update(ledger.bundle_sizes())
         report.findings += _histories(ledger, jobs)
     finally:
@@ -96,10 +98,13 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
     report.findings += [
         _is_missing(job) for job in jobs.values() if job.artifact_id in missing - bundles.keys()
     ]
+    report.findings += [
+        _lost_program(one) for one in programs.values() if one.digest not in bundles
+    ]
     report.findings += _bundles(folder, bundles, jobs, report)
     indexed, faults = _index(folder, jobs, report)
     report.findings += faults
-    report.findings += _unreferenced(folder, bundles, jobs, report, indexed)
+    report.findings += _unreferenced(folder, bundles, jobs, report, indexed | programs.keys())
     report.findings += _parts(folder, report)
     report.findings += _logs(folder, jobs)
     return report
@@ -153,6 +158,12 @@ def _missing(bundles: Mapping[str, Path], jobs: Mapping[str, Job], report: Repor
 def _is_missing(job: Job) -> Finding:
     what = f"{job.state.value}, but its artifact {(job.artifact_id or '')[:12]}… is not there"
     return Finding("missing", f"job {job.spec.name}", what, remedy=_train_again(job))
+
+
+def _lost_program(program: ProgramRecord) -> Finding:
+    name = f"{program.offer.name}@{program.digest[:12]}"
+    remedy = "push it again; until then hosts that lack it cannot run it"
+    return Finding("missing", f"program {name}", "its parcel is not there", remedy=remedy)
 
 
 def _train_again(job: Job) -> str:

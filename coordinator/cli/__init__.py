@@ -1,4 +1,9 @@
-"""The command line `fleet`: one file per verb, loaded on use.
+"""The command line `fleet`: verbs and the files that hold them, loaded on use.
+
+A new verb: a row of `VERBS`, and `VERB_command` in its file. What it asks the coordinator: a class
+in broker/protocol/messages/operators.py (`Command` if it changes something; add it to the union),
+and a row of `HANDLERS` in coordinator/core/commands/requests.py. At last `make generate`, and the
+shape of its `--json` in tests/system/test_json_shapes.py.
 
 Exit codes: 0 done, 1 refused or not found, 2 wrong usage, 3 coordinator or broker not reachable
 within the deadline, 4 there are changes (`plan --detailed-exitcode`), 5 nothing could run (`up
@@ -17,15 +22,10 @@ import click
 
 from broker.errors import ConfigError, FleetError, plain
 from broker.protocol.hyperschema import meant
-from broker.sentences import HANG, laid_out, printable
+from broker.wrapping import HANG, laid_out, printable
 from coordinator import __version__
 from coordinator.client.contact import Unreachable
-from coordinator.ui import (
-    EXIT_INTERRUPTED,
-    EXIT_REFUSED,
-    EXIT_UNREACHABLE,
-    EXIT_USAGE,
-)
+from coordinator.ui import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE
 
 _KINDS: Final = frozenset({"dict", "list", "float", "str"})  # stand between the keys of JSON
 
@@ -44,15 +44,15 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "plan": ("plan", "What a reload would change, and when the plan will be done."),
     "status": ("status", "How many jobs and hosts are in which state."),
     "top": ("top", "The fleet on a full screen, live."),
-    "list": ("list_", "The jobs."),
+    "list": ("lists", "The jobs."),
     "show": ("show", "Jobs, with their history."),
     "why": ("why", "Why a job is not running, host by host."),
     "logs": ("logs", "The output of jobs."),
-    "cancel": ("requeue", "Cancel jobs."),
-    "requeue": ("requeue", "Put jobs back into the queue."),
+    "cancel": ("cancel_requeue", "Cancel jobs."),
+    "requeue": ("cancel_requeue", "Put jobs back into the queue."),
     "run": ("run", "Have one job trained that is in no manifest."),
     "reload": ("reload", "Have the coordinator read its manifest again."),
-    "workers": ("workers", "The hosts."),
+    "workers": ("lists", "The hosts."),
     "drain": ("host_use", "Give a host no new jobs."),
     "snooze": ("host_use", "Give a host no jobs for a while."),
     "resume": ("host_use", "Give a host jobs again."),
@@ -61,10 +61,13 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "events": ("events", "What happened, and what operators did."),
     "stats": ("stats", "Hours, successes and durations by host, model or day."),
     "dashboard": ("dashboard", "Show the fleet in a browser."),
-    "get": ("get", "Fetch artifacts of jobs, check and unpack them."),
-    "predict": ("predict", "Score telemetry with a trained model."),
-    "backup": ("serve", "Copy the ledger, while a coordinator runs or not."),
-    "fsck": ("serve", "Compare ledger, artifacts, index and part files."),
+    "get": ("results", "Fetch artifacts of jobs, check and unpack them."),
+    "report": ("results", "Draw the page of a job's report."),
+    "predict": ("results", "Score telemetry with a trained model."),
+    "push": ("push_programs", "Send a program of yours to the fleet."),
+    "programs": ("push_programs", "The programs of the fleet: list them, remove one."),
+    "backup": ("backup_fsck", "Copy the ledger, while a coordinator runs or not."),
+    "fsck": ("backup_fsck", "Compare ledger, artifacts, index and part files."),
     "operator-key": ("init", "Make a key that commands are signed with."),
     "completion": ("completion", "Have the shell complete verbs, jobs and hosts."),
 }
@@ -136,18 +139,14 @@ class _Verbs(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if str(args[0]).lower() == "restore":
+            word = str(args[0])
+            if word.lower() == "restore":
                 raise click.UsageError(_RESTORE, ctx) from None
-            close = _nearest(str(args[0]))
+            close = _OTHER_WORDS.get(word.lower()) or meant(word, VERBS)
             if close and not isinstance(error, click.NoSuchOption):
-                text = f"No such command {str(args[0])!r}. Did you mean {close!r}?"
+                text = f"No such command {word!r}. Did you mean {close!r}?"
                 raise click.UsageError(text, ctx) from None
             raise
-
-
-def _nearest(word: str) -> str | None:
-    """Return the verb that was probably meant: by another word for it, or by its letters."""
-    return _OTHER_WORDS.get(word.lower()) or meant(word, VERBS)
 
 
 @click.group(
@@ -172,12 +171,11 @@ def fleet(ctx: click.Context, /, **where: str | bool | None) -> None:
     ctx.obj = where
 
 
-def _complain(text: str, argv: list[str] | None) -> None:
+def _complain(text: str, argv: list[str] | None, error: Exception | None = None) -> None:
     """Say on standard error what is wrong; to who asked for JSON, as an object as well."""
-    from coordinator.ui.words import told
-
-    click.echo(laid_out(f"error: {told(text)}", sys.stderr, indent=HANG), err=True)
-    _answer_in_json(text, argv)
+    for line in (f"error: {text}", *getattr(error, "__notes__", ())):
+        click.echo(laid_out(printable(line), sys.stderr, indent=HANG), err=True)
+    _answer_in_json(text, argv, error)
 
 
 def _complain_of_usage(error: click.ClickException) -> None:
@@ -193,28 +191,32 @@ def _complain_of_usage(error: click.ClickException) -> None:
     click.echo(laid_out(text.expandtabs(2), sys.stderr, indent=HANG), err=True)
 
 
-def _answer_in_json(text: str, argv: list[str] | None) -> None:
+def _answer_in_json(
+    text: str, argv: list[str] | None, error: Exception | None = None
+) -> None:  # fmt: skip
     """Print that it was not done, where that was asked for: a script reads no empty answer."""
     given = sys.argv[1:] if argv is None else argv
     if "--json" in given[: given.index("--") if "--" in given else None]:
         from coordinator.ui.words import print_json
 
         with contextlib.suppress(OSError):  # what is wrong may be that nothing can be written
-            print_json({"ok": False, "message": printable(text), "errors": []})
+            why, errors = getattr(error, "why", None), getattr(error, "errors", [])
+            print_json({"ok": False, "message": printable(text), "why": why, "errors": errors})
 
 
 def _no_request(error: ValueError) -> str:
     """Say what was typed that no request can hold; any other error is a fault, and raised."""
     from pydantic import ValidationError
 
+    from broker.protocol.value_faults import fault_words
+
     if isinstance(error, UnicodeEncodeError):
         return "no request can hold that: it is no text in UTF-8"
     if not isinstance(error, ValidationError):
         raise error
-    first = error.errors(include_url=False, include_input=False)[0]
+    first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"] if part not in _KINDS)
-    message = first["msg"].removeprefix("Value error, ")
-    return f"no request can hold that: {where}: {message[:1].lower()}{message[1:]}"
+    return f"no request can hold that: {where}: {fault_words(first, ())}"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -231,7 +233,7 @@ def main(argv: list[str] | None = None) -> int:
         _answer_in_json(error.format_message(), argv)
         return error.exit_code
     except FleetError as error:
-        _complain(str(error), argv)
+        _complain(str(error), argv, error)
         if isinstance(error, Unreachable):
             return EXIT_UNREACHABLE
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_REFUSED

@@ -11,7 +11,7 @@ import click
 
 from broker.errors import ConfigError
 from broker.system.machine import system_clock
-from coordinator.ui.options import PATH, PORT, flag, option
+from coordinator.ui.options import PATH, PORT, Where, flag, option, where
 from coordinator.ui.words import say
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ _SERVICES = {
 @click.command("config")
 @click.argument("kind", metavar="|".join(BROKERS), type=click.Choice(BROKERS))
 @option("-o --output", "DIR", "Where to write the files.", required=True, type=PATH)
-@option("--at", "DIR", "Where the broker finds them, if not there; a node in /etc.")
-@option("--root", "ROOT", "Topic root.")
+@option("--at placed", "DIR", "Where the broker finds them, if not there; a node in /etc.")
+@where("root")
 @option("--person people", "NAME",
         "Somebody: operator:alice, observer:bob. May be repeated.", multiple=True)  # fmt: skip
 @option("--host hosts", "NAME",
@@ -54,10 +54,7 @@ _SERVICES = {
 @option("--data", "DIR", "Where the broker keeps its data.  [default: its own]")
 @flag("--loopback", "mosquitto: serve this machine in plain text, too.")
 @flag("--force", "Overwrite files that somebody else made.")
-@click.pass_context
-def config_command(
-    ctx: click.Context, /, kind: str, output: Path, home: Path | None, **options: Any
-) -> int:
+def config_command(at: Where, kind: str, output: Path, home: Path | None, **options: Any) -> int:
     """Write the files of a broker that lets everybody do what is theirs, and nothing else.
 
     It asks everybody for a certificate of the fleet's CA. Its common name is who they are: a host,
@@ -71,15 +68,11 @@ def config_command(
     from broker.deploy import DATA, Node, Ports, Site
     from broker.protocol.topics import Topics
     from broker.system.settings import BrokerSettings, expanded
-    from coordinator.ui.ca import home_of
+    from coordinator.cli.ca_folder import home_of
 
     output = expanded(output)
     base = home_of(home)
-    given = ctx.find_root().obj or {}
-    settings = BrokerSettings.load(
-        Path(given["config"]) if given.get("config") else None,
-        {"topic_root": options["root"] or given.get("root")},
-    )
+    settings = BrokerSettings.load(at.config, {"topic_root": at.root})
     if options["people_port"] is not None and kind != "mosquitto":
         raise ConfigError("--people-port: only mosquitto has a port of people's own; take --port")
     folder = expanded(Path(options["certificates"])).absolute()
@@ -89,7 +82,7 @@ def config_command(
     usual = Path(f"/etc/{kind}") if nodes else output.absolute()
     ports = Ports()
     site = Site(
-        folder=Path(options["at"] or usual),
+        folder=Path(options["placed"] or usual),
         certificates=folder,
         state=Path(options["data"]).absolute() if options["data"] else Path(DATA[kind]),
         topics=Topics(settings.topic_root),
@@ -164,7 +157,7 @@ def _tell_ports(kind: str, ports: Ports, home: Path, settings: BrokerSettings) -
     """Say at which port people are served, and keep it where the CA is, with their addresses."""
     from broker.pki.ca import REGISTRY_FILE
     from broker.system.address import parse_addresses
-    from coordinator.ui.ca import write_ports
+    from coordinator.cli.ca_folder import write_ports
 
     people = ports.people if kind == "mosquitto" else ports.hosts
     is_kept = (home / "ca" / REGISTRY_FILE).exists()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,23 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from broker.errors import ConfigError
-from broker.sentences import HANG, counted, printable
+from broker.figures import counted
 from broker.system.machine import new_id
+from broker.wrapping import HANG, printable
 from coordinator.client.contact import NotDone, Unreachable
+from coordinator.jobs.causes import Cause, in_words
 from coordinator.jobs.host_paging import known_names
 from coordinator.ui import EXIT_REFUSED
-from coordinator.ui.live import POLL_S, View, watch_option, watching
-from coordinator.ui.options import flag, json_option, where_options
-from coordinator.ui.words import print_json, say
+from coordinator.ui.live import POLL_S, View, show_once, watch_option, watching
+from coordinator.ui.options import OperatorClient, Where, flag, json_option, where_options
+from coordinator.ui.terminal import Line, paragraph
 
 if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
+    from broker.protocol.messages import TrainerInfo
     from coordinator.jobs.plan_entries import Plan
     from coordinator.manifest.problems import Problem
 
 ASK_TIMEOUT_S: Final = 1.0
 HOSTS_TIMEOUT_S: Final = 2.0  # for all of them, of a large fleet
-_WARNING: Final = "warning: "
 
 
 @click.command("check")
@@ -36,7 +38,7 @@ _WARNING: Final = "warning: "
 @watch_option
 @json_option
 @where_options
-def check_command(manifest: Path, offline: bool, watch: bool, as_json: bool, **at: Any) -> int:
+def check_command(at: Where, manifest: Path, offline: bool, watch: bool) -> int:
     """Check a manifest and print every error in it.
 
     Needs no coordinator. Known are the trainers that are built in, and those in the [trainers] of
@@ -49,21 +51,16 @@ def check_command(manifest: Path, offline: bool, watch: bool, as_json: bool, **a
       fleet check training_manifest.toml
       fleet check training_manifest.toml --watch
     """  # noqa: D301 - \b is click's
-    draw = partial(_draw, manifest, offline)
-    if watch:
-        view = View(lambda: _judge(manifest, at, offline=offline), draw)
-        return watching(view, lambda: time.sleep(POLL_S), as_json=as_json)
-    found = _judge(manifest, at, offline=offline)
-    if as_json:
-        print_json(found)
-    else:
-        for text in draw(found):
-            say(text, err=not found["ok"] or text.startswith(_WARNING), indent=HANG)
-    return 0 if found["ok"] else EXIT_REFUSED
+    view = View(
+        partial(_judge, manifest, at, offline=offline), partial(_draw, manifest, offline),
+        lambda found: 0 if found["ok"] else EXIT_REFUSED, complain=_complaints,
+    )  # fmt: skip
+    return watching(view, lambda: time.sleep(POLL_S)) if watch else show_once(view)
 
 
-def _judge(manifest: Path, at: Mapping[str, Any], *, offline: bool) -> dict[str, Any]:
+def _judge(manifest: Path, at: Where, *, offline: bool) -> dict[str, Any]:
     """Return as JSON values what is to be said of a manifest, and of the file's own trainers."""
+    from broker.protocol.messages import TrainerInfo
     from broker.system.trainer_settings import read_trainers
     from coordinator.manifest.builtin import builtin_trainers
     from coordinator.manifest.manifest_file import load_manifest
@@ -71,8 +68,9 @@ def _judge(manifest: Path, at: Mapping[str, Any], *, offline: bool) -> dict[str,
 
     built_in = builtin_trainers()
     trainers, hosts = ({}, None) if offline else _ask(at)
-    own, faults = read_trainers(at["config"], built_in, programs=False)
-    ours = {name: trainer.hyper_schema if trainer else {} for name, trainer in own.items()}
+    own, faults = read_trainers(at.config, built_in, programs=False)
+    nothing = TrainerInfo(hyper_schema={})
+    ours = {name: trainer.info() if trainer else nothing for name, trainer in own.items()}
     problems = [Problem(str(fault.file), "", fault.key, fault.message) for fault in faults]
     plan: Plan | None
     try:
@@ -93,20 +91,21 @@ def _judge(manifest: Path, at: Mapping[str, Any], *, offline: bool) -> dict[str,
     return found | ({"message": "\n".join(map(str, problems))} if problems else {})
 
 
-def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[str]:
+def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[Line]:
     if found["ok"]:
         name = f' of "{printable(found["name"])}"' if found["name"] else ""
-        yield f"{manifest}: {counted(found['jobs'], 'job')}{name}, no errors"
+        yield paragraph(f"{manifest}: {counted(found['jobs'], 'job')}{name}, no errors", hang=HANG)
         if found["warnings"] is None:
             why = "--offline" if offline else found.get("unchecked", "no coordinator answered")
-            yield f"names of hosts were not checked: {why}"
-    else:
-        yield printable(found["message"])
-    for warning in found["warnings"] or ():
-        yield f"{_WARNING}{printable(warning)}"
+            yield paragraph(f"names of hosts were not checked: {why}", hang=HANG)
 
 
-def doubts(plan: Plan, hosts: set[str] | None) -> list[str] | None:
+def _complaints(found: dict[str, Any]) -> list[str]:
+    warnings = [f"warning: {in_words(why)}" for why in found["warnings"] or ()]
+    return warnings if found["ok"] else [found["message"], *warnings]
+
+
+def doubts(plan: Plan, hosts: set[str] | None) -> list[Cause] | None:
     """Return a warning for each host that nobody knows; none when that cannot be told."""
     from coordinator.scheduler.unknown_hosts import of_plan
 
@@ -118,23 +117,24 @@ def doubts(plan: Plan, hosts: set[str] | None) -> list[str] | None:
 
 def problems_to_list(problems: Iterable[Problem]) -> list[dict[str, Any]]:
     """Return the errors of a manifest as JSON values."""
-    return [
-        {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
-        for p in problems
-    ]
+    return [asdict(one) for one in problems]
 
 
-def _ask(at: Mapping[str, Any]) -> tuple[dict[str, Any], set[str] | None]:
-    from broker.protocol.messages import AskTrainers
-    from coordinator.ui.options import connect, where
-
-    asks = connect(where(**at), ASK_TIMEOUT_S)  # what is wrong with the settings is an error
+def _ask(at: Where) -> tuple[dict[str, TrainerInfo], set[str] | None]:
+    asks = at.connect(timeout_s=ASK_TIMEOUT_S)  # what is wrong with the settings is an error
     try:
         with asks as client:
-            found: dict[str, Any] = client.ask(AskTrainers(id=new_id()))["trainers"]
-            return found, known_hosts(client)
+            return known_trainers(client), known_hosts(client)
     except (ConfigError, NotDone, Unreachable):  # the first on a host's machine: it may not ask
         return {}, None
+
+
+def known_trainers(client: OperatorClient) -> dict[str, TrainerInfo]:
+    """Return the trainers that the coordinator knows of."""
+    from broker.protocol.messages import AskTrainers, TrainerInfo
+
+    told = client.ask(AskTrainers(id=new_id()))["trainers"]
+    return {model: TrainerInfo.model_validate(one) for model, one in told.items()}
 
 
 def known_hosts(client: OperatorClient) -> set[str] | None:

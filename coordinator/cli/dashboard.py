@@ -12,37 +12,33 @@ import click
 
 from broker.errors import LocalError
 from broker.system.settings import BrokerSettings
-from coordinator.ui.options import PATH, flag, option, where, where_options
+from coordinator.ui.options import PATH, Where, flag, option, where_options
 
 if TYPE_CHECKING:
     from coordinator.web.artifacts import Fetch
     from coordinator.web.hub import Hub
 
 _LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
-DEFAULT_LISTEN: Final = "127.0.0.1:8086"
 ANSWER_S: Final = 15.0
 STALL_S: Final = 60.0
 
 
 @click.command("dashboard")
-@option("--listen", "HOST:PORT", "Where to serve it; port 0 takes a free one.",
-        default=DEFAULT_LISTEN, show_default=True)  # fmt: skip
+@option("--listen", "HOST:PORT",
+        "Where to serve it; port 0 takes a free one.  [default: 127.0.0.1:8086]")  # fmt: skip
 @option("--certificate", "FILE",
         "Certificate in PEM, for HTTPS; needed beyond this machine.", type=PATH)  # fmt: skip
 @option("--key", "FILE", "Its key.", type=PATH)
 @option("--name names", "HOST",
         "A further name that browsers may use for this machine.", multiple=True)  # fmt: skip
 @option("--public-url", "URL",
-        "Its address behind a proxy that does HTTPS: https://NAME.", default="")  # fmt: skip
+        "Its address behind a proxy that does HTTPS: https://NAME.")  # fmt: skip
 @option("--password-file", "FILE",
         "What one logs in with.  [default: a new one each time]", type=PATH)  # fmt: skip
 @flag("--private", "Nobody even looks without the password.")
 @flag("--read-only", "Nobody may change anything.")
 @where_options
-def dashboard_command(
-    listen: str, certificate: Path | None, key: Path | None, names: tuple[str, ...],
-    public_url: str, password_file: Path | None, private: bool, read_only: bool, **options: Any,
-) -> None:  # fmt: skip
+def dashboard_command(at: Where, **options: Any) -> None:
     """Show the fleet in a browser.
 
     Everybody who can reach the page can look. Whoever logs in may cancel and requeue jobs, drain
@@ -58,33 +54,26 @@ def dashboard_command(
             "the web page is not installed here; `pip install 'training-fleet[dashboard]'`, or "
             "in a clone `pip install '.[dashboard]'`"
         )
-    from broker.system.address import parse_listen
     from broker.system.machine import system_clock
     from coordinator.client.watcher import Watcher
     from coordinator.web.settings import WebSettings, read_password
 
-    if private and read_only:
-        raise click.UsageError("--private needs a password, and --read-only has none")
-    host, port = parse_listen(listen, "--listen", DEFAULT_LISTEN)
-    settings = WebSettings(
-        host, port, certificate, key, bool(options["plain"]), private, tuple(names),
-        public_url,
-    )  # fmt: skip
+    settings = WebSettings(plain=bool(at.plain), **{k: v for k, v in options.items() if v})
     settings.check()
-    broker = where(**options)
-    password = read_password(password_file) if password_file else _new_password()
+    broker, file = at.settings(), settings.password_file
+    password = read_password(file) if file else _new_password()
 
     from coordinator.web.server import serve
 
     def tell(port: int, hub: Hub) -> None:
         """Say where the page is and how one logs in."""
         click.echo(f"dashboard    {settings.url(port)}")
-        if public_url:
+        if settings.public_url:
             click.echo(f"by proxy     {settings.public_origin}/")
         click.echo(f"broker       {hub.watcher.address}, as {hub.user}")
-        if read_only or not hub.is_operator():
+        if settings.read_only or not hub.is_operator():
             click.echo("log in       nobody can: the page is read only")
-        elif password_file is not None:
+        elif file is not None:
             click.echo("log in       with the password in --password-file")
         else:
             click.echo(f"log in       with the password  {password}")
@@ -93,7 +82,7 @@ def dashboard_command(
 
     serve(
         settings, lambda on_change: Watcher(broker, on_change), _fetch(broker),
-        None if read_only else password, system_clock, tell,
+        None if settings.read_only else password, system_clock, tell,
     )  # fmt: skip
 
 
@@ -109,7 +98,7 @@ def _fetch(settings: BrokerSettings) -> Fetch:
     def fetch(
         job_id: str, attempt: int | None, target: Path, on_bytes: Callable[[int, int], None]
     ) -> str:
-        from coordinator.cli.get import ask, receive, verify
+        from coordinator.cli.results import ask, receive, verify
         from coordinator.client.client import OperatorClient
 
         with OperatorClient(settings, ANSWER_S) as client, target.open("w+b") as file:

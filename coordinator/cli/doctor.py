@@ -24,7 +24,7 @@ from broker.doctor.findings import (
     warn,
 )
 from broker.doctor.reach import check_broker
-from broker.errors import ConfigError
+from broker.errors import ConfigError, FleetError
 from broker.protocol.messages import AskStatus
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
@@ -32,8 +32,9 @@ from coordinator.cli.serve import arguments_of, become_module, check_installed
 from coordinator.client.client import OperatorClient
 from coordinator.client.contact import NotDone, Unreachable
 from coordinator.ui.live import View, watch_option, watching
-from coordinator.ui.options import json_option, option, where, where_options
+from coordinator.ui.options import Where, json_option, option, where_options
 from coordinator.ui.processes import answer_of
+from coordinator.ui.words import is_json
 
 EVERY_S: Final = 10.0  # trainers are started each time
 _OF_ROLES: Final = {
@@ -43,7 +44,6 @@ _OF_ROLES: Final = {
     "ca": ("coordinator",),
     "state": ("agent", "coordinator"),
 }
-_WHERE: Final = ("broker", "root", "identity", "plain", "config")
 _PROGRAMS: Final = {"agent": "agent.doctor", "coordinator": "coordinator.admin.checkup"}
 TIMEOUT_S: Final = 12.0
 
@@ -63,7 +63,7 @@ TIMEOUT_S: Final = 12.0
 @watch_option
 @json_option
 @where_options
-def doctor_command(role: str | None, *, watch: bool, as_json: bool, **options: Any) -> int:
+def doctor_command(at: Where, role: str | None, *, watch: bool, **options: Any) -> int:
     """Check whether this machine will work, and say what to do where it will not.
 
     A line a check: `ok`, `warn` (it works, at a price), `fail` or `skip` (not looked at); the last
@@ -78,44 +78,43 @@ def doctor_command(role: str | None, *, watch: bool, as_json: bool, **options: A
       fleet doctor --role coordinator --manifest plan.toml --ca ~/.config/fleet/ca
       fleet doctor --role operator
     """  # noqa: D301 - \b is click's
-    at = {name: options[name] for name in _WHERE}
     person = None if role else _person(at, options)
     role = role or ("operator" if person else "agent")
     for name, roles in _OF_ROLES.items():
         if role not in roles and options.pop(name) is not None:
             raise ConfigError(f"--{name}: only with --role {' or '.join(roles)}")
     if role == "operator":
-        return _of_person(at, person, watch=watch, as_json=as_json)
-    module = _PROGRAMS[role]
+        return _of_person(at, person, watch=watch)
+    module, options = _PROGRAMS[role], options | at.said()
     if not watch:
-        return become_module(module, options, ["--json"] if as_json else [])
+        return become_module(module, options, ["--json"] if is_json() else [])
     check_installed(module)
-    return _watch(lambda: answer_of(module, ["--json", *arguments_of(options)]), as_json=as_json)
+    return _watch(lambda: answer_of(module, ["--json", *arguments_of(options)]))
 
 
-def _person(at: dict[str, Any], options: dict[str, Any]) -> str | None:
+def _person(at: Where, options: dict[str, Any]) -> str | None:
     """Return whose machine this is, where nothing that was said is for another role."""
     if any(options[name] is not None for name in _OF_ROLES):
         return None
     try:
-        return person_here(where(**at), system_clock().wall_s)
+        return person_here(at.settings(), system_clock().wall_s)
     except ConfigError:
         return None  # an agent is told of what is wrong in the file
 
 
-def _of_person(at: dict[str, Any], found: str | None, *, watch: bool, as_json: bool) -> int:
+def _of_person(at: Where, found: str | None, *, watch: bool) -> int:
     """Check the machine of somebody who looks at the fleet, or commands it."""
 
     def all_findings() -> Iterator[Finding]:
         return complete("operator", findings(at, found))
 
     if watch:
-        return _watch(lambda: document("operator", [*all_findings()]), as_json=as_json)
-    return tell("operator", all_findings(), sys.stdout, as_json=as_json)
+        return _watch(lambda: document("operator", [*all_findings()]))
+    return tell("operator", all_findings(), sys.stdout, as_json=is_json())
 
 
-def _watch(read: Callable[[], Any], *, as_json: bool) -> int:
-    return watching(View(read, _draw), lambda: time.sleep(EVERY_S), as_json=as_json)
+def _watch(read: Callable[[], Any]) -> int:
+    return watching(View(read, _draw), lambda: time.sleep(EVERY_S))
 
 
 def _draw(found: dict[str, Any]) -> Iterator[Any]:
@@ -126,7 +125,7 @@ def _draw(found: dict[str, Any]) -> Iterator[Any]:
     yield Line(found["summary"])
 
 
-def findings(at: dict[str, Any], person: str | None) -> Iterator[Finding]:
+def findings(at: Where, person: str | None) -> Iterator[Finding]:
     """Check one thing after the other; `at` are the options that say where the fleet is."""
     if person is not None:
         text = f"operator, since {person} is here and no host; --role says another"
@@ -134,9 +133,9 @@ def findings(at: dict[str, Any], person: str | None) -> Iterator[Finding]:
     yield check_python()
     yield check_clock(system_clock())
     try:
-        settings = where(**at)
+        settings = at.settings()
     except ConfigError as error:
-        yield from at_fault(str(error).splitlines())
+        yield from at_fault(error.faults)
         return
     yield from check_broker(settings, PEOPLE, lambda _: check_fleet(settings))
 
@@ -154,8 +153,7 @@ def check_fleet(settings: BrokerSettings) -> Iterator[Finding]:
         try:
             data = client.ask(AskStatus(id=new_id()))
         except Unreachable as error:
-            text, _, remedy = str(error).partition("\n")
-            yield warn("coordinator", text, remedy)
+            yield warn("coordinator", error.wrong, error.remedy)
             return
         except (NotDone, ConfigError) as error:
             yield _failed("coordinator", error)
@@ -168,6 +166,5 @@ def check_fleet(settings: BrokerSettings) -> Iterator[Finding]:
         yield from check_apart(str(who.get("now")), whose, asked.wall_s, answered.wall_s)
 
 
-def _failed(check: str, error: Exception) -> Finding:
-    text, _, remedy = str(error).partition("\n")
-    return fail(check, text, remedy or "docs/how-to/identity.md tells who may do what")
+def _failed(check: str, error: FleetError) -> Finding:
+    return fail(check, error.wrong, error.remedy or "docs/how-to/identity.md tells who may do what")

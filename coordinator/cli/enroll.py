@@ -14,26 +14,25 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from broker.errors import ConfigError
+from broker.figures import span, span_s
 from broker.pki import certificates as certs
 from broker.pki import identity as ids
 from broker.pki import keyfiles
 from broker.protocol.acl import Principal
 from broker.protocol.topic_table import Role
-from broker.sentences import span
 from broker.system.address import parse_addresses, text_of
 from broker.system.machine import system_clock
+from coordinator.cli.ca_folder import Office, ca_options
 from coordinator.client.contact import NotDone
-from coordinator.ui.ca import Office, ca_options
 from coordinator.ui.options import PATH, flag, json_option, option
 from coordinator.ui.progress import waiting
-from coordinator.ui.words import print_json_line, say
+from coordinator.ui.words import is_json, print_json_line, say
 
 if TYPE_CHECKING:
     from broker.pki.ca import Authority, Issued
 
 DEFAULT_FOR: Final = "15m"
 MAX_FOR_S: Final = 86_400.0
-_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @click.command("enroll")
@@ -47,7 +46,6 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 @json_option
 def enroll_command(
     office: Office, name: str, out: Path | None, address: str | None, lasts: str, replace: bool,
-    as_json: bool,
 ) -> None:  # fmt: skip
     """Give a host a certificate, on the machine that has the CA.
 
@@ -69,18 +67,16 @@ def enroll_command(
     lasts_s = _seconds(lasts)
     old = office.authority.check_free(name, system_clock().wall_s, replace=replace)
     if out is not None:
-        _to_file(office.authority, name, url, out, old, as_json=as_json)
+        _to_file(office.authority, name, url, out, old)
         how = "its certificate is in a file"
     else:
-        how = _wait(office.authority, name, url, address, lasts_s, replace=replace, as_json=as_json)
+        how = _wait(office.authority, name, url, address, lasts_s, replace=replace)
     office.publish()
     office.note("enroll", name, how + (", earlier ones are revoked" * replace))
     dataclasses.replace(office, broker=url).tell()
 
 
-def _to_file(
-    authority: Authority, name: str, url: str, out: Path, old: Issued | None, *, as_json: bool
-) -> None:
+def _to_file(authority: Authority, name: str, url: str, out: Path, old: Issued | None) -> None:
     from broker.pki.identity_file import Bundle
 
     if out.exists():
@@ -98,7 +94,7 @@ def _to_file(
         out.unlink(missing_ok=True)
         raise
     command = f"fleet join {shlex.quote(out.name)}{option}"
-    if as_json:
+    if is_json():
         print_json_line({"ok": True, "name": name, "file": str(out), "run": command})
     else:
         say(f"wrote {out}; it is secret: carry it to {_place(name)}, and there")
@@ -113,7 +109,7 @@ def _to_file(
 
 def _wait(
     authority: Authority, name: str, url: str, given: str | None, lasts_s: float, *,
-    replace: bool, as_json: bool,
+    replace: bool,
 ) -> str:  # fmt: skip
     """Wait until the host has come; return how it did, in words."""
     from broker.pki.enrolment import DEFAULT_PORT, End, Offer, new_token, wait_for_joining
@@ -125,7 +121,7 @@ def _wait(
     def ready(port: int) -> None:
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         command = f"fleet join {shown} {token.text()}{option}"
-        if as_json:
+        if is_json():
             print_json_line({"name": name, "run": command, "within_s": lasts_s})
             sys.stdout.flush()
         else:
@@ -139,7 +135,7 @@ def _wait(
     again = f"fleet enroll {name}{' --replace' * replace}"
     match enrolment.end:
         case End.JOINED:
-            if as_json:
+            if is_json():
                 print_json_line({"ok": True, "name": name, "peer": enrolment.peer})
             else:
                 say(f"{name} has its certificate (asked for from {enrolment.peer})")
@@ -194,8 +190,7 @@ def _split(text: str, default_port: int) -> tuple[str, int]:
 
 
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh])", text)
-    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    seconds = span_s(text) or 0.0
     if not 0 < seconds <= MAX_FOR_S:
         raise ConfigError(f"--for {text}: write a time up to a day, such as 90s, 15m or 2h")
     return seconds

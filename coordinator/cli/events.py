@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import itertools
-import re
+import operator
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+from broker.figures import some, span_s
 from broker.protocol.messages import AskEvents
 from broker.system.machine import new_id
+from coordinator.jobs.reason_words import moment as local_moment
 from coordinator.ui import terminal
 from coordinator.ui.candidates import complete_host, complete_job
 from coordinator.ui.live import until
-from coordinator.ui.options import client_options, flag, json_option, option
-from coordinator.ui.words import moment as local_moment
-from coordinator.ui.words import print_json, print_json_line, say
-
-if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
+from coordinator.ui.options import OperatorClient, client_options, flag, option
+from coordinator.ui.words import is_json, print_json, print_json_line, say
 
 POLL_S: Final = 1.0
 NAMED: Final = 3  # jobs of one reload that are named
 _OF_RELOAD: Final = frozenset({"added", "changed", "adopted", "orphaned"})
-_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([smhdw])")
 
 
 def moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
     """Return a time as seconds since the epoch: so long ago, or by this machine's clock."""
-    span = _SPAN.fullmatch(value)
-    if span:
-        return max(0.0, time.time() - float(span[1]) * _UNITS_S[span[2]])
+    if (ago_s := span_s(value)) is not None:
+        return max(0.0, time.time() - ago_s)
     try:
         return max(0.0, datetime.fromisoformat(value).timestamp())
     except (ValueError, OverflowError, OSError):
@@ -49,7 +44,6 @@ def moment(_ctx: click.Context, _option: click.Parameter, value: str) -> float:
 @option("--host", "HOST", "Of this host only.", shell_complete=complete_host)
 @option("--who", "WHO", "By this one only: operator:alice, alice, operator, host.")
 @flag("--follow -f", "Go on printing what happens, until Ctrl-C.")
-@json_option
 @client_options
 def events_command(
     client: OperatorClient,
@@ -58,7 +52,6 @@ def events_command(
     host: str | None,
     who: str | None,
     follow: bool,
-    as_json: bool,
 ) -> None:
     """What happened: moves of jobs, and what operators did or were refused. Newest last.
 
@@ -70,14 +63,14 @@ def events_command(
     """
     wanted = AskEvents(id=new_id(), since=since, job=job, host=host, who=who)
     found: list[dict[str, Any]] = []
-    if as_json and not follow:
+    if is_json() and not follow:
         client.story(wanted, found.extend)
         print_json(found)
         return
 
     def tell(rows: list[dict[str, Any]]) -> None:
         found.extend(rows[:1])
-        _print(rows, as_json=as_json)
+        _print(rows)
 
     def look() -> None:
         nonlocal wanted
@@ -86,7 +79,7 @@ def events_command(
         wanted = client.following(wanted, page)
 
     wanted = client.story(wanted, tell)
-    if not found and not as_json:
+    if not found and not is_json():
         _tell_of_nothing(client, wanted)
     if follow:
         until(look, lambda: time.sleep(POLL_S), lambda text: say(text, err=True))
@@ -94,9 +87,10 @@ def events_command(
 
 def _tell_of_nothing(client: OperatorClient, wanted: AskEvents) -> None:
     """Say on standard error what was looked for in vain, and whether nobody knows the host."""
-    from broker.sentences import printable
+    from broker.wrapping import printable
     from coordinator.cli.check import known_hosts
-    from coordinator.scheduler.unknown_hosts import doubt
+    from coordinator.jobs.causes import cause, in_words
+    from coordinator.scheduler.unknown_hosts import closest
 
     kinds = (("of job", wanted.job), ("of host", wanted.host), ("by", wanted.who))
     what = "".join(f" {word} {name}" for word, name in kinds if name is not None)
@@ -105,11 +99,12 @@ def _tell_of_nothing(client: OperatorClient, wanted: AskEvents) -> None:
     if wanted.host is not None:
         known = known_hosts(client)
         if known is not None and wanted.host not in known:
-            say(printable(doubt(wanted.host, known)), err=True)
+            why = cause("no_host", name=wanted.host, meant=closest(wanted.host, known))
+            say(printable(in_words(why)), err=True)
 
 
-def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
+def _print(rows: list[dict[str, Any]]) -> None:
+    if is_json():
         for row in rows:
             print_json_line(row)
         return
@@ -119,15 +114,11 @@ def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 
 def together(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield events for people: what one reload did to several jobs is one, with their number."""
-    for key, group in itertools.groupby(rows, _alike):
-        alike = list(group)
-        if len(alike) == 1 or key[0] not in _OF_RELOAD:
-            yield from alike
+    alike = operator.itemgetter("event", "at", "who", "why", "outcome")
+    for key, group in itertools.groupby(rows, alike):
+        same = list(group)
+        if len(same) == 1 or key[0] not in _OF_RELOAD:
+            yield from same
             continue
-        names = ", ".join(str(row["name"]) for row in alike[:NAMED])
-        more = f" and {len(alike) - NAMED} more" if len(alike) > NAMED else ""
-        yield {**alike[0], "host": None, "name": f"{len(alike)} jobs: {names}{more}"}
-
-
-def _alike(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["event"], row["at"], row["who"], row["why"], row["outcome"]
+        names = some([str(row["name"]) for row in same], NAMED)
+        yield {**same[0], "host": None, "name": f"{len(same)} jobs: {names}"}

@@ -6,52 +6,44 @@ import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from broker.errors import ConfigError
 from broker.protocol.messages import AskDrain, AskForget, AskPause, AskResume, AskSnooze
-from broker.sentences import printable
 from broker.system.machine import new_id
+from broker.wrapping import printable
 from coordinator.cli.serve import become_module
 from coordinator.client.contact import NotDone
-from coordinator.jobs import in_words
-from coordinator.jobs.set_aside import begins_again
+from coordinator.jobs import reason_words
+from coordinator.jobs.result_words import begins_again
 from coordinator.ui import EXIT_REFUSED
-from coordinator.ui.candidates import complete_first_host, complete_host
+from coordinator.ui.candidates import complete_first_host, complete_host, host_argument
 from coordinator.ui.options import (
+    PATH,
+    OperatorClient,
+    Where,
+    asking,
     client_options,
-    connect,
     flag,
-    host_argument,
     is_confirmed,
-    json_option,
-    timeout_option,
-    where,
-    where_options,
+    option,
 )
 from coordinator.ui.words import answer, say
 
-if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
-
-now_option = click.option(
-    "--now", is_flag=True, help="What runs is given back at once, rather than finished."
-)
-yes_option = click.option("--yes", "-y", is_flag=True, help="With --now: do not ask.")
-here_option = click.option("--here", is_flag=True, help="This machine, by its owner.")
-state_option = click.option("--state", type=click.Path(path_type=Path), metavar="DIR",
-                            help="With --here: the agent's state folder.")  # fmt: skip
+now_option = flag("--now", "What runs is given back at once, rather than finished.")
+yes_option = flag("--yes -y", "With --now: do not ask.")
+here_option = flag("--here", "This machine, by its owner.")
+state_option = option("--state", "DIR", "With --here: the agent's state folder.", type=PATH)
 
 
 @click.command("drain")
 @host_argument
 @now_option
 @yes_option
-@json_option
 @client_options
-def drain_command(client: OperatorClient, host: str, now: bool, yes: bool, as_json: bool) -> int:
+def drain_command(client: OperatorClient, host: str, now: bool, yes: bool) -> int:
     """Give a host no new jobs; what runs is finished there. `fleet resume` lifts it.
 
     With --now, what runs is asked to end and leaves a checkpoint, from which it goes on elsewhere;
@@ -59,11 +51,11 @@ def drain_command(client: OperatorClient, host: str, now: bool, yes: bool, as_js
 
     Example: fleet drain gaming-pc --now
     """
-    if now and not yes and not _is_meant(client, host, as_json=as_json):
+    if now and not yes and not _is_meant(client, host):
         return EXIT_REFUSED
     data = client.ask(AskDrain(id=new_id(), host=host, now=now))
     lifts = f"; `fleet resume {data['host']}` lifts it"
-    answer(data, f"{data['host']} is drained{_held(data)}{lifts}", as_json=as_json)
+    answer(data, f"{data['host']} is drained{_held(data)}{lifts}")
     return 0
 
 
@@ -81,12 +73,10 @@ _HOW_TO_SNOOZE: Final = (
 @flag("--off", "End it, and nothing else that keeps jobs off.")
 @here_option
 @state_option
-@timeout_option
-@json_option
-@where_options
+@asking
 def snooze_command(
-    words: tuple[str, ...], now: bool, yes: bool, off: bool, here: bool, state: Path | None,
-    timeout: float, as_json: bool, **at: Any,
+    at: Where, words: tuple[str, ...], now: bool, yes: bool, off: bool, here: bool,
+    state: Path | None,
 ) -> int:  # fmt: skip
     """Give a host no new jobs for a while; what runs is finished there, as after `fleet drain`.
 
@@ -113,8 +103,8 @@ def snooze_command(
         raise click.UsageError("--state: only with --here")
     for_s = 0.0 if off else _seconds(times[0])
     host = words[0]
-    with connect(where(**at), timeout) as client:
-        if now and not yes and not _is_meant(client, host, as_json=as_json):
+    with at.connect() as client:
+        if now and not yes and not _is_meant(client, host):
             return EXIT_REFUSED
         try:
             data = client.ask(AskSnooze(id=new_id(), host=host, for_s=for_s, now=now))
@@ -125,15 +115,14 @@ def snooze_command(
             raise
     name = data["host"]
     if off:
-        was = in_words.without_remedy(data["was"])
+        was = reason_words.without_remedy(data["was"])
         text = f"{name} is no longer {was}" if was else f"{name} is not snoozed"
-        against = in_words.all_words(data["refuses"])
+        against = reason_words.all_words(data["refuses"])
         text += f", but takes no jobs: {against}" if against else ""
     else:
-        text = (
-            f"{name} is snoozed until {data['until']}{_held(data)}; `fleet resume {name}` ends it"
-        )
-    answer(data, text, as_json=as_json)
+        until = reason_words.moment(data["until"])
+        text = f"{name} is snoozed until {until}{_held(data)}; `fleet resume {name}` ends it"
+    answer(data, text)
     return 0
 
 
@@ -150,12 +139,8 @@ def _seconds(text: str) -> float:
 @click.argument("host", required=False, shell_complete=complete_host)
 @here_option
 @state_option
-@timeout_option
-@json_option
-@where_options
-def resume_command(
-    host: str | None, here: bool, state: Path | None, timeout: float, as_json: bool, **at: Any
-) -> int:
+@asking
+def resume_command(at: Where, host: str | None, here: bool, state: Path | None) -> int:
     """Give a host jobs again: lifts a drain, a snooze and a quarantine, and says which.
 
     What its owner has said on the machine, or the manifest, holds all the same. With --here the
@@ -172,20 +157,19 @@ def resume_command(
         return _of_owner(at, {"end": True, "state": state})
     if state is not None:
         raise click.UsageError("--state: only with --here")
-    with connect(where(**at), timeout) as client:
+    with at.connect() as client:
         data = client.ask(AskResume(id=new_id(), host=host))
     text = f"{data['host']} is given jobs again"
     if data.get("refuses"):
-        text = f"{data['host']} may have jobs again, but takes none now: {data['refuses']}"
-    answer(data, f"{text}; it was {in_words.without_remedy(data['was'])}", as_json=as_json)
+        text = f"{data['host']} may have jobs again, but {reason_words.all_words(data['refuses'])}"
+    answer(data, f"{text}; it was {reason_words.without_remedy(data['was'])}")
     return 0
 
 
 @click.command("pause")
 @flag("--off", "Give jobs out again.")
-@json_option
 @client_options
-def pause_command(client: OperatorClient, off: bool, as_json: bool) -> None:
+def pause_command(client: OperatorClient, off: bool) -> None:
     """Give out no new jobs, to no host; what runs goes on.
 
     It holds until `fleet pause --off`, over restarts too; `fleet status` says so.
@@ -197,16 +181,16 @@ def pause_command(client: OperatorClient, off: bool, as_json: bool) -> None:
     given = "jobs are given out again"
     if data["was_so"]:
         paused, given = paused.format(" already"), "the fleet is not paused: jobs are given out"
-    answer(data, paused.format("") if data["paused"] else given, as_json=as_json)
+    answer(data, paused.format("") if data["paused"] else given)
 
 
-def _of_owner(at: dict[str, Any], options: dict[str, Any]) -> int:
+def _of_owner(at: Where, options: dict[str, Any]) -> int:
     """Become the program that keeps the owner's own snooze, of the agent that `at` names."""
-    which = {name: at[name] for name in ("identity", "config")}
+    which = {"identity": at.identity, "config": at.config}
     return become_module("agent.service.snooze", options | which)
 
 
-def _is_meant(client: OperatorClient, host: str, *, as_json: bool) -> bool:
+def _is_meant(client: OperatorClient, host: str) -> bool:
     """Ask, at a terminal, whether jobs that keep no checkpoint are to begin again elsewhere."""
     if not sys.stdin.isatty():
         return True
@@ -215,7 +199,7 @@ def _is_meant(client: OperatorClient, host: str, *, as_json: bool) -> bool:
     costs = begins_again(row["jobs"]) if row else []
     for text in costs:
         say(printable(text), err=True)
-    return not costs or is_confirmed(f"Have {printable(host)} give it back?", as_json=as_json)
+    return not costs or is_confirmed(f"Have {printable(host)} give it back?")
 
 
 def _held(data: dict[str, Any]) -> str:
@@ -229,9 +213,8 @@ def _held(data: dict[str, Any]) -> str:
 
 @click.command("forget")
 @host_argument
-@json_option
 @client_options
-def forget_command(client: OperatorClient, host: str, as_json: bool) -> None:
+def forget_command(client: OperatorClient, host: str) -> None:
     """Forget a host that is gone for good; what its jobs came to stays.
 
     It is refused while the host is online or holds a job. A drain is forgotten as well: should the
@@ -240,4 +223,4 @@ def forget_command(client: OperatorClient, host: str, as_json: bool) -> None:
     Example: fleet forget old-laptop
     """
     data = client.ask(AskForget(id=new_id(), host=host))
-    answer(data, f"{data['host']} is forgotten", as_json=as_json)
+    answer(data, f"{data['host']} is forgotten")

@@ -20,7 +20,7 @@ from broker.pki import identity as ids
 from broker.system.address import Address, parse_address, parse_addresses, text_of
 from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings, expanded, usual_config
-from coordinator.ui.ca import (
+from coordinator.cli.ca_folder import (
     BROKER_CERTIFICATE,
     BROKER_KEY,
     Office,
@@ -30,7 +30,7 @@ from coordinator.ui.ca import (
     login,
 )
 from coordinator.ui.options import PATH, flag, json_option, option
-from coordinator.ui.words import print_json, say
+from coordinator.ui.words import is_json, print_json, say
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -78,7 +78,7 @@ class Step(NamedTuple):
 @option("-o --home", "DIR", "Where to put everything.  [default: ~/.config/fleet]", type=PATH)
 @json_option
 def init_command(
-    brokers: Sequence[str], cluster: bool, operator: str | None, home: Path | None, as_json: bool
+    brokers: Sequence[str], cluster: bool, operator: str | None, home: Path | None
 ) -> None:
     """Make the fleet's CA and the certificates of broker, coordinator and operator.
 
@@ -103,7 +103,7 @@ def init_command(
     if len(ca_journal.read(home / "ca").entries) > 1:  # at the first time there is nobody to tell
         office.tell()
     steps = _next(home, person, done, brokers)
-    if as_json:
+    if is_json():
         made = [{"path": str(one.path), "what": one.whole()} for one in done]
         following = {step.name: [*step.commands] for step in steps}
         print_json({"ok": True, "home": str(home), "made": made, "next": following})
@@ -309,7 +309,7 @@ def _typed(path: Path) -> str:
 @click.command("operator-key")
 @option("-o --output", "FILE", "Where to; must not exist.", type=PATH, required=True)
 @json_option
-def operator_key_command(output: Path, as_json: bool) -> None:
+def operator_key_command(output: Path) -> None:
     """Make an operator key: commands are then taken from those who have it.
 
     The file can be read by its owner alone, and the key is shown nowhere. The coordinator and each
@@ -322,7 +322,7 @@ def operator_key_command(output: Path, as_json: bool) -> None:
         raise LocalError(f"{output} exists already; choose another name or move it away")
     keyfiles.write(path, f"{secrets.token_hex(KEY_BYTES)}\n".encode())
     config = usual_config()
-    if as_json:
+    if is_json():
         print_json({"ok": True, "file": str(path), "config": str(config)})
         return
     say(f"{path}: made")

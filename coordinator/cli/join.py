@@ -17,7 +17,7 @@ from broker.protocol.topic_table import Role
 from broker.system.machine import system_clock
 from broker.system.settings import config_home, expanded
 from coordinator.ui.options import PATH, flag, json_option, option
-from coordinator.ui.words import print_json, say
+from coordinator.ui.words import is_json, print_json, say
 
 if TYPE_CHECKING:
     from broker.pki.identity_file import Bundle
@@ -34,9 +34,7 @@ _BARE: Final = re.compile(r"\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+")
         "Where to put it.  [default: ~/.config/fleet/identities/NAME]", type=PATH)  # fmt: skip
 @flag("--replace", "Replace the identity that is there.")
 @json_option
-def join_command(
-    source: str, token: str | None, out: Path | None, replace: bool, as_json: bool
-) -> None:
+def join_command(source: str, token: str | None, out: Path | None, replace: bool) -> None:
     """Take this host's certificate: from a file, or from a waiting `fleet enroll`.
 
     Without TOKEN it is asked for, or read from standard input, so that it is in no history. It is
@@ -53,7 +51,7 @@ def join_command(
     folder = _folder(bundle.name, out)
     running = _running(bundle, folder)
     command = "" if running else _next(bundle, folder)
-    if as_json:
+    if is_json():
         found = {"name": bundle.name, "folder": str(folder), "made": fresh, "next": command}
         print_json({"ok": True, **found})
         return

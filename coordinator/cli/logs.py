@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -14,22 +15,14 @@ from broker.errors import BadMessage
 from broker.protocol.loglines import decode_lines, missing
 from broker.protocol.messages import JOB_ROW, AskLogs, decode
 from broker.protocol.topic_table import Kind
-from broker.protocol.topics import Topic, Topics
-from broker.sentences import printable
+from broker.protocol.topics import Topic
 from broker.system.machine import new_id
+from broker.wrapping import printable
 from coordinator.ui.follow import FINAL
 from coordinator.ui.live import until
-from coordinator.ui.options import (
-    connect,
-    flag,
-    json_option,
-    option,
-    timeout_option,
-    where,
-    where_options,
-)
-from coordinator.ui.several import Choice, choosing, one_by_one, tell
-from coordinator.ui.words import local, print_json, print_json_line, tell_of_namesakes
+from coordinator.ui.options import Where, asking, flag, option
+from coordinator.ui.several import Choice, choosing, each
+from coordinator.ui.words import is_json, local, print_json_line, tell_of_namesakes
 from coordinator.ui.words import say as say_words
 
 NOTHING: Final = "it has put nothing out yet"
@@ -43,13 +36,8 @@ _Say = Callable[[str, str | None], None]
 @option("--lines -n", "N", "How many of the last lines.",
         type=click.IntRange(1, 5000), default=200, show_default=True)  # fmt: skip
 @flag("--times -t", "Show when each line was heard.")
-@timeout_option
-@json_option
-@where_options
-def logs_command(
-    choice: Choice, follow: bool, lines: int, times: bool, timeout: float, as_json: bool,
-    **at: Any,
-) -> int:  # fmt: skip
+@asking
+def logs_command(at: Where, choice: Choice, follow: bool, lines: int, times: bool) -> int:
     """The output of a job's newest attempt.
 
     Where lines are missing, since the host or the coordinator was cut off for long, a line says how
@@ -66,10 +54,7 @@ def logs_command(
     """  # noqa: D301 - \b is click's
     if follow and choice.only is None:
         raise click.UsageError("--follow: of one job")
-    settings = where(**at)
-    topics = Topics(settings.topic_root)
-    watch = [topics.log("+", "+"), topics.job("+")] if follow else []
-    with connect(settings, timeout, watch=watch) as client:
+    with at.connect(*((Kind.LOG, Kind.JOB) if follow else ())) as client:
 
         def ask(job: str) -> dict[str, Any]:
             data = client.ask(AskLogs(id=new_id(), job=job, lines=lines))
@@ -78,17 +63,11 @@ def logs_command(
             return {**data, "times": at}
 
         say = _say_timed if times else _say
-        if choice.only is None:
-            rows = [*one_by_one(choice.asked(client, "logs"), ask)]
-            return tell(rows, choice, _titled(say), as_json=as_json)
-        data = ask(choice.only)
         if not follow:
-            if as_json:
-                print_json(data)
-            else:
-                _show(data, say)
-            return 0
-        say = _say_json if as_json else say
+            show = _titled(say) if choice.only is None else partial(_show, say)
+            return each(choice, lambda: choice.asked(client, "logs"), ask, show)
+        data = ask(str(choice.only))
+        say = _say_json if is_json() else say
         for line, said_at in zip(data["lines"], data["times"], strict=True):
             say(line, said_at)
         follower = Follower(data["job_id"], data["attempt"], data["last"])
@@ -111,12 +90,12 @@ def _titled(say: _Say) -> Callable[[dict[str, Any]], None]:
         nonlocal gap
         click.echo(f"{gap}==> {printable(row['name'])} <==")
         gap = "\n"
-        _show(row, say)
+        _show(say, row)
 
     return show
 
 
-def _show(data: dict[str, Any], say: _Say) -> None:
+def _show(say: _Say, data: dict[str, Any]) -> None:
     for line, at in zip(data["lines"], data["times"], strict=True):
         say(line, at)
     if not data["lines"]:

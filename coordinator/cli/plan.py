@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,31 +15,41 @@ import click
 
 from broker.clock import rfc3339
 from broker.errors import ConfigError
-from broker.protocol.messages import AskStatus, AskTrainers
-from broker.sentences import counted
+from broker.figures import counted, some
+from broker.protocol.messages import AskStatus
 from broker.system.machine import machine_name, new_id, system_clock
-from coordinator.cli.reload import announced, rows_of, tell
+from coordinator.cli.reload import announced, rows_of, told
 from coordinator.client.predictions import Picture, look
+from coordinator.jobs.causes import Cause, cause, in_words
+from coordinator.jobs.reasons import Wait
 from coordinator.ui import EXIT_REFUSED, outlook, terminal
 from coordinator.ui.live import View, viewing
-from coordinator.ui.options import flag
-from coordinator.ui.words import say, short, told, unread
+from coordinator.ui.options import OperatorClient, flag
+from coordinator.ui.words import short
 
 if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
+    from broker.protocol.messages import TrainerInfo
     from coordinator.jobs.plan_entries import Plan
     from coordinator.manifest.diff import Difference
     from coordinator.manifest.problems import ManifestError
     from coordinator.scheduler.forecast import Forecast, Outlook
 
 EXIT_CHANGES: Final = 4
-WIDE: Final = 110  # columns of a window with room for what a prediction rests on
+_COLUMNS: Final = (
+    terminal.Column("JOB", least=32),
+    terminal.Column("HOST", rank=1),
+    terminal.Column("STARTS", rank=1),
+    terminal.Column("ENDS", rank=1),
+    terminal.Column("BETWEEN", rank=2),
+    terminal.Column("BY", rank=3, least=24),
+    terminal.Column("AFTER", rank=4, least=8),
+)
 # Of jobs that no host can take as things are, by what they wait for.
 _TITLES: Final = {
-    "quiet": "waiting for a host that takes none now",
-    "return": "waiting for a host to come back",
-    "data": "waiting for prepared data",
-    "resume": "whose hosts are drained or in quarantine",
+    Wait.QUIET: "waiting for a host that takes none now",
+    Wait.RETURN: "waiting for a host to come back",
+    Wait.DATA: "waiting for prepared data",
+    Wait.RESUME: "whose hosts are drained or in quarantine",
 }
 _UNCHANGED: Final = "the manifest has errors; the running plan is unchanged"  # as of a reload
 
@@ -63,19 +72,6 @@ def plan_command(
     """
     if manifest is not None and not manifest.exists():
         raise ConfigError(f"{manifest}: there is no such file")
-    is_watched = bool(click.get_current_context().params["watch"])
-
-    def draw(seen: Seen) -> Iterator[Any]:
-        complaints = [f"warning: {text}" for text in seen.warnings]
-        if seen.error is None:
-            yield from terminal.drawn(partial(_print, seen, show_all=show_all))
-        else:
-            complaints = [str(seen.error), *complaints, _UNCHANGED]
-        for text in complaints:
-            if is_watched:
-                yield text
-            else:
-                say(told(text), err=True)
 
     def code(seen: Seen) -> int:
         if seen.error is not None:
@@ -83,7 +79,8 @@ def plan_command(
         is_other = seen.found is not None and not seen.found.is_empty()
         return EXIT_CHANGES if detailed_exitcode and is_other else 0
 
-    return View(lambda: _read(client, manifest), draw, code, _to_dict)
+    draw = partial(_draw, show_all=show_all)
+    return View(lambda: _read(client, manifest), draw, code, _to_dict, _complaints)
 
 
 class Seen(NamedTuple):
@@ -95,7 +92,7 @@ class Seen(NamedTuple):
     picture: Picture
     found: Difference | None
     prospect: Forecast
-    warnings: list[str]
+    warnings: list[Cause]
     error: ManifestError | None = None
 
 
@@ -129,20 +126,20 @@ def _prepare(client: OperatorClient, manifest: Path | None) -> Seen:
     return Seen(replace(picture, name=plan.name), found, _after(picture, found, plan), warnings)
 
 
-def _trainers(client: OperatorClient) -> dict[str, Any]:
+def _trainers(client: OperatorClient) -> dict[str, TrainerInfo]:
+    from coordinator.cli.check import known_trainers
     from coordinator.manifest.builtin import builtin_trainers
 
-    return {**builtin_trainers(), **client.ask(AskTrainers(id=new_id()))["trainers"]}
+    return {**builtin_trainers(), **known_trainers(client)}
 
 
-def _by_its_word(who: dict[str, Any]) -> list[str]:
+def _by_its_word(who: dict[str, Any]) -> list[Cause]:
     """Return what the coordinator says of its manifest, which cannot be read here."""
-    where, news = f"{who['manifest']} on {who['host']}", unread(who)
-    if who["manifest_fault"]:
-        more = f"; {news}" if news else ""
-        fault = f"{who['manifest_fault']}{more}"
-        return [f"{where} has errors, the last good plan goes on: {fault}"]
-    return [f"{where}: {news}"] if news else []
+    fault, changed = who["manifest_fault"], who["manifest_changed"]
+    if not (fault or changed):
+        return []
+    about = {"manifest": who["manifest"], "host": who["host"]}
+    return [cause("manifest_behind", fault=fault, changed=changed, **about)]
 
 
 def _manifest_here(who: dict[str, Any]) -> Path | None:
@@ -153,19 +150,18 @@ def _manifest_here(who: dict[str, Any]) -> Path | None:
     return file if os.access(file, os.R_OK) else None
 
 
-def _since(client: OperatorClient, file: Path, picture: Picture) -> list[str]:
+def _since(client: OperatorClient, file: Path, picture: Picture) -> list[Cause]:
     """Say whether the coordinator's manifest has become another since it was read."""
     from coordinator.manifest.manifest_file import load_manifest
     from coordinator.manifest.problems import ManifestError
 
-    typed = shlex.quote(str(file))
     try:
         plan = load_manifest(file, _trainers(client))
     except ManifestError:
-        return [f"{file} has changed since it was read, and has errors; `fleet check {typed}`"]
+        return [cause("manifest_new", file=str(file), faulty=True)]
     if after_reload(picture, plan).is_empty():
         return []
-    return [f"{file} has changed since; `fleet plan {typed}` shows what a reload would change"]
+    return [cause("manifest_new", file=str(file), faulty=False)]
 
 
 def after_reload(picture: Picture, plan: Plan) -> Difference:
@@ -236,32 +232,40 @@ def _to_dict(seen: Seen) -> dict[str, Any]:
     return data if seen.found is None else data | announced(seen.found)
 
 
-def _print(seen: Seen, out: Any, *, show_all: bool) -> None:
+def _complaints(seen: Seen) -> list[str]:
+    warnings = [f"warning: {in_words(why)}" for why in seen.warnings]
+    return warnings if seen.error is None else [str(seen.error), *warnings, _UNCHANGED]
+
+
+def _draw(seen: Seen, *, show_all: bool) -> Iterator[Any]:
     from coordinator.jobs.causes import plan_words
 
-    rows = rows_of(out, show_all=show_all)
+    if seen.error is not None:
+        return
+    rows = rows_of(show_all=show_all)
     cut = False
     if seen.found is not None:
-        cut |= tell(out, announced(seen.found), rows)
+        cut |= yield from told(announced(seen.found), rows)
         title = terminal.Text().append("A reload: ", "bold")
-        outlook.say(out, title.append(plan_words(seen.found.counts())))
-        out.print()
+        yield terminal.paragraph(title.append(plan_words(seen.found.counts())))
+        yield ""
     prospect = seen.prospect
-    cut |= _print_times(out, prospect, rows)
-    cut |= _print_left_over(out, prospect.of("stuck"), "that no known host can run", rows)
+    cut |= yield from _times(prospect, rows)
+    cut |= yield from _left_over(prospect.of("stuck"), "that no known host can run", rows)
     for awaits, left in outlook.awaited(prospect):
-        cut |= _print_left_over(out, left, _TITLES[awaits], rows)
+        cut |= yield from _left_over(left, _TITLES[awaits], rows)
     words = outlook.end_of_plan(prospect) or "nothing is left to do"
     name = terminal.printable(seen.picture.name)
     title = terminal.Text().append(f'The plan "{name}": ' if name else "The plan: ", "bold")
-    outlook.say(out, title.append(words))
+    yield terminal.paragraph(title.append(words))
     if not seen.picture.views:
-        outlook.say(out, "No host is known yet; start an agent on each with `fleet agent`.")
+        words = "No host is known yet; start an agent on each with `fleet agent`."
+        yield terminal.paragraph(words)
     if cut:
-        out.print("--all shows every job.")
+        yield "--all shows every job."
 
 
-def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:
+def _times(prospect: Forecast, rows: int) -> Generator[Any, None, bool]:
     """Say what runs when and where; return whether that was more than `rows`."""
     shown = [*prospect.of("running"), *prospect.of("starts")]
     if not shown:
@@ -269,20 +273,14 @@ def _print_times(out: Any, prospect: Forecast, rows: int) -> bool:
     names = _names(prospect)
     if is_paused := prospect.waits_for_fleet():
         words = "The fleet is paused, until `fleet pause --off`; + is counted from then."
-        outlook.say(out, terminal.Text(words, "yellow"))
-    columns: tuple[Any, ...] = ("JOB", "HOST", "STARTS", "ENDS", "BETWEEN")
-    if out.width >= WIDE:
-        columns = (terminal.Column("JOB", least=32), *columns[1:])
-        columns += (terminal.Column("BY", least=24), terminal.Column("AFTER", least=8))
-    cells = [_cells(one, names, is_paused=is_paused)[: len(columns)] for one in shown[:rows]]
-    said = [index for index in range(len(columns)) if any(row[index] for row in cells)]
-    out.print(terminal.table([columns[index] for index in said], [
-        [row[index] for index in said] for row in cells
-    ]))  # fmt: skip
+        yield terminal.paragraph(words, style="yellow")
+    cells = [_cells(one, names, is_paused=is_paused) for one in shown[:rows]]
+    yield terminal.table(_COLUMNS, cells)
     if len(shown) > rows:
         last = _last(shown, is_paused=is_paused)
-        outlook.say(out, f"and {len(shown) - rows} more, the last of which starts {last}")
-    out.print()
+        words = f"and {len(shown) - rows} more, the last of which starts {last}"
+        yield terminal.paragraph(words)
+    yield ""
     return len(shown) > rows
 
 
@@ -320,7 +318,7 @@ def _cells(one: Outlook, names: dict[str, str], *, is_paused: bool) -> tuple[Any
         terminal.state("running") if one.verdict == "running" else begins,
         _when(end.median_s, waits=waits) if one.ends_known else "?",
         spread,
-        one.estimate.words() if one.estimate else "",
+        outlook.rests_on(one.estimate) if one.estimate else "",
         names.get(one.after or "", ""),
     )
 
@@ -329,17 +327,15 @@ def _when(in_s: float, *, waits: bool) -> str:
     return outlook.later(in_s) if waits else outlook.at(in_s)
 
 
-def _print_left_over(out: Any, left: Sequence[Outlook], title: str, rows: int) -> bool:
+def _left_over(left: Sequence[Outlook], title: str, rows: int) -> Generator[Any, None, bool]:
     """Say what cannot start, and why; return whether there was more than `rows` reasons bear."""
     if not left:
         return False
-    line = terminal.Text(f"{counted(len(left), 'job')} {title}:", "yellow")
-    outlook.say(out, line)
+    yield terminal.paragraph(f"{counted(len(left), 'job')} {title}:", style="yellow")
     groups = outlook.grouped(left)
     for reason, names in groups[:rows]:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        outlook.say(out, f"{', '.join(names[:3])}{more}: {reason}", 2, hang=2)
+        yield terminal.paragraph(f"{some(names, 3)}: {reason}", 2, hang=2)
     if len(groups) > rows:
-        outlook.say(out, f"and {len(groups) - rows} more reasons", 2)
-    out.print()
+        yield terminal.paragraph(f"and {len(groups) - rows} more reasons", 2)
+    yield ""
     return len(groups) > rows

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from broker.protocol.messages import AskReload
-from broker.sentences import printable
 from broker.system.machine import new_id
+from broker.wrapping import printable
 from coordinator.client.contact import NotDone
-from coordinator.manifest.diff import changes_in_words, from_list, is_nothing
-from coordinator.ui import EXIT_REFUSED, outlook, terminal
-from coordinator.ui.options import client_options, flag, json_option
-from coordinator.ui.words import print_json, say, short
+from coordinator.manifest.diff import changes_in_words, from_list, is_nothing, values_in_words
+from coordinator.ui import terminal
+from coordinator.ui.options import OperatorClient, client_options, flag
+from coordinator.ui.terminal import Line, paragraph
+from coordinator.ui.words import is_json, print_json, say, short
 
 if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
     from coordinator.manifest.diff import Difference
 
 LEAST_ROWS: Final = 5
@@ -27,9 +27,9 @@ _SIGNS: Final = {"added": "+", "changed": "~", "adopted": "+", "replaced": "±",
 _STYLES: Final = {"+": "green", "~": "yellow", "±": "magenta", "-": "red"}
 
 
-def rows_of(out: Any, *, show_all: bool) -> int:
+def rows_of(*, show_all: bool) -> int:
     """Return how many lines a list of jobs, or of hosts, may have."""
-    return ALL if show_all else max(LEAST_ROWS, (out.height - OTHER_LINES) // 2)
+    return ALL if show_all else max(LEAST_ROWS, (terminal.console().height - OTHER_LINES) // 2)
 
 
 def announced(found: Difference) -> dict[str, Any]:
@@ -44,40 +44,41 @@ def announced(found: Difference) -> dict[str, Any]:
     }
 
 
-def tell(out: Any, data: Mapping[str, Any], rows: int) -> bool:
-    """Print a line for each change, at most `rows` of jobs and of hosts; tell if some were cut."""
+def told(data: Mapping[str, Any], rows: int) -> Generator[Line, None, bool]:
+    """Yield a line for each change, at most `rows` of jobs and of hosts; tell if some were cut."""
     counts, steps = data["changes"], data["steps"]
     for step in steps[:rows]:
-        _say(out, _SIGNS[step["action"]], step["name"], _what(step))
+        yield _line(_SIGNS[step["action"]], step["name"], _what(step))
     jobs = sum(counts[action] for action in _SIGNS)
-    cut = _count_rest(out, jobs, len(steps), rows)
+    rest = _rest(jobs, len(steps), rows)
+    yield from rest
     for change in from_list(data["settings"]):
-        _say(out, "~", change[0], changes_in_words([change]).removeprefix(f"{change[0]} "))
+        yield _line("~", change[0], values_in_words(change))
     for name, changes in [*data["hosts"].items()][:rows]:
-        _say(out, "~", f"[hosts.{name}]", changes_in_words(from_list(changes)))
-    cut |= _count_rest(out, counts["hosts"], len(data["hosts"]), rows, " hosts")
+        yield _line("~", f"[hosts.{name}]", changes_in_words(from_list(changes)))
+    more = _rest(counts["hosts"], len(data["hosts"]), rows, " hosts")
+    yield from more
     if not is_nothing(counts):
-        out.print()
-    return cut
+        yield Line("")
+    return bool(rest or more)
 
 
-def _say(out: Any, sign: str, name: str, words: str) -> None:
+def _line(sign: str, name: str, words: str) -> Line:
     line = (
         terminal.Text().append(f"{sign} ", _STYLES[sign]).append(terminal.printable(name), "bold")
     )
-    outlook.say(out, line.append(f"  {terminal.printable(words)}"), 2, hang=2)
+    return paragraph(line.append(f"  {terminal.printable(words)}"), 2, hang=2)
 
 
-def _count_rest(out: Any, count: int, named: int, rows: int, what: str = "") -> bool:
-    """Say how many of `count` had no line, and where those stand; return whether some had none."""
+def _rest(count: int, named: int, rows: int, what: str = "") -> list[Line]:
+    """Say how many of `count` had no line, if some, and where those stand."""
     left = count - min(named, rows)
     if left <= 0:
-        return False
+        return []
     where = "--all shows them" if named == count else "--all shows more of them"
     if named <= rows:
         where = "`fleet events --json` has the jobs" if not what else "the manifest has them"
-    outlook.say(out, f"and {left} more{what} ({where})", 4)
-    return True
+    return [paragraph(f"and {left} more{what} ({where})", 4)]
 
 
 def _what(step: Mapping[str, Any]) -> str:
@@ -109,9 +110,8 @@ def _fate(step: Mapping[str, Any]) -> str:
 
 @click.command("reload")
 @flag("--all show_all", "Show every job, not a screenful.")
-@json_option
 @client_options
-def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int:
+def reload_command(client: OperatorClient, show_all: bool) -> int:
     """Have the coordinator read its manifest again.
 
     What that has changed is told by the lines by which `fleet plan MANIFEST` tells it before; of a
@@ -123,9 +123,12 @@ def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int
     try:
         data = client.ask(AskReload(id=new_id()))
     except NotDone as refusal:
-        _complain(refusal, as_json=as_json)
-        return EXIT_REFUSED
-    if as_json:
+        for one in refusal.errors:
+            file = f"{one['file']}:{one['line']}" if one.get("line") else one["file"]
+            where = ": ".join(filter(None, (file, one["job"], one["key"])))
+            refusal.add_note(f"{where}: {one['message']}")
+        raise
+    if is_json():
         print_json({"ok": True, **data})
     else:
         _print(data, show_all=show_all)
@@ -133,23 +136,9 @@ def reload_command(client: OperatorClient, show_all: bool, as_json: bool) -> int
 
 
 def _print(data: dict[str, Any], *, show_all: bool) -> None:
-    from coordinator.jobs.causes import plan_words
+    from coordinator.jobs.causes import in_words, plan_words
 
-    out = terminal.console()
-    tell(out, data, rows_of(out, show_all=show_all))
+    terminal.put(terminal.console(), told(data, rows_of(show_all=show_all)))
     say(plan_words(data["changes"]))
-    for text in data.get("warnings", ()):
-        say(f"warning: {printable(text)}", err=True)
-
-
-def _complain(refusal: NotDone, *, as_json: bool) -> None:
-    """Print every error of a manifest that was not taken."""
-    errors = (refusal.data or {}).get("errors", [])
-    if as_json:
-        print_json({"ok": False, "message": str(refusal), "errors": errors})
-        return
-    say(printable(f"error: {refusal}"), err=True)
-    for error in errors:
-        file = f"{error['file']}:{error['line']}" if error.get("line") else error["file"]
-        where = ": ".join(filter(None, (file, error["job"], error["key"])))
-        say(printable(f"{where}: {error['message']}"), err=True)
+    for why in data.get("warnings", ()):
+        say(f"warning: {printable(in_words(why))}", err=True)

@@ -13,13 +13,13 @@ from broker.pki import identity as ids
 from broker.protocol.acl import Principal
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import Topics
-from broker.sentences import printable
 from broker.system.address import Address, text_of
 from broker.system.machine import system_clock
+from broker.wrapping import printable
+from coordinator.cli.ca_folder import Office, ca_options
 from coordinator.client.contact import NotDone
-from coordinator.ui.ca import Office, ca_options
 from coordinator.ui.options import json_option
-from coordinator.ui.words import print_json, say
+from coordinator.ui.words import is_json, print_json, say
 
 if TYPE_CHECKING:
     from broker.pki.ca import Authority, Issued
@@ -34,7 +34,7 @@ _OF_A_PERSON: Final = (
 @click.argument("name", metavar="NAME")
 @ca_options("Where the broker is, and the coordinator.")
 @json_option
-def revoke_command(office: Office, name: str, as_json: bool) -> None:
+def revoke_command(office: Office, name: str) -> None:
     """Take a certificate back, on the machine that has the CA.
 
     The coordinator gives a host nothing more then, and what the host holds to others. Ends the
@@ -59,14 +59,14 @@ def revoke_command(office: Office, name: str, as_json: bool) -> None:
     role = Principal.parse(name).role
     jobs = told[entry]["jobs"] if entry in told and role is Role.AGENT else None
     crl = office.home / "broker" / "crl.pem"
-    if not as_json:
+    if not is_json():
         _say_revoked(name, ended, jobs)
         say(f"the broker's list is {crl}")
     if role in {Role.AGENT, Role.COORDINATOR}:
         connection, words = _expel(authority, addresses, topics, name)
     else:
         connection, words = "unknown", _OF_A_PERSON
-    if as_json:
+    if is_json():
         certificates = [
             {"serial": one.serial, "until": rfc3339(one.ends_s), "revoked_now": one in ended}
             for one in (ended or authority.issued())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +12,18 @@ import click
 
 from broker.errors import LocalError
 from broker.protocol.messages import AskRun
-from broker.protocol.topics import Topics
-from broker.sentences import printable
+from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone
+from coordinator.jobs.causes import in_words
 from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.candidates import complete_host, complete_model, models_of_hosts
-from coordinator.ui.options import (
-    PATH,
-    connect,
-    flag,
-    json_option,
-    option,
-    timeout_option,
-    where,
-    where_options,
-)
-from coordinator.ui.words import print_json, say
+from coordinator.ui.options import PATH, OperatorClient, Where, asking, flag, option
+from coordinator.ui.words import is_json, print_json, say
 
 # option -> key of a [[jobs]] table, where they are not called alike
 _KEYS = {"on": "allowed_hosts", "not_on": "denied_hosts", "train_host": "train_hosts",
          "split": "split_recipe"}  # fmt: skip
-_NO_KEYS = frozenset({"hyper", "wait", "get", "timeout", "as_json", "where"})
 
 
 def _hyper(
@@ -60,10 +51,8 @@ def _value(text: str) -> Any:
     return value if known else text
 
 
-def _model(ctx: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """Return the model; where none was said, say which there are."""
-    if value is not None or ctx.resilient_parsing:
-        return value
+def _no_model(ctx: click.Context) -> click.UsageError:
+    """Say which models there are."""
     there = models_of_hosts(ctx)
     whose = "the fleet's hosts have"
     if not there:
@@ -72,14 +61,40 @@ def _model(ctx: click.Context, _option: click.Parameter, value: str | None) -> s
         there, whose = sorted(builtin_trainers()), "no host could be asked; built in are"
     text = f"Missing option '--model': {whose} {', '.join(there)}"
     example = f"fleet run --model {shlex.quote(there[0])} --mode oracle"
-    raise click.UsageError(f"{text}\nfor example: `{example}`", ctx)
+    return click.UsageError(f"{text}\nfor example: `{example}`", ctx)
 
 
-@click.command("run")
+def _no_option(word: str) -> click.NoSuchOption:
+    """Say which option may be meant, as click does where it knows all of them."""
+    from broker.protocol.hyperschema import meant
+
+    context = click.get_current_context()
+    near = meant(word, [name for one in context.command.params for name in one.opts])
+    return click.NoSuchOption(word, possibilities=[near] if near else None, ctx=context)
+
+
+def _parameters(words: Sequence[str]) -> dict[str, Any]:
+    """Return a program's parameters from `--lr 0.001` and `--lr=0.001`, as TOML values."""
+    found: dict[str, Any] = {}
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or not name:
+            raise click.UsageError(f"{word!r}: write --PARAMETER VALUE after the program")
+        text = value if equals else next(left, None)
+        if text is None:
+            raise click.UsageError(f"{word} needs a value")
+        found[name.replace("-", "_")] = _value(text)
+    return found
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True})
+@click.argument("words", metavar="[PROGRAM [--PARAMETER VALUE]...]", nargs=-1,
+                type=click.UNPROCESSED)  # fmt: skip
 @option("--model", "MODEL",
-        "The trainer.  [required]", callback=_model, shell_complete=complete_model)  # fmt: skip
-@click.option("--mode", required=True, type=click.Choice(["realistic", "oracle"]),
-              help="Which channels it may see.")  # fmt: skip
+        "The trainer, where it is no program.", shell_complete=complete_model)  # fmt: skip
+@click.option("--mode", type=click.Choice(["realistic", "oracle"]),
+              help="Which channels of the prepared data it may see, if it reads some.")  # fmt: skip
 @option("-H --hyper", "KEY=VALUE", "A hyperparameter; may be given several times.",
         multiple=True, callback=_hyper)  # fmt: skip
 @option("--name", "NAME", "What to call it.  [default: MODEL-MODE-ID]")
@@ -92,7 +107,9 @@ def _model(ctx: click.Context, _option: click.Parameter, value: str | None) -> s
 @option("--on", "HOST", "Only on this host, or these.", multiple=True, shell_complete=complete_host)
 @option("--not-on", "HOST", "Not on this host.", multiple=True, shell_complete=complete_host)
 @option("--seed", "N", "Seed of everything random.", type=int)
-@option("--split", "RECIPE", "How test data is held out: host, sample, time.")
+@option("--split", "RECIPE", "How test data is held out: host, sample, time, folds.")
+@option("--folds", "K", "How many folds.", type=int)
+@option("--fold", "N", "Only this one, counted from 1.", type=int)
 @option("--train-host", "NAME", "Telemetry hosts to train on.", multiple=True)
 @option("--n-resamples", "N", "Bootstrap resamples.", type=int)
 @option("--timeout-s", "SECONDS", "Most time for the trainer.", type=float)
@@ -102,14 +119,14 @@ def _model(ctx: click.Context, _option: click.Parameter, value: str | None) -> s
 @option("--retries", "N", "Tries after a failure that may pass.", type=int)
 @flag("--wait", "Wait, and say what came of it; exit code 0 if it completes.")
 @option("--get", "DIR", "Wait, then fetch the result into DIR.", type=PATH)
-@timeout_option
-@json_option
-@where_options
+@asking
 def run_command(
-    *, wait: bool, get: Path | None, timeout: float, as_json: bool,
-    **options: Any,
-) -> int:  # fmt: skip
+    *, at: Where, words: tuple[str, ...], wait: bool, get: Path | None, **options: Any
+) -> int:
     """Have one job trained that is in no manifest.
+
+    PROGRAM is a folder with a program.toml, which is pushed first, or NAME[@DIGEST] of one that
+    has been pushed. What follows it and is no option of `fleet run` is a parameter of the program.
 
     It is checked as one of the manifest is, and has the same id; the manifest's [defaults] do not
     apply. It stays when the manifest is reloaded, until it is over or cancelled. Asked for again,
@@ -122,17 +139,22 @@ def run_command(
     Examples:
       fleet run --model gbt --mode realistic -H max_depth=4 --wait
       fleet run --model mlp --mode oracle --min-ram-gib 8 --get models
+      fleet run ./vision --lr 0.001 --wait
     """  # noqa: D301 - \b is click's
-    at = {name: options.pop(name) for name in ("broker", "root", "identity", "plain", "config")}
-    settings = where(**at)
+    if words and words[0].startswith("-"):
+        raise _no_option(words[0])
+    if options["model"] is None and not words:
+        raise _no_model(click.get_current_context())
     waits = wait or get is not None
-    watch = [Topics(settings.topic_root).job("+")] if waits else []
-    with connect(settings, timeout, watch=watch) as client:
+    with at.connect(*((Kind.JOB,) if waits else ())) as client:
         try:
-            data = client.ask(AskRun(id=new_id(), job=_table(options)))
+            table = _table(options) | (_program(client, words) if words else {})
+            data = client.ask(AskRun(id=new_id(), job=table))
         except NotDone as refusal:
-            return _refused(refusal, as_json=as_json)
-        _say(data, quiet=as_json)
+            for one in refusal.errors:
+                refusal.add_note(f"  {_option(one['key'])}: {in_words(one['why'])}")
+            raise
+        _say(data, quiet=is_json())
         if get is not None and (get / data["name"]).exists():
             raise LocalError(f"{get / data['name']} exists already; remove it, or name another DIR")
         row = data
@@ -140,17 +162,17 @@ def run_command(
             from coordinator.ui.follow import in_fields, until_over
 
             fetches = get is not None
-            row = in_fields(until_over(client, data["job_id"], quiet=as_json, fetches=fetches))
+            row = in_fields(until_over(client, data["job_id"], quiet=is_json(), fetches=fetches))
     is_there = row["state"] == "completed"
     if get is not None and is_there:
-        from coordinator.cli.get import fetch
+        from coordinator.cli.results import fetch
 
-        with connect(settings, timeout) as client:
+        with at.connect() as client:
             got = fetch(client, row["job_id"], get)
         row |= got.in_fields()
-        if not as_json:
+        if not is_json():
             got.say()
-    if as_json:
+    if is_json():
         print_json(row)
     return 0 if is_there or not waits else EXIT_REFUSED
 
@@ -160,24 +182,25 @@ def _table(options: dict[str, Any]) -> dict[str, Any]:
     table = {
         _KEYS.get(name, name): list(value) if isinstance(value, tuple) else value
         for name, value in options.items()
-        if value not in (None, ()) and value is not False and name not in _NO_KEYS
+        if value not in (None, ()) and value is not False and name != "hyper"
     }
     return table | ({"hyper": options["hyper"]} if options["hyper"] else {})
 
 
-def _refused(refusal: NotDone, *, as_json: bool) -> int:
-    errors = (refusal.data or {}).get("errors", [])
-    if as_json:
-        print_json({"ok": False, "message": str(refusal), "errors": errors})
-        return EXIT_REFUSED
-    say(f"error: {printable(str(refusal))}", err=True)
-    for error in errors:
-        say(f"  {_option(error['key'])}: {printable(error['message'])}", err=True)
-    return EXIT_REFUSED
+def _program(client: OperatorClient, words: Sequence[str]) -> dict[str, Any]:
+    """Return what a [[jobs]] table would hold of a program; a folder is pushed first."""
+    program, parameters = words[0], _parameters(words[1:])
+    if Path(program).is_dir():
+        from coordinator.cli.push_programs import send
+
+        program = send(client, Path(program)).title
+    return {"program": program} | ({"parameters": parameters} if parameters else {})
 
 
 def _option(key: str) -> str:
     """Return the option that a key of the table was said by."""
+    if key.startswith("parameters."):
+        return f"--{key.removeprefix('parameters.')}"
     if key.startswith("hyper."):
         return f"-H {key.removeprefix('hyper.')}"
     names = {of: name for name, of in _KEYS.items()}

@@ -15,7 +15,7 @@ import click
 
 from broker.errors import LocalError
 from coordinator.cli.broker_config import config_command
-from coordinator.ui.options import PATH, flag, json_option, option, where_options
+from coordinator.ui.options import PATH, Where, flag, option, where, where_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,10 +28,9 @@ F = TypeVar("F", bound=Callable[..., Any])
         type=click.IntRange(0, 65_535))  # fmt: skip
 @option("--origin", "URL",
         "A page whose scripts may open a websocket. May be repeated.", multiple=True)  # fmt: skip
-@option("--config", "FILE", "Configuration file.")
-@option("--root", "ROOT", "Topic root.")
+@where("config", "root")
 @click.pass_context
-def broker_command(ctx: click.Context, /, **options: Any) -> int:
+def broker_command(ctx: click.Context, /, at: Where, **options: Any) -> int:
     """Run the embedded broker.
 
     Without an identity it serves this machine alone. With one it serves a network: every client
@@ -43,9 +42,7 @@ def broker_command(ctx: click.Context, /, **options: Any) -> int:
     """  # noqa: D301 - \b is click's
     if ctx.invoked_subcommand is not None:
         return 0
-    given = ctx.obj or {}
-    for name in ("config", "root"):
-        options[name] = options[name] or given.get(name)
+    options |= {"config": at.config, "root": at.root}
     origins = [part for origin in options.pop("origin") for part in ("--origin", origin)]
     return become_module("broker.embedded", options, origins)
 
@@ -60,7 +57,7 @@ broker_command.add_command(config_command)
 @option("--prefer-cuda-grace", "SECONDS", "Overrides the plan's.", type=float)
 @flag("--accept-ledger", "Go on with a ledger that has lost jobs, without them.")
 @where_options
-def coordinator_command(**options: Any) -> int:
+def coordinator_command(at: Where, **options: Any) -> int:
     """Run the coordinator.
 
     \b
@@ -69,7 +66,7 @@ def coordinator_command(**options: Any) -> int:
       fleet coordinator --manifest plan.toml --ca ~/.config/fleet/ca
     """  # noqa: D301 - \b is click's
     flags = ["--accept-ledger"] if options.pop("accept_ledger") else []
-    return become_module("coordinator.service", options, flags)
+    return become_module("coordinator.service", options | at.said(), flags)
 
 
 @click.command("agent")
@@ -80,7 +77,7 @@ def coordinator_command(**options: Any) -> int:
 @option("--slots", "N", "Jobs at once.", type=int)
 @option("--threads", "N", "Threads of a trainer.", type=int)
 @where_options
-def agent_command(**options: Any) -> int:
+def agent_command(at: Where, **options: Any) -> int:
     """Run this host's agent.
 
     After `fleet join` it knows its name and its broker.
@@ -90,7 +87,7 @@ def agent_command(**options: Any) -> int:
       fleet agent --data /srv/telemetry
       fleet agent --broker mqtts://pi.lan --data /srv/telemetry --slots 2
     """  # noqa: D301 - \b is click's
-    return become_module("agent.service", options)
+    return become_module("agent.service", options | at.said())
 
 
 def become_module(module: str, options: dict[str, Any], flags: Sequence[str] = ()) -> int:
@@ -122,48 +119,3 @@ def arguments_of(options: dict[str, Any]) -> list[str]:
             # In one word, so that no value is taken for an option.
             arguments.append(f"--{name.replace('_', '-')}={text}")
     return arguments
-
-
-def _folder_options(function: F) -> F:
-    config = click.option("--config", metavar="FILE", help="Configuration file.")
-    state = click.option("--state", metavar="DIR", help="The coordinator's state folder.")
-    return state(config(function))
-
-
-@click.command("backup")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@json_option
-@_folder_options
-@click.pass_context
-def backup_command(ctx: click.Context, /, file: Path, **options: Any) -> int:
-    """Copy the ledger to FILE, check the copy, and say what is in it.
-
-    Runs on the coordinator's machine, while the coordinator runs or not. FILE must not exist.
-    Artifacts are not in it: they never change once they are there, so copy `models/` after it.
-
-    Example: fleet backup /backup/ledger-$(date +%F).db
-    """
-    return _care(ctx, "backup", [str(file.absolute())], options)
-
-
-@click.command("fsck")
-@flag("--repair", "Repair what is safe; the coordinator must not run.")
-@json_option
-@_folder_options
-@click.pass_context
-def fsck_command(ctx: click.Context, /, *, repair: bool, **options: Any) -> int:
-    """Compare ledger, history, artifacts, index and part files; read every artifact.
-
-    Runs on the coordinator's machine. Each finding is a line that says what --repair would do about
-    it. No job's state is ever changed. Exit code 0: nothing is left to be done, 1: something is.
-
-    Example: fleet fsck --repair
-    """
-    return _care(ctx, "fsck", ["--repair"] if repair else [], options)
-
-
-def _care(ctx: click.Context, verb: str, flags: Sequence[str], options: dict[str, Any]) -> int:
-    """Become the program that takes care of the state folder."""
-    options["json"] = options.pop("as_json") or None
-    options["config"] = options["config"] or (ctx.obj or {}).get("config")
-    return become_module("coordinator.admin", options, [verb, *flags])

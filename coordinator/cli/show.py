@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from broker.figures import is_figure
 from broker.protocol.messages import AskShow
-from broker.sentences import is_figure
 from broker.system.machine import new_id
-from coordinator.jobs.causes import in_words
-from coordinator.jobs.in_words import no_room, waits
-from coordinator.jobs.set_aside import chance_words, command, metric_words
+from coordinator.client.rows import listed
+from coordinator.jobs.reason_words import moment
+from coordinator.jobs.result_words import command, metric_words
 from coordinator.ui import terminal
+from coordinator.ui.fleet_columns import took
+from coordinator.ui.job_view import facts, history
 from coordinator.ui.live import View, viewing
+from coordinator.ui.options import OperatorClient
 from coordinator.ui.several import Choice, choosing, exit_code, one_by_one
-from coordinator.ui.terminal import Column
-from coordinator.ui.words import namesakes, rest
-
-if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
 
 _TITLE = 12  # characters
 MAX_ASIDE = 10
@@ -60,9 +59,9 @@ def show_command(client: OperatorClient, choice: Choice) -> View:
 
 
 def _draw(data: dict[str, Any]) -> Iterator[Any]:
-    for title, value in _facts(data):
+    for title, value in facts(data, listed(data, time.time()), _took(data)):
         line = terminal.Text(f"{title:<{_TITLE}}")
-        shown = value if isinstance(value, terminal.Text) else terminal.printable(str(value))
+        shown = value if isinstance(value, terminal.Text) else terminal.printable(value)
         yield terminal.Line(line.append(shown), indent=_TITLE)
     if data["metrics"]:
         yield "\nMetrics"
@@ -73,15 +72,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
         yield "\nSet aside"
         yield from _set_aside(data, aside)
     yield "\nHistory"
-    columns = (
-        Column("AT"),
-        Column("EVENT"),
-        Column("TRY", rank=3, right=True),
-        Column("HOST", rank=1, least=8),
-        Column("BY", rank=2, least=20),
-        Column("WHY", least=16, wrap=True),
-    )
-    yield terminal.table(columns, [_event(event) for event in data["events"]])
+    yield history(data["events"])
 
 
 def _set_aside(data: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[Any]:
@@ -96,90 +87,19 @@ def _set_aside(data: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[
             said.append("which the job has again")
         else:
             how = command(job, one["attempt"])
-            said.append(f"kept until {terminal.moment(one['kept_until'])}: {how}")
-        came = terminal.moment(one["at"])
+            said.append(f"kept until {moment(one['kept_until'])}: {how}")
+        came = moment(one["at"])
         yield terminal.Line(f"  attempt {one['attempt']}, of {came}: {', '.join(said)}")
     if len(results) > MAX_ASIDE:
         yield f"  and {len(results) - MAX_ASIDE} earlier (--json has them)"
 
 
-def _event(event: dict[str, Any]) -> tuple[Any, ...]:
-    # Where the job left its host, the row names none any more: it is the one that did it.
-    role, _, name = str(event["who"]).partition(":")
-    event = event | {"host": event["host"] or (name if role == "host" else None)}
-    return (
-        terminal.local(event["at"]),
-        event["event"],
-        event["attempt"] or "-",
-        event["host"] or "-",
-        terminal.by(event),
-        terminal.first_line(in_words(event["why"]), 200),
-    )
-
-
-def _facts(data: dict[str, Any]) -> list[tuple[str, Any]]:
-    spec = data["spec"]
-    needs = [
-        f"{name} {value}" if value is not True else name
-        for name, value in spec["needs"].items()
-        if value not in (None, False)
-    ]
-    hyper = ", ".join(f"{key} = {value}" for key, value in spec["hyper"].items())
-    facts: list[tuple[str, Any]] = [
-        ("Job", data["name"]),
-        ("Id", data["job_id"]),
-        ("State", _state(data)),
-        *(("Namesake", one) for one in namesakes(data)),
-        ("Host", data["host"] or "-"),
-        ("Attempt", data["attempt"]),
-        *([("Counted", said)] if (said := _counted(data)) else []),
-        ("Priority", data["priority"]),
-        *([("Asked for", f"by {data['submitted_by']}")] if data.get("submitted_by") else []),
-        ("Model", f"{data['model']}, {data['mode']}"),
-        ("Hyper", hyper or "the trainer's defaults"),
-        ("Split", f"by {spec['split_recipe']}, seed {spec['seed']}"),
-        ("Needs", ", ".join(needs) or "nothing special"),
-        ("Took", _took(data)),
-    ]
-    if said := _progress(data):
-        facts.append(("Progress", said))
-    if data["artifact_id"]:
-        facts.append(("Artifact", data["artifact_id"]))
-    if data["error"]:
-        facts.append(("Error", terminal.Text(terminal.told(data["error"]), style="red")))
-    return facts
-
-
-def _counted(data: dict[str, Any]) -> str:
-    """Return the losses and retries so far, with their limits; empty if there are none."""
-    said = []
-    for name, words in (("losses", "lost {} of {} times"), ("retries", "{} of {} retries used")):
-        count, most = data.get(name) or (0, 0)
-        if count:
-            said.append(words.format(count, most))
-    return ", ".join(said)
-
-
-def _state(data: dict[str, Any]) -> Any:
-    state = terminal.state_of(data)
-    if data.get("below_chance"):
-        state.append(f"; {chance_words(data['metrics'])}", "default")
-    if data.get("unplaceable"):
-        why = f"`fleet why {data['name']}` says why"
-        state.append(f"; no known host can run it, {why}", "default")
-    elif waits_for := data.get("waits_for"):
-        state.append(f"; it {terminal.printable(waits(waits_for))}", "default")
-    elif lack := data.get("no_room"):
-        state.append(f"; its result {no_room(lack)}", "default")
-    return state if data["in_plan"] else state.append(", no longer in the manifest", "default")
-
-
 def _took(data: dict[str, Any]) -> str:
-    """Return how long the newest attempt ran, and all of those in the history together."""
+    """Return how long all attempts in the history ran, where that is not the newest alone."""
     ran = _ran_s(data["events"])
-    newest = terminal.took(data)
+    newest = took(listed(data, time.time()))
     if not ran or (len(ran) == 1 and newest):
-        return newest or "-"
+        return newest
     in_all = terminal.span(sum(ran.values()))
     if len(ran) == 1:
         return f"{in_all} the attempt before"
@@ -204,17 +124,3 @@ def _ran_s(events: list[dict[str, Any]]) -> dict[int, float]:
             begun[attempt] = at
     now = datetime.now(UTC)
     return ran | {one: max(0.0, (now - at).total_seconds()) for one, at in begun.items()}
-
-
-def _progress(data: dict[str, Any]) -> str:
-    """Return what the trainer says of itself: how much is done, of what, and how it stands."""
-    now = data.get("progress") or {}
-    said = [done] if (done := terminal.done(data)) else []
-    if now.get("epoch") and now.get("epochs"):
-        said.append(f"epoch {now['epoch']} of {now['epochs']}")
-    for name, title in (("train_loss", "loss"), ("val_loss", "held-out loss")):
-        if now.get(name) is not None:
-            said.append(f"{title} {now[name]:.4f}")
-    if left := terminal.left(data):
-        said.append(rest(left))
-    return ", ".join(said)

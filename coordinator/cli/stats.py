@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -19,10 +19,7 @@ from coordinator.cli.events import moment
 from coordinator.client.predictions import attempts
 from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
-from coordinator.ui.options import option
-
-if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
+from coordinator.ui.options import OperatorClient, option
 
 KEYS: Final = ("host", "model", "day")
 ENDS: Final = ("completed", "failed", "lost", "released", "cancelled")
@@ -91,7 +88,6 @@ def stats_command(client: OperatorClient, keys: tuple[str, ...], since: float) -
 
 
 def _read(client: OperatorClient, keys: Sequence[str], since_s: float) -> dict[str, Any]:
-
     rows = attempts(client, AskAttempts(id=new_id(), since=since_s))
     total, by = account(rows, keys)
     groups = {
@@ -127,8 +123,9 @@ def account(
     by: dict[str, dict[str, Account]] = {key: {} for key in keys}
     for one in rows:
         total.add(one)
+        day = f"{datetime.fromisoformat(one['at']).astimezone():%Y-%m-%d}"
         for key, found in by.items():
-            name = _day(one["at"]) if key == "day" else one[key]
+            name = day if key == "day" else one[key]
             if one["host"] is not None and name is not None:
                 found.setdefault(name, Account()).add(one)
     return total, {
@@ -149,7 +146,3 @@ def _cells(name: str, one: Mapping[str, Any], hours: str) -> tuple[Any, ...]:
         "-" if success is None else f"{success:.0%}",
         "-" if median_s is None else terminal.span(median_s),
     )
-
-
-def _day(at: str) -> str:
-    return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d}"

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from broker.errors import RemoteError
-from broker.protocol.messages import AskStatus
-from broker.sentences import counted, printable
+from broker.figures import counted
+from broker.protocol.broker_load import strain
+from broker.protocol.messages import AskStatus, BrokerLoad
 from broker.system.machine import new_id
-from coordinator.client.contact import NotDone, Unreachable
-from coordinator.client.predictions import look
-from coordinator.jobs.in_words import away, no_room, words
+from broker.wrapping import printable
+from coordinator.client.predictions import predicted
+from coordinator.jobs.causes import in_words, unread
+from coordinator.jobs.reason_words import away, no_room, words
 from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing
+from coordinator.ui.options import OperatorClient
 
 if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
+    from coordinator.scheduler.forecast import Forecast
 
 SHOWN: Final = 8  # hosts
+_TAKES_TIME: Final = "`fleet plan` takes the time to predict them"
 INDENT: Final = 13  # as far as the facts stand beside their titles
 _Words = str | tuple[str, str]  # where one and several are said differently, both
 
@@ -32,7 +35,7 @@ _WHY: Final[dict[str, _Words]] = {
     "stale": "signed too long ago, or in the future",
     "rights": ("by a user who may only look", "by users who may only look"),
     "expired": ("after its expiry", "after their expiry"),
-    "too many": "of too many at once",
+    "too_many": "of too many at once",
 }
 # What was refused of hosts: nobody has asked for it, so that the coordinator's log alone has it.
 _OF_HOSTS: Final[dict[str, _Words]] = {
@@ -82,16 +85,24 @@ def status_command(client: OperatorClient) -> View:
       fleet status
       fleet status --json --watch
     """  # noqa: D301 - \b is click's
-    return View(lambda: _read(client), _draw)
+    return View(lambda: _read(client), _draw, to_json=_to_dict)
 
 
-def _read(client: OperatorClient) -> dict[str, Any]:
+_Seen = tuple[dict[str, Any], "Forecast | None"]
+
+
+def _read(client: OperatorClient) -> _Seen:
     data: dict[str, Any] = client.ask(AskStatus(id=new_id()))
-    data["forecast"] = _outlook(client, data)
-    return data
+    return data, predicted(client) if _left(data) and not _unpredicted(data) else None
 
 
-def _draw(data: dict[str, Any]) -> Iterator[Any]:
+def _to_dict(seen: _Seen) -> dict[str, Any]:
+    data, found = seen
+    return data | {"forecast": found and outlook.summary_to_dict(found, datetime.now(UTC))}
+
+
+def _draw(seen: _Seen) -> Iterator[Any]:
+    data, forecast = seen
     if data.get("paused"):  # nobody should have to look for that
         yield terminal.Text("PAUSED       no new jobs are given out", style="bold yellow")
         yield _indented(words(data["paused"]))
@@ -99,8 +110,10 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
     started = terminal.ago(who["started_at"])
     yield _fact("Coordinator", f"{who['host']}, version {who['version']}, started {started}")
     yield _fact("Broker", data["broker"]["address"])
-    if strain := (data["broker"].get("load") or {}).get("strain"):
-        said = terminal.Text(" " * INDENT).append(terminal.printable(strain), "yellow")
+    load = data["broker"].get("load")
+    if load and (strained := strain(BrokerLoad(**load))):
+        text = f"{strained.what}; {strained.remedy}"
+        said = terminal.Text(" " * INDENT).append(text, "yellow")
         yield terminal.Line(said, indent=INDENT)
     yield from _manifest(who)
     if fault := who.get("disk_fault"):
@@ -115,8 +128,11 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
         yield terminal.Line(line if shown else f"{title:<{INDENT}}none", indent=INDENT)
     for text in _warnings(data):
         yield _indented(text)
-    if data["forecast"] is not None and data["forecast"]["text"]:
-        yield _fact("Outlook", data["forecast"]["text"])
+    text = _unpredicted(data)
+    if forecast is not None:
+        text = outlook.end_of_plan(forecast, data.get("starting", 0))
+    if text:
+        yield _fact("Outlook", text)
     if data["jobs"].get("pending") and not data["active"] and not data["runnable"]:
         yield f"\n{_why_nothing_starts(data)}"
     if data["dropped"]:
@@ -132,14 +148,14 @@ def _manifest(who: dict[str, Any]) -> Iterator[Any]:
     if who["plan"]:
         yield _fact("Plan", terminal.printable(who["plan"]))
     yield _fact("Manifest", who["manifest"] or "none")
-    fault, unread = who["manifest_fault"], terminal.told(terminal.unread(who))
+    fault, news = in_words(who["manifest_fault"]), printable(unread(who["manifest_changed"]))
     said = terminal.Text(" " * INDENT)
     if fault:
         said.append("has errors", "red")
         said.append(terminal.printable(f", the last good plan goes on: {fault}"))
-        said.append("; " if unread else "")
-    if fault or unread:
-        yield terminal.Line(said.append(unread, "yellow"), indent=INDENT)
+        said.append("; " if news else "")
+    if fault or news:
+        yield terminal.Line(said.append(news, "yellow"), indent=INDENT)
 
 
 def _refused(counts: dict[str, int]) -> Iterator[Any]:
@@ -175,24 +191,18 @@ def _why_nothing_starts(data: dict[str, Any]) -> str:
     return "Nothing that is pending can start; `fleet why JOB` says why."
 
 
-def _outlook(client: OperatorClient, data: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what is to be expected of the plan; none where nothing is left, a hint if too much."""
-    left = data["active"] + data["jobs"]["pending"]
-    if not left:
-        return None
+def _left(data: dict[str, Any]) -> int:
+    return int(data["active"] + data["jobs"]["pending"])
+
+
+def _unpredicted(data: dict[str, Any]) -> str:
+    """Say what predicts jobs that are too many to be predicted by the way; empty: they are not."""
+    left, known = _left(data), sum(data["hosts"].values())
     if left > outlook.BY_THE_WAY:
-        return {"text": f"{left} jobs are left; `fleet plan` takes the time to predict them"}
-    known = sum(data["hosts"].values())
-    if known > outlook.HOSTS_BY_THE_WAY:
-        text = (
-            f"{left} jobs are left for {known} hosts; `fleet plan` takes the time to predict them"
-        )
-        return {"text": text}
-    try:
-        found = look(client).forecast()
-    except (NotDone, RemoteError, Unreachable):
-        return None  # the coordinator is of another version: the counts are what was asked for
-    return outlook.summary_to_dict(found, datetime.now(UTC), data.get("starting", 0))
+        return f"{left} jobs are left; {_TAKES_TIME}"
+    if left and known > outlook.HOSTS_BY_THE_WAY:
+        return f"{left} jobs are left for {known} hosts; {_TAKES_TIME}"
+    return ""
 
 
 def _disk_words(fault: dict[str, Any]) -> str:

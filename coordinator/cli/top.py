@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
 from broker.errors import ConfigError
-from coordinator.ui.options import flag, option, where, where_options
+from coordinator.ui.options import Where, flag, option, where_options
 
 
 @click.command("top")
@@ -16,10 +15,7 @@ from coordinator.ui.options import flag, option, where, where_options
 @option("--every", "SECONDS", "How often the screen may change.",
         type=click.FloatRange(0.2, 60), default=0.5, show_default=True)  # fmt: skip
 @where_options
-def top_command(
-    light: bool, every: float, broker: str | None, root: str | None, identity: str | None,
-    plain: bool | None, config: Path | None,
-) -> None:  # fmt: skip
+def top_command(at: Where, light: bool, every: float) -> None:
     """The fleet on a full screen, live: hosts and jobs, their load and progress.
 
     Enter shows what is selected, c cancels a job, r puts it back into the queue, d drains a host;
@@ -40,7 +36,7 @@ def top_command(
     # Textual draws on standard error.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise ConfigError("`fleet top` needs a terminal; for scripts there is `fleet list --json`")
-    watcher = Watcher(where(broker, root, identity, plain, config))
+    watcher = Watcher(at.settings())
     watcher.start()
     try:
         Top(watcher, light=light, every_s=every).run()

@@ -20,10 +20,10 @@ from broker.system.address import DEFAULT_URL, Address, parse_addresses, text_of
 from broker.system.files import FolderLock
 from broker.system.settings import OPERATOR_KEY, BrokerSettings, find_config, read_section
 from coordinator.cli.serve import arguments_of
-from coordinator.ui.options import PATH, flag, json_option, option, where, where_options
+from coordinator.ui.options import PATH, Where, flag, json_option, option, where_options
 from coordinator.ui.processes import Fleet
 from coordinator.ui.progress import waiting
-from coordinator.ui.words import say
+from coordinator.ui.words import is_json, say
 
 READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a slow disk
 
@@ -44,7 +44,7 @@ READY_TIMEOUT_S: Final = 150.0  # the first import of torch takes its time on a 
 @flag("--until-idle", "End when nothing is left that could run, with a table of results.")
 @json_option
 @where_options
-def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
+def up_command(at: Where, until_idle: bool, **options: Any) -> int:
     """Run a whole fleet on this machine: broker, coordinator, agents.
 
     With --broker (or FLEET_BROKER) that broker is used and none is started, which is said first,
@@ -61,11 +61,14 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
       fleet up --manifest plan.toml --data .demo/data
       fleet up --agents 2 --manifest plan.toml --data .demo/data --until-idle
     """  # noqa: D301 - \b is click's
-    settings, source = _broker(options)
-    _check_paths(options)
+    settings, source = _broker(at)
+    for name in ("manifest", "data"):
+        path = options[name]
+        if path is not None and not path.exists():
+            raise ConfigError(f"--{name} {path}: there is no such file or folder")
     hosts = _hosts(options)
     if source is not None:
-        _use(settings, source, options["config"], aside=as_json)
+        _use(settings, source, at.config, aside=is_json())
     state = options["state"].resolve()
     lock = FolderLock(state, "`fleet up`")  # before its logs are written to
     environment = {**os.environ, "FLEET_TOPIC_ROOT": settings.topic_root}
@@ -73,12 +76,12 @@ def up_command(until_idle: bool, as_json: bool, **options: Any) -> int:
     fleet = Fleet(state, environment)
     stopping = _Interrupts(fleet)
     try:
-        settings = _start(fleet, options, settings, hosts, own_broker=source is None)
+        settings = _start(fleet, options, at.config, settings, hosts, own_broker=source is None)
         from coordinator.ui.up_live import until_stopped, watch_until_idle
 
         if not until_idle:
-            return until_stopped(fleet, settings, state, _lacks(options))
-        return watch_until_idle(fleet, settings, hosts, as_json=as_json)
+            return until_stopped(fleet, settings, state, _lacks(options, at.config))
+        return watch_until_idle(fleet, settings, hosts)
     except KeyboardInterrupt:
         click.echo("stopping ...", err=True)
         return 130 if until_idle else 0
@@ -110,17 +113,16 @@ class _Interrupts:
         os._exit(130)
 
 
-def _broker(options: dict[str, Any]) -> tuple[BrokerSettings, str | None]:
+def _broker(at: Where) -> tuple[BrokerSettings, str | None]:
     """Return the broker's settings and what names it; none where `up` starts its own.
 
     The broker of the configuration file is never used: a real fleet may run there.
     """
-    given = options["broker"] or os.environ.get("FLEET_BROKER") or None
-    at = {name: options[name] for name in ("root", "identity", "plain", "config")}
-    settings = where(given or DEFAULT_URL, **at)
+    given = at.broker or os.environ.get("FLEET_BROKER") or None
+    settings = at.settings(given or DEFAULT_URL)
     if given is None:
         return settings, None
-    source = "--broker" if options["broker"] else "FLEET_BROKER"
+    source = "--broker" if at.broker else "FLEET_BROKER"
     context = click.get_current_context()
     if context.get_parameter_source("port") is ParameterSource.COMMANDLINE:
         raise click.UsageError(
@@ -176,16 +178,10 @@ def _try(settings: BrokerSettings, address: Address, source: str, config: Path |
             )
 
 
-def _check_paths(options: dict[str, Any]) -> None:
-    for name in ("manifest", "data"):
-        path = options[name]
-        if path is not None and not path.exists():
-            raise ConfigError(f"--{name} {path}: there is no such file or folder")
-
-
 def _start(
     fleet: Fleet,
     options: dict[str, Any],
+    config: Path | None,
     settings: BrokerSettings,
     hosts: list[str],
     *,
@@ -201,11 +197,13 @@ def _start(
         except LocalError as error:
             raise LocalError(f"{error}\ntry another --port, or --port 0 for a free one") from None
         settings = settings.model_copy(update={"url": f"mqtt://127.0.0.1:{port}"})
+        # Whoever may ask that broker is a user of this machine.
+        fleet.environment["FLEET_UNSIGNED_PROGRAMS"] = "true"
     fleet.environment["FLEET_BROKER"] = settings.url
     fleet.environment["FLEET_PLAIN"] = str(settings.plain)
     fleet.environment.pop("FLEET_IDENTITY", None)  # each program has its own
     key = {OPERATOR_KEY: os.environ[OPERATOR_KEY]} if OPERATOR_KEY in os.environ else {}
-    common = {"config": options["config"]}
+    common = {"config": config}
     flags: dict[str, Any] = {"state": fleet.state / "coordinator"}
     flags["manifest"] = options["manifest"]
     flags["prefer_cuda_grace"] = options["prefer_cuda_grace"]
@@ -223,13 +221,13 @@ def _start(
     return settings
 
 
-def _lacks(options: dict[str, Any]) -> list[str]:
+def _lacks(options: dict[str, Any], config: Path | None) -> list[str]:
     """Return a line for each thing that nobody has named and no job is done without."""
-    file = find_config(options["config"], os.environ)
+    file = find_config(config, os.environ)
     lines = []
     for name, section, lack in (
         ("manifest", "coordinator", "none, so no job is there; name a plan with --manifest"),
-        ("data", "agent", "none, so no job can be taken; name prepared data with --data"),
+        ("data", "agent", "none: name prepared data with --data, if trainers are to read some"),
     ):
         if options[name] is None and not (file and read_section(file, section).get(name)):
             lines.append(f"{name:<13}{lack}")

@@ -10,23 +10,15 @@ from typing import Any, Final, Self
 from broker.client.access import host_here
 from broker.clock import Clock, Now
 from broker.errors import ConfigError
-from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
-from broker.protocol.messages import (
-    AskEvents,
-    AskList,
-    AskWorkers,
-    Command,
-    GrantMessage,
-    OperatorRequest,
-    encode,
-)
+from broker.figures import span
+from broker.protocol import messages as m
+from broker.protocol.link_events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.protocol.topics import Topic
-from broker.sentences import span
 from broker.system.address import IS_IT_THERE, Address, text_of
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import USUAL_S, Unreachable
-from coordinator.client.session import Session, pages
+from coordinator.client.session import Listed, Session, pages
 from coordinator.jobs import host_paging
 
 MAX_HEARD: Final = 50_000
@@ -75,7 +67,7 @@ class OperatorClient(Session):
         lost = self._contact.lost or Disconnected(late)
         if not lost.answered and "url" not in self._settings.model_fields_set:
             self._check_whose_machine()
-        raise Unreachable(self._absence(lost))
+        raise self._absence(lost)
 
     def __exit__(self, *_: object) -> None:
         self.stop()
@@ -93,26 +85,30 @@ class OperatorClient(Session):
         with self._turned:
             self._turned.notify_all()
 
-    def ask(self, request: OperatorRequest) -> Any:
+    def ask(self, request: m.OperatorRequest) -> Any:
         """Return the data of the answer.
 
         Raises `NotDone` when the coordinator says no; `Unreachable` when it says nothing (sooner
         where its status says offline), with whether a command may still be done; `ConfigError` for
         an unusable key, or a command to a broker that nobody has named.
         """
-        if not self.named and isinstance(request, Command):
+        if not self.named and isinstance(request, m.Command):
             if self._unnamed is None:
                 where = text_of(self.addresses)
                 raise ConfigError(f"{where}: is that the fleet? say so by --broker")
             self._unnamed(self.addresses[0], True)
         return self.send(request).result()
 
+    def pages(self, wanted: Listed) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a list; see `session.pages`."""
+        return pages(self.ask, wanted)
+
     def list_jobs(
         self, states: Sequence[Any] = (), models: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
         """Return the rows of all jobs, or those in these states and of these models."""
-        ask = AskList(id=new_id(), states=tuple(states), models=tuple(models))
-        return [row for page in pages(self.ask, ask) for row in page["jobs"]]
+        ask = m.AskList(id=new_id(), states=tuple(states), models=tuple(models))
+        return [row for page in self.pages(ask) for row in page["jobs"]]
 
     def list_workers(self) -> list[dict[str, Any]]:
         """Return all hosts."""
@@ -120,9 +116,11 @@ class OperatorClient(Session):
 
     def host_pages(self, *, absent: bool = False, brief: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the pages of hosts."""
-        return pages(self.ask, AskWorkers(id=new_id(), absent=absent, brief=brief))
+        return self.pages(m.AskWorkers(id=new_id(), absent=absent, brief=brief))
 
-    def story(self, wanted: AskEvents, tell: Callable[[list[dict[str, Any]]], object]) -> AskEvents:
+    def story(
+        self, wanted: m.AskEvents, tell: Callable[[list[dict[str, Any]]], object]
+    ) -> m.AskEvents:
         """Hand what has happened to `tell`, page by page; return how to ask for what comes next."""
         more = True
         while more:
@@ -132,7 +130,7 @@ class OperatorClient(Session):
         return wanted
 
     @staticmethod
-    def following(wanted: AskEvents, page: dict[str, Any]) -> AskEvents:
+    def following(wanted: m.AskEvents, page: dict[str, Any]) -> m.AskEvents:
         """Return how to ask for what has happened after a page."""
         return wanted.model_copy(update={"id": new_id(), "after": tuple(page["next"])})
 
@@ -147,14 +145,18 @@ class OperatorClient(Session):
     def check(self) -> None:
         """Raise `Unreachable` while there is no connection."""
         if not self.connected:
-            raise Unreachable(self.silence())
+            raise self.silence()
 
-    def grant(self, message: GrantMessage) -> None:
+    def grant(self, message: m.GrantMessage) -> None:
         """Tell the coordinator what is missing of the artifact that is being fetched."""
-        self._link.publish(Outgoing(self.topics.download_grant(self.name), encode(message)))
+        self._link.publish(Outgoing(self.topics.download_grant(self.name), m.encode(message)))
 
-    def silence(self) -> str:
-        """Say which of the two does not answer, and what may help."""
+    def send_chunk(self, index: int, data: bytes) -> None:
+        """Send a span of chunks of the program that is being pushed."""
+        self._link.publish(Outgoing(self.topics.push_chunk(self.name, index), data, 0))
+
+    def silence(self) -> Unreachable:
+        """Return which of the two does not answer, and what may help."""
         contact = self._contact
         if contact.lost is not None:
             return self._absence(contact.lost)
@@ -164,17 +166,19 @@ class OperatorClient(Session):
         match contact.coordinator:
             case None:
                 root = self._named_root()
-                return (
-                    f"{nobody}{f' under {root}' if root else ''}\n"
+                return Unreachable(
+                    "answer",
+                    f"{nobody}{f' under {root}' if root else ''}",
                     "does one run? it may be coming back to this broker still, and its log says "
-                    "what keeps it, such as a full disk; else start one with `fleet coordinator`"
+                    "what keeps it, such as a full disk; else start one with `fleet coordinator`",
                 )
             case status if status.state == "online":
-                return (
+                return Unreachable(
+                    "answer",
                     f"{broker}, but its coordinator has been silent for {silent}, though it is "
-                    "online by its status\n"
+                    "online by its status",
                     "its log says what keeps it, such as a full disk; --timeout waits longer; to "
-                    "start it again does no harm, what runs goes on"
+                    "start it again does no harm, what runs goes on",
                 )
             case status if status.reason == "goodbye":
                 how, then = "it was stopped", "start it again with `fleet coordinator`"
@@ -184,23 +188,26 @@ class OperatorClient(Session):
                     "it may be coming back to this broker still; else start it again with "
                     "`fleet coordinator`"
                 )
-        return f"{nobody}: it is offline ({how})\nwhat runs goes on; {then}"
+        offline = f"{nobody}: it is offline ({how})"
+        return Unreachable("coordinator", offline, f"what runs goes on; {then}")
 
-    def _absence(self, lost: Disconnected) -> str:
-        """Say that there is no connection, and what may help."""
+    def _absence(self, lost: Disconnected) -> Unreachable:
+        """Return that there is no connection, and what may help."""
+        refused = "the broker answers, but does not serve this command"
         if lost.denied and (root := self._named_root()):
-            return f"the broker answers, but does not serve this command under {root}\n{lost.why}"
+            return Unreachable("broker", f"{refused} under {root}", str(lost))
         if lost.answered:
-            return (
-                f"the broker answers, but does not serve this command ({lost.why})\n"
+            return Unreachable(
+                "broker",
+                f"{refused} ({lost})",
                 "is it this fleet's? see --broker (with its user and password), --root and "
-                "--identity, and docs/how-to/identity.md"
+                "--identity, and docs/how-to/identity.md",
             )
         known = "url" in self._settings.model_fields_set or not self.addresses[0].is_loopback()
         remedy = IS_IT_THERE
         if not known:
             remedy = "is it running? start one with `fleet up`, or name yours with --broker"
-        return f"the broker is not reachable ({lost.why})\n{remedy}"
+        return Unreachable("broker", f"the broker is not reachable ({lost})", remedy)
 
     def _named_root(self) -> str:
         """Return which topic root somebody has named, and what to do if it is not the fleet's."""

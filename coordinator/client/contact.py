@@ -5,34 +5,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from broker.errors import FleetError
 
 if TYPE_CHECKING:  # verbs that ask nobody load neither
-    from broker.protocol.events import Disconnected
+    from broker.protocol.link_events import Disconnected
     from broker.protocol.messages import Status
 
 SILENT_S: Final = 8.0  # without an answer, while something is asked
 USUAL_S: Final = 5.0  # how long an answer is waited for, unless somebody says otherwise
 
 
+Missing = Literal["broker", "coordinator", "answer"]
+
+
 class Unreachable(FleetError):  # noqa: N818 - a state of the world, not a mistake
-    """The broker or the coordinator did not answer within the deadline."""
+    """The broker or the coordinator did not answer within the deadline; `what` as in `Outage`."""
+
+    joint = "\n"
+
+    def __init__(self, what: Missing, wrong: str, remedy: str = "") -> None:
+        super().__init__(wrong, remedy)
+        self.what = what
 
 
 class NotDone(FleetError):  # noqa: N818 - see above
     """The coordinator refused, or did not find what was asked for.
 
-    `data` is what it said, `code` one of `OperatorResponse`.
+    `data`, `code` and `why` are those of its `OperatorResponse`, `errors` what `data` lists. A verb
+    that has words for those adds them as notes.
     """
 
-    def __init__(self, message: str, data: Any = None, code: str = "refused") -> None:
-        """Keep what the coordinator said."""
-        super().__init__(message)
-        self.data = data
-        self.code = code
+    joint = "\n"
+
+    def __init__(
+        self,
+        message: str,
+        data: Any = None,
+        code: str = "refused",
+        why: Mapping[str, Any] | None = None,
+        remedy: str = "",
+    ) -> None:
+        super().__init__(message, remedy)
+        self.data, self.code = data, code
+        self.errors = data.get("errors", []) if isinstance(data, dict) else []
+        self.why = {**why} if why else {"code": "text", "text": message}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +65,7 @@ class Outage:
     link's words.
     """
 
-    what: Literal["broker", "coordinator", "answer", "first"]
+    what: Missing | Literal["first"]
     since_s: float | None
     why: str = ""
 
@@ -58,7 +78,6 @@ class Contact:
     """
 
     def __init__(self) -> None:
-        """Begin without a connection."""
         self.connected = False
         self.lost: Disconnected | None = None
         self.coordinator: Status | None = None
@@ -111,7 +130,7 @@ class Contact:
     def outage(self, now_s: float) -> Outage | None:
         """Return why what is shown may be old, or none when it is current."""
         if not self.connected:
-            return Outage("broker", self._lost_s, self.lost.why if self.lost else "connecting")
+            return Outage("broker", self._lost_s, str(self.lost or "connecting"))
         if self.offline_s is not None:
             return Outage("coordinator", self._gone_s)
         if self.silent_s(now_s) > SILENT_S:

@@ -9,39 +9,124 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
 from broker.clock import Now
 from broker.errors import BadMessage
-from broker.protocol.messages import (
-    CAPABILITY,
-    HEARTBEAT,
-    JOB_ROW,
-    PROGRESS,
-    STATUS,
-    SUMMARY,
-    Capability,
-    JobRow,
-    Progress,
-    Status,
-    Summary,
-    WaitsFor,
-    decode,
-)
+from broker.protocol import messages as m
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic
-from coordinator.client.seen import HostSeen, Snapshot
 from coordinator.jobs import job_progress
 from coordinator.jobs.curve import Curve, curves_of, extended, joined
 from coordinator.jobs.hosts import TrainerSets
+from coordinator.jobs.reason_words import words
 
-_WAITS_FOR: Final = TypeAdapter(WaitsFor)
+_WAITS_FOR: Final = TypeAdapter(m.WaitsFor)
 MAX_HOSTS: Final = 20_000
 LAST_WORDS_S: Final = 2.0  # as `hosts.LAST_WORDS_S`
 MAX_JOBS: Final = 200_000
 MAX_CURVES: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class HostSeen:
+    """One host. `row` is the coordinator's own view of it, as `fleet workers --json` has it.
+
+    `heard_s` is when it was last heard of, on the monotonic clock of this client; none: never.
+    `lost_s` is when its broker has said that it is lost; none: it has not.
+    """
+
+    name: str
+    status: m.Status | None = None
+    capability: m.Capability | None = None
+    heartbeat: m.Heartbeat | None = None
+    heard_s: float | None = None
+    lost_s: float | None = None
+    row: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def online(self) -> bool:
+        """Whether it is online, by its newest status, or else by the coordinator's word."""
+        if self.status is not None:
+            return self.status.state == "online"
+        return self.row.get("status") == "online"
+
+    @property
+    def condition(self) -> str:
+        """How it is in one word: the coordinator's, unless what is newer says otherwise."""
+        word = str(self.row.get("condition", "unknown"))
+        if not self.row or (self.row.get("status") == "online") is not self.online:
+            word = "online" if self.online else "offline"
+        if word in {"online", "refusing"}:
+            return "refusing" if self.refuses else "online"
+        return word
+
+    @property
+    def refuses(self) -> tuple[m.Why, ...]:
+        """Why it takes no jobs now by its own word; empty when it does, or is away."""
+        return self.heartbeat.refuses if self.heartbeat and self.online else ()
+
+
+class Going(NamedTuple):
+    """How far a job is that a host has.
+
+    `progress` is what its trainer said last, `held` its host's heartbeat; none: nothing yet. By its
+    trainer's word it ends at `ends_s` (seconds since the epoch); none where its host `is_away`.
+    """
+
+    progress: m.Progress | None = None
+    held: m.HeldJob | None = None
+    ends_s: float | None = None
+    is_away: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """How much is done, 0 to 1, where that is known."""
+        return job_progress.share(self.progress, self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything at one moment. `version` grows with each change."""
+
+    version: int
+    hosts: Mapping[str, HostSeen]
+    jobs: Mapping[str, m.JobRow]
+    progress: Mapping[str, m.Progress]
+    curves: Mapping[str, Curve]
+    summary: m.Summary | None
+    coordinator: m.Status | None
+    status: Mapping[str, Any]
+    ends_s: Mapping[str, float]
+
+    def going(self) -> dict[str, Going]:
+        """Return how far each job is that a host has."""
+        beats = {
+            (job.job_id, job.attempt): job
+            for host in self.hosts.values()
+            if host.heartbeat and host.online
+            for job in host.heartbeat.jobs
+        }
+        away = {host.name for host in self.hosts.values() if not host.online}
+        return {
+            key: Going(
+                self.progress.get(key), beats.get((key, row.attempt)),
+                None if row.host in away else self.ends_s.get(key), row.host in away,
+            )
+            for key, row in self.jobs.items()
+            if row.state in {"claimed", "running"}
+        }  # fmt: skip
+
+    @property
+    def paused(self) -> str:
+        """Why no new jobs are given out, as far as it is known; empty when they are."""
+        told = self.status.get("paused")
+        said = words(told) if told else ""
+        if self.summary is None:
+            return said
+        return (said or "the fleet is paused") if self.summary.paused else ""
 
 
 @dataclass(slots=True)
@@ -50,11 +135,11 @@ class Mirror:
 
     version: int = 0
     hosts: dict[str, HostSeen] = field(default_factory=dict)
-    jobs: dict[str, JobRow] = field(default_factory=dict)
-    progress: dict[str, Progress] = field(default_factory=dict)
+    jobs: dict[str, m.JobRow] = field(default_factory=dict)
+    progress: dict[str, m.Progress] = field(default_factory=dict)
     curves: dict[str, Curve] = field(default_factory=dict)
-    summary: Summary | None = None
-    coordinator: Status | None = None
+    summary: m.Summary | None = None
+    coordinator: m.Status | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
     ends_s: dict[str, float] = field(default_factory=dict)  # when jobs end by this progress
     heard: set[str] = field(default_factory=set)
@@ -118,12 +203,12 @@ class Mirror:
                 host,
                 row={key: row[key] for key in row if key not in {"capability", "heartbeat"}},
                 capability=self._capability(row) or host.capability,
-                heartbeat=_taken(HEARTBEAT, row, "heartbeat") or host.heartbeat,
+                heartbeat=_taken(m.HEARTBEAT, row, "heartbeat") or host.heartbeat,
             )
         self.version += 1
 
-    def _capability(self, row: Mapping[str, Any]) -> Capability | None:
-        found: Capability | None = _taken(CAPABILITY, row, "capability")
+    def _capability(self, row: Mapping[str, Any]) -> m.Capability | None:
+        found: m.Capability | None = _taken(m.CAPABILITY, row, "capability")
         return None if found is None else self.trainers.share(found)
 
     def begun(self) -> list[str]:
@@ -167,9 +252,9 @@ class Mirror:
             case Kind.JOB:
                 return self._on_job(topic.job_id, payload, retained=retained)
             case Kind.SUMMARY:
-                self.summary = decode(SUMMARY, payload) if payload else None
+                self.summary = m.decode(m.SUMMARY, payload) if payload else None
             case Kind.COORDINATOR_STATUS:
-                self.coordinator = decode(STATUS, payload) if payload else None
+                self.coordinator = m.decode(m.STATUS, payload) if payload else None
             case _:
                 return False
         return True
@@ -183,7 +268,7 @@ class Mirror:
                 return False
             host = HostSeen(topic.host)
         if topic.kind is Kind.STATUS:
-            status = decode(STATUS, payload)
+            status = m.decode(m.STATUS, payload)
             known = host.status
             if status.state == "offline" and known and known.session != status.session:
                 return False  # a late will of an old session
@@ -193,9 +278,9 @@ class Mirror:
             lost_s = None if status.reason != "lost" else host.lost_s or now.mono_s
             host = replace(host, status=status, heard_s=heard_s, lost_s=lost_s)
         elif topic.kind is Kind.CAPABILITY:
-            host = replace(host, capability=self.trainers.share(decode(CAPABILITY, payload)))
+            host = replace(host, capability=self.trainers.share(m.decode(m.CAPABILITY, payload)))
         else:
-            host = replace(host, heartbeat=decode(HEARTBEAT, payload), heard_s=now.mono_s)
+            host = replace(host, heartbeat=m.decode(m.HEARTBEAT, payload), heard_s=now.mono_s)
         self.hosts[topic.host] = host
         return True
 
@@ -203,7 +288,7 @@ class Mirror:
         if retained and self.is_listed:
             return False  # after a restore, the broker has rows that no ledger has
         known = self.jobs.get(job_id)
-        row = decode(JOB_ROW, payload) if payload else None
+        row = m.decode(m.JOB_ROW, payload) if payload else None
         if row is not None and (row.job_id != job_id or (known and known.attempt > row.attempt)):
             return False  # overtaken, or made up
         if not retained:
@@ -244,7 +329,7 @@ class Mirror:
             return False  # of a host that had the job before, or never had it
         if not payload:
             return self._drop(job_id)
-        progress = decode(PROGRESS, payload)
+        progress = m.decode(m.PROGRESS, payload)
         if row is not None and row.attempt != progress.attempt:
             return False
         if progress == known:
@@ -262,10 +347,10 @@ class Mirror:
         return True
 
 
-def _rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[JobRow]:
+def _rows(rows: Iterable[Mapping[str, Any]]) -> Iterable[m.JobRow]:
     for row in rows:
         try:
-            yield JobRow.model_validate(row)
+            yield m.JobRow.model_validate(row)
         except ValidationError:  # of a coordinator that is newer than we are
             continue
 

@@ -13,10 +13,12 @@ from pydantic import ValidationError
 
 from broker.errors import RemoteError
 from broker.protocol.messages import AskAttempts, AskPlan, Capability, Heartbeat, TrainerInfo
+from broker.protocol.reasons import from_dict
 from broker.system.machine import new_id
+from coordinator.client.contact import NotDone, Unreachable
 from coordinator.jobs import host_paging
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, policy_from_dict, spec_from_dict
-from coordinator.jobs.reasons import RESUMED, from_dict
+from coordinator.jobs.reasons import RESUMED
 from coordinator.scheduler.durations import History, default_epochs
 from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.feasibility import Waiting
@@ -121,6 +123,17 @@ def look(client: OperatorClient, states: Sequence[Any] = LIVE) -> Picture:
     )  # fmt: skip
 
 
+def predicted(client: OperatorClient) -> Forecast | None:
+    """Return the forecast of the running plan; none where nobody answers what it needs.
+
+    Then the coordinator is of another version, or away: what was asked for is shown without it.
+    """
+    try:
+        return look(client).forecast()
+    except (NotDone, RemoteError, Unreachable):
+        return None
+
+
 def epochs_by_default(views: Iterable[HostView]) -> dict[tuple[str, str], float]:
     """Return each trainer's default epochs by model and host ("": of any host)."""
     from coordinator.manifest.builtin import builtin_trainers
@@ -130,8 +143,8 @@ def epochs_by_default(views: Iterable[HostView]) -> dict[tuple[str, str], float]
         for model, trainer in view.capability.trainers.items():
             epochs = default_epochs(trainer.hyper_schema)
             found[model, view.host] = found[model, ""] = epochs
-    for model, schema in builtin_trainers().items():
-        found[model, ""] = default_epochs(schema)
+    for model, trainer in builtin_trainers().items():
+        found[model, ""] = default_epochs(trainer.hyper_schema)
     return found
 
 
@@ -140,12 +153,9 @@ def attempts(
 ) -> list[dict[str, Any]]:
     """Return attempts that have ended, newest first: all, or about as many as `most`."""
     found: list[dict[str, Any]] = []
-    before = wanted.before
-    while most is None or len(found) < most:
-        page = client.ask(wanted.model_copy(update={"id": new_id(), "before": before}))
+    for page in client.pages(wanted):
         found += page["attempts"]
-        before = page["next"]
-        if before is None:
+        if most is not None and len(found) >= most:
             break
     return found
 
@@ -153,15 +163,12 @@ def attempts(
 def _plan(client: OperatorClient, states: Sequence[Any]) -> tuple[list[Planned], Mapping[str, Any]]:
     """Return the jobs in `states`, and what the last page says of the plan as a whole."""
     jobs: dict[str, Planned] = {}  # a job that moves while we page may come twice
-    offset: int | None = 0
-    while True:
-        page = client.ask(AskPlan(id=new_id(), states=tuple(states), offset=offset or 0))
+    page: Mapping[str, Any] = {}
+    for page in client.pages(AskPlan(id=new_id(), states=tuple(states))):
         for row in page["jobs"]:
             spec = spec_from_dict(row["spec"])
             jobs[spec.job_id] = Planned(spec, row)
-        offset = page["next"]
-        if offset is None:
-            return list(jobs.values()), page
+    return list(jobs.values()), page
 
 
 def _hosts(

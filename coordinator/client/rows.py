@@ -6,20 +6,26 @@ Times are milliseconds since the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from broker.clock import Now
+from broker.errors import RemoteError
+from broker.figures import is_figure, rounded
 from broker.protocol.messages import Gpu, JobRow, Progress
-from broker.sentences import is_figure, rounded
-from coordinator.client.seen import Going, HostSeen, Snapshot
-from coordinator.jobs import host_condition, in_words, set_aside
+from coordinator.client.mirror import Going, HostSeen, Snapshot
+from coordinator.jobs import host_condition, reason_words, result_words
+from coordinator.jobs.agent_words import holds
 
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
 UNPLACEABLE: Final = "unplaceable"  # beside the states, what a pending job may be chosen by
 NO_HOST: Final = "no host can run it"
+_AWAITS_CUDA: Final = reason_words.awaits({"what": "CUDA"})
+_MAKERS: Final = ("NVIDIA ", "GeForce ", "AMD ", "Radeon ")  # say nothing that the model does not
 HELD: Final = frozenset({"claimed", "running"})
 DONE: Final = frozenset({"completed", "failed"})
 MOST: Final = (1 << 63) - 1  # what the JSON of a page holds
@@ -56,7 +62,7 @@ class Table:
             del self.rows[key], self._made_of[key]
         for key, source in sources.items():
             before = self._made_of.get(key)
-            if before is not None and all(a is b for a, b in zip(before, source)):
+            if before is not None and [*map(id, before)] == [*map(id, source)]:
                 continue
             self._made_of[key] = source
             row = make(*source)
@@ -91,31 +97,31 @@ class Tables:
                 name: (host, *self._at_work(host, given.get(name, {})))
                 for name, host in seen.hosts.items()
             },
-            lambda host, job, held, ending: host_row(host, job, held, ending=ending, now=now),
+            lambda host, ending, *held: host_row(host, held, ending=ending, now=now),
         )
         return jobs, hosts
 
-    def _at_work(self, host: HostSeen, given: Mapping[str, Row]) -> tuple[Row | None, int, bool]:
-        """Return a host's first job, how many it holds, and whether it is ending another.
+    def _at_work(self, host: HostSeen, given: Mapping[str, Row]) -> tuple[Any, ...]:
+        """Return whether a host is ending a job, and then the rows of those that it holds.
 
         `given` are the rows of its jobs, which may be newer than its heartbeat. That has their
-        order, and jobs of which no row is known.
+        order, and jobs of which no row is known: those are none.
         """
         if not host.online:
-            return None, 0, False
+            return (False,)
         rows = self.jobs.rows
         told = [one.job_id for one in host.heartbeat.jobs] if host.heartbeat else []
         held = dict.fromkeys([*(key for key in told if key in given or key not in rows), *given])
-        first = next((given[key] for key in held if key in given), None)
         # What is completed, or has failed, has ended there before it was known here.
         over = (rows[key]["state"] for key in told if key not in held)
-        return first, len(held), any(state not in DONE for state in over)
+        return any(state not in DONE for state in over), *map(given.get, held)
 
 
 def job_row(job: JobRow, going: Going) -> Row:
     """Return one job's row."""
     metric, value, interval = main_metric(job.metrics)
     progress, held, ends_s, is_away = going
+    metrics = job.metrics or {}
     waits_for = job.waits_for.model_dump() if job.waits_for else None
     phase = progress.phase if progress else ""
     return {
@@ -137,18 +143,37 @@ def job_row(job: JobRow, going: Going) -> Row:
         "value": value,
         "score": "" if value is None else rounded(value),
         "interval": interval,
+        "ap": figure_of(metrics, "average_precision"),
+        "f1": figure_of(metrics, "f1" if "f1" in metrics else "macro_f1"),
         "created": epoch_ms(job.created_at),
         "started": epoch_ms(job.started_at),
         "finished": epoch_ms(job.finished_at),
         "ran": None if job.ran_s is None else round(1000 * job.ran_s),
         "error": (job.error or "").strip().partition("\n")[0][:200],
         "planned": job.in_plan,
-        "chance": set_aside.chance_words(job.metrics or {}) if job.below_chance else "",
+        "mark": result_words.short_marks(job.marks),
+        "marked": result_words.mark_words(job.marks, job.metrics),
         "unplaceable": job.unplaceable,
-        "awaits": in_words.awaits(waits_for) if waits_for else "",
-        "waits": in_words.waits(waits_for) if waits_for else "",
-        "artifact": job.artifact_id is not None,
+        "awaits": reason_words.awaits(waits_for) if waits_for else "",
+        "waits": reason_words.waits(waits_for) if waits_for else "",
+        "artifact": job.artifact_id,
     }
+
+
+def listed(row: Mapping[str, Any], now_s: float) -> Row:
+    """Return the row of a job in an answer to `list` or `show`. Raises `RemoteError`."""
+    try:
+        job = JobRow.model_validate(row)
+        progress = None if row.get("progress") is None else Progress.model_validate(row["progress"])
+    except ValidationError as error:
+        raise RemoteError(f"the coordinator's answer cannot be used: {error}"[:300]) from None
+    left_s, phase = row.get("left_s"), (row.get("held") or {}).get("phase", "running")
+    made = job_row(job, Going(progress, None, None if left_s is None else now_s + left_s))
+    made["away"] = bool(row.get("away") or row.get("no_room"))  # the trainer's word is of no use
+    made["phase"] = made["phase"] if phase == "running" else phase
+    made["share"] = made["share"] if row.get("share") is None else row["share"]
+    made["awaits"] = made["awaits"] or (_AWAITS_CUDA if row.get("awaits_cuda_s") else "")
+    return made
 
 
 def epoch_of(progress: Progress) -> str:
@@ -174,11 +199,15 @@ def took_s(row: Row, now_s: float) -> float | None:
 
 
 def main_metric(metrics: Mapping[str, Any] | None) -> tuple[str, float | None, str]:
-    """Return a result's most telling metric: its name, its value, its 95 % interval in words."""
-    name = set_aside.main_metric(metrics)
+    """Return a result's first metric: its name, its value, its 95 % interval in words."""
+    name = result_words.main_metric(metrics)
     if metrics is None or name is None:
         return "", None, ""
-    return name, float(metrics[name]), interval_of(metrics.get(f"{name}_ci"))
+    return (
+        result_words.metric_name(name),
+        float(metrics[name]),
+        interval_of(metrics.get(f"{name}_ci")),
+    )
 
 
 def interval_of(interval: Any) -> str:
@@ -188,11 +217,46 @@ def interval_of(interval: Any) -> str:
     return ""
 
 
-def host_row(host: HostSeen, job: Row | None, held: int, *, ending: bool, now: Now) -> Row:
+def figure_of(metrics: Mapping[str, Any], name: str) -> float | None:
+    """Return a metric, none where it is no number."""
+    value = metrics.get(name)
+    return float(value) if is_figure(value) else None
+
+
+def worker(host: HostSeen, now: Now) -> Row:
+    """Return the row of a host by an answer to `workers` alone."""
+    jobs = host.row.get("jobs") or ()
+    held = [
+        {
+            "id": one["job_id"],
+            "name": one["name"] or one["job_id"][:12],
+            "phase": "" if one["phase"] == "running" else one["phase"],
+            "share": one.get("progress"),
+        }
+        for one in (jobs if host.online else ())
+    ]
+    return host_row(host, held, ending=False, now=now)
+
+
+def _doing(job: Row) -> str:
+    """Name a job that a host holds, with how far it is, or what it is at instead of training."""
+    if job["phase"] not in {"", "train"}:
+        return f"{job['name']} ({job['phase']})"
+    return job["name"] if job["share"] is None else f"{job['name']} {job['share']:.0%}"
+
+
+def host_row(host: HostSeen, held: Sequence[Row | None], *, ending: bool, now: Now) -> Row:
     """Return one host's row. Memory in bytes, power in W, use in percent.
 
-    `job` is the first of the `held`; `ending`: it has yet to say that one has ended, which did.
+    `held` are the rows of what it holds, none of what no row is known of; `ending`: it has yet to
+    say that a job has ended, which did.
     """
+    known_jobs = [job for job in held if job is not None]
+    job = known_jobs[0] if known_jobs else None
+    said = (
+        host.capability and host.capability.description,
+        (host.row.get("policy") or {}).get("description"),
+    )
     beat = host.heartbeat if host.online else None
     made = host.capability
     gpus = beat.gpus if beat else ()
@@ -200,23 +264,27 @@ def host_row(host: HostSeen, job: Row | None, held: int, *, ending: bool, now: N
     free = beat.ram_available_bytes if beat else None
     all_gpus = (*(made.gpus if made else ()), *gpus)
     known = {gpu.index: gpu.vram_total_bytes for gpu in all_gpus if gpu.vram_total_bytes}
-    barred = [in_words.words(one) for one in host.row.get("barred") or ()]
+    barred = [reason_words.words(one) for one in host.row.get("barred") or ()]
     return {
         "id": host.name,
         "state": host.condition,
         "tone": host_condition.tone(host.condition),
         "online": host.online,
-        "barred": "; ".join(barred or filter(None, [host.refuses])),
+        "barred": "; ".join(barred or filter(None, [holds(host.refuses)])),
         "cpu": beat.cpu_percent if beat else None,
         "load": beat.load_1m if beat else None,
         "ram_used": max(0, total - free) if total is not None and free is not None else None,
         "ram_total": total,
-        "device": _device({gpu.index: gpu.name for gpu in all_gpus if gpu.name}),
+        "device": _device({gpu.index: gpu.name or "CUDA" for gpu in reversed(all_gpus)}),
         "gpu": _known(max, [gpu.use_percent for gpu in gpus]),
         "vram_used": _known(sum, [_used(gpu, known) for gpu in gpus]),
         "vram_total": _known(sum, known.values()),
         "power": _known(sum, [gpu.power_w for gpu in gpus]),
-        "jobs": held,
+        "cores": made.physical_cores if made else None,
+        "version": made.agent_version if made else "",
+        "description": next(filter(None, said), ""),
+        "jobs": len(held),
+        "doing": ", ".join(map(_doing, known_jobs)),
         "ending": ending,
         "slots": made.slots if made else 1,
         "job": job["name"] if job else "",
@@ -234,8 +302,10 @@ def seen_ms(host: HostSeen, now: Now) -> int | None:
 
 
 def _device(names: Mapping[int, str]) -> str:
-    several = f"{len(names)} x " if len(names) > 1 else ""
-    return several + next(iter(names.values()), "")
+    name = next(iter(names.values()), "")
+    for maker in _MAKERS:
+        name = name.removeprefix(maker)
+    return f"{len(names)} x {name}" if len(names) > 1 else name
 
 
 def _used(gpu: Gpu, known: Mapping[int, int]) -> int | None:

@@ -18,37 +18,29 @@ from broker.client.link import Link
 from broker.client.mailbox import Mailbox, feed
 from broker.clock import Clock, Now
 from broker.errors import BadMessage, BadTopic, FleetError
-from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
-from broker.protocol.messages import (
-    OPERATOR_RESPONSE,
-    STATUS,
-    AskList,
-    AskWorkers,
-    Command,
-    OperatorRequest,
-    OperatorResponse,
-    decode,
-    encode,
-)
+from broker.protocol import messages as m
+from broker.protocol.link_events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.protocol.signing import OperatorKey, is_answer, signed_by
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic, Topics
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import USUAL_S, Contact, NotDone, Unreachable
+from coordinator.jobs.causes import in_words, refusal
 
 REPEAT_S: Final = 1.0
 OFFLINE_S: Final = 1.0  # how long an offline coordinator is waited for: it may be restarting
 SETTLED_S: Final = 0.5  # a coordinator that had heard the last repetition would have shown by then
 TURN_S: Final = 0.2
 MAX_ASKED: Final = 1000
+Listed = m.AskList | m.AskWorkers | m.AskPlan | m.AskAttempts  # what is answered page by page
 
 
 @dataclass(slots=True)
 class _Asked:
     """A request under way. `sent_s` is when it was sent last; none: there was no connection."""
 
-    request: OperatorRequest
+    request: m.OperatorRequest
     answer: Future[Any]
     key: OperatorKey | None
     asked_s: float
@@ -73,6 +65,7 @@ class Session:
         name = f"{kind}-{new_id()[:12]}"
         self.topics = Topics(settings.topic_root)
         self.addresses = access.addresses
+        self.identity = access.identity
         self.user = access.user
         self.name = f"{access.user}/{name}"
         self.timeout_s = timeout_s
@@ -110,7 +103,7 @@ class Session:
         """Whether there is a connection to the broker."""
         return self._contact.connected
 
-    def send(self, request: OperatorRequest, timeout_s: float | None = None) -> Future[Any]:
+    def send(self, request: m.OperatorRequest, timeout_s: float | None = None) -> Future[Any]:
         """Ask the coordinator; the future bears its data, `NotDone` or `Unreachable`.
 
         Commands are signed where there is an operator key, anew at each repetition: a signature
@@ -118,9 +111,9 @@ class Session:
         counts that the key has signed. Raises `ConfigError` for an unusable key.
         """
         # Whoever only looks needs no key, and may have no right to read it.
-        key = self._settings.operator_key() if isinstance(request, Command) else None
+        key = self._settings.operator_key() if isinstance(request, m.Command) else None
         now, wait_s = self._clock(), self.timeout_s if timeout_s is None else timeout_s
-        if isinstance(request, Command) and request.expires_at is None:
+        if isinstance(request, m.Command) and request.expires_at is None:
             request = request.model_copy(update={"expires_at": now.wall_s + wait_s})
         asked = _Asked(request, Future(), key, now.mono_s, now.mono_s + wait_s)
         with self._lock:
@@ -141,15 +134,17 @@ class Session:
     def on_turn(self, events: Sequence[LinkEvent | None], now: Now) -> None:
         """These events have been handed on. The lock is not held: this may take time."""
 
-    def silence(self) -> str:
-        """Say why there is no answer."""
+    def silence(self) -> Unreachable:
+        """Return why there is no answer."""
         lost = self._contact.lost
-        return "no coordinator answered" if lost is None else f"not connected: {lost.why}"
+        if lost is None:
+            return Unreachable("answer", "no coordinator answered")
+        return Unreachable("broker", f"not connected: {lost}")
 
     def _publish(self, asked: _Asked, now: Now) -> None:
         topic = self.topics.operator_request(self.name)
         signed = signed_by(asked.key, topic, asked.request, now.wall_s)
-        if self._link.publish(Outgoing(topic, encode(signed))):
+        if self._link.publish(Outgoing(topic, m.encode(signed))):
             asked.sent_s = now.mono_s
         # Not once more if nobody could answer that before the end.
         at_s = now.mono_s + REPEAT_S
@@ -171,11 +166,11 @@ class Session:
         with self._lock:
             left = list(self._asked.values())
             self._asked.clear()
+        closed = Unreachable("broker", "the connection was closed")
         for asked in left:
-            now_s = self._clock().mono_s
-            _fail(asked, self._error(asked, "the connection was closed", now_s))
+            _fail(asked, self._error(asked, closed, self._clock().mono_s))
 
-    def _on_event(self, event: LinkEvent, now: Now) -> tuple[_Asked, OperatorResponse] | None:
+    def _on_event(self, event: LinkEvent, now: Now) -> tuple[_Asked, m.OperatorResponse] | None:
         if isinstance(event, Incoming):
             return self._on_incoming(event, now)
         if isinstance(event, Connected):
@@ -188,7 +183,7 @@ class Session:
         self.on_link(event, now)
         return None
 
-    def _on_incoming(self, event: Incoming, now: Now) -> tuple[_Asked, OperatorResponse] | None:
+    def _on_incoming(self, event: Incoming, now: Now) -> tuple[_Asked, m.OperatorResponse] | None:
         """Return a request and its answer, where it is one. Garbage is dropped."""
         with contextlib.suppress(BadTopic, BadMessage):
             topic = self.topics.parse(event.topic)
@@ -200,14 +195,14 @@ class Session:
             self.on_message(topic, event, now)
         return None
 
-    def _on_response(self, event: Incoming, now: Now) -> tuple[_Asked, OperatorResponse] | None:
-        response = decode(OPERATOR_RESPONSE, event.payload)
+    def _on_response(self, event: Incoming, now: Now) -> tuple[_Asked, m.OperatorResponse] | None:
+        response = m.decode(m.OPERATOR_RESPONSE, event.payload)
         asked = self._asked.get(response.id)
         if asked is None:
             return None
         if asked.key is not None and not is_answer(asked.key, event.topic, event.payload):
             # The true one comes at once, if it does; to ask again would be refused again.
-            asked.forged = response.message or "done"
+            asked.forged = in_words(response.why) or "done"
             asked.end_s = min(asked.end_s, now.mono_s + REPEAT_S)
             asked.repeat_s = asked.end_s
             return None
@@ -218,7 +213,7 @@ class Session:
     def _on_status(self, payload: bytes, at_s: float) -> None:
         status = None  # also where it makes no sense
         try:
-            status = decode(STATUS, payload) if payload else None
+            status = m.decode(m.STATUS, payload) if payload else None
         finally:
             self._contact.on_coordinator(status, at_s)
 
@@ -242,7 +237,7 @@ class Session:
             return math.inf
         return max(asked.asked_s + REPEAT_S, offline_s) + OFFLINE_S
 
-    def _error(self, asked: _Asked, why: str, now_s: float) -> FleetError:
+    def _error(self, asked: _Asked, silence: Unreachable, now_s: float) -> FleetError:
         """Return why a request was not answered, and what becomes of a command.
 
         A request is not retained, and an offline coordinator has no session that would keep it.
@@ -250,22 +245,25 @@ class Session:
         if asked.forged:
             return NotDone(
                 "an answer came that the operator key has not signed, so it may be forged: "
-                f"{asked.forged!r}\nis the operator key the coordinator's? what was done is in "
-                "`fleet events`"
+                f"{asked.forged!r}",
+                remedy="is the operator key the coordinator's? what was done is in `fleet events`",
             )
-        if asked.sent_s is None or not isinstance(asked.request, Command):
-            return Unreachable(why)
+        if asked.sent_s is None or not isinstance(asked.request, m.Command):
+            return silence
         offline_s = self._contact.offline_s
         was_offline = offline_s is not None and offline_s <= asked.asked_s
-        if was_offline and now_s - asked.sent_s >= SETTLED_S:
-            return Unreachable(f"{why}\nnothing was done")
         # The coordinator allows a minute beyond a command's expiry (`authority.EXPIRY_SLACK_S`).
-        return Unreachable(f"{why}\nwhat was asked may still be done within a minute")
+        result = "what was asked may still be done within a minute"
+        if was_offline and now_s - asked.sent_s >= SETTLED_S:
+            result = "nothing was done"
+        lines = filter(None, (silence.remedy, result))
+        return Unreachable(silence.what, silence.wrong, "\n".join(lines))
 
 
-def _settle(asked: _Asked, response: OperatorResponse) -> None:
+def _settle(asked: _Asked, response: m.OperatorResponse) -> None:
     if not response.ok:
-        _fail(asked, NotDone(response.message, response.data, response.code))
+        why = response.why
+        _fail(asked, NotDone(refusal(why), response.data, response.code, why))
     elif asked.answer.set_running_or_notify_cancel():
         asked.answer.set_result(response.data)
 
@@ -277,11 +275,14 @@ def _fail(asked: _Asked, error: FleetError) -> None:
 
 
 def pages(
-    ask: Callable[[OperatorRequest], Any], wanted: AskList | AskWorkers
+    ask: Callable[[m.OperatorRequest], Any],
+    wanted: Listed,
 ) -> Iterator[dict[str, Any]]:
     """Yield the pages of a list, each asked for when the one before has been looked at."""
-    offset: int | None = wanted.offset
-    while offset is not None:
-        page = ask(wanted.model_copy(update={"id": new_id(), "offset": offset}))
+    while True:
+        page = ask(wanted.model_copy(update={"id": new_id()}))
         yield page
-        offset = page["next"]
+        if page["next"] is None:
+            return
+        cursor = "before" if isinstance(wanted, m.AskAttempts) else "offset"
+        wanted = wanted.model_copy(update={cursor: page["next"]})

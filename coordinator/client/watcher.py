@@ -9,23 +9,15 @@ from typing import Any, Final, Literal
 
 from broker.clock import Clock, Now
 from broker.errors import FleetError
-from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent
-from broker.protocol.messages import (
-    CURVES_AT_ONCE,
-    AskCurves,
-    AskList,
-    AskStatus,
-    AskWorkers,
-    OperatorRequest,
-)
+from broker.protocol import messages as m
+from broker.protocol.link_events import Connected, Disconnected, Incoming, LinkEvent
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic, Topics
 from broker.system.address import text_of
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import Outage
-from coordinator.client.mirror import Mirror
-from coordinator.client.seen import Snapshot
+from coordinator.client.mirror import Mirror, Snapshot
 from coordinator.client.session import Session, pages
 from coordinator.jobs import host_paging
 
@@ -93,7 +85,7 @@ class Watcher(Session):
         """Ask for the hosts again soon, since something was done to one; any thread may."""
         self._ask_hosts_by(self._clock().mono_s)
 
-    def ask(self, request: OperatorRequest, timeout_s: float | None = None) -> Future[Any]:
+    def ask(self, request: m.OperatorRequest, timeout_s: float | None = None) -> Future[Any]:
         """Ask the coordinator, as `send`."""
         return self.send(request, timeout_s)
 
@@ -162,17 +154,17 @@ class Watcher(Session):
                     self._due_s[name] = min(self._due_s[name], again_s)
                 self._on_change()
 
-    def _answer(self, request: OperatorRequest) -> Any:
+    def _answer(self, request: m.OperatorRequest) -> Any:
         return self.send(request).result()
 
     def _load_hosts(self) -> None:
         # What a host is, it says itself when that changes: once on each connection is enough.
         brief, self._knows_hosts = self._knows_hosts, True
-        asked = pages(self._answer, AskWorkers(id=new_id(), limit=500, brief=brief))
+        asked = pages(self._answer, m.AskWorkers(id=new_id(), limit=500, brief=brief))
         rows = [row for page in asked for row in host_paging.whole(page)]
         with self._lock:
             self._mirror.load_hosts(rows)
-        status = self._answer(AskStatus(id=new_id()))
+        status = self._answer(m.AskStatus(id=new_id()))
         with self._lock:
             self._mirror.load_status(status)
 
@@ -180,14 +172,14 @@ class Watcher(Session):
         lacks_curves, self._lacks_curves = self._lacks_curves, False
         with self._lock:
             self._mirror.expect_jobs()
-        rows = [row for page in pages(self._answer, AskList(id=new_id())) for row in page["jobs"]]
+        rows = [row for page in pages(self._answer, m.AskList(id=new_id())) for row in page["jobs"]]
         with self._lock:
             self._mirror.load_jobs(rows)
             begun = self._mirror.begun() if lacks_curves else []
         self._on_change()
         # What was told before this client heard of it; it is asked for once on each connection.
-        for start in range(0, len(begun), CURVES_AT_ONCE):
-            some = tuple(begun[start : start + CURVES_AT_ONCE])
-            found = self._answer(AskCurves(id=new_id(), jobs=some))
+        for start in range(0, len(begun), m.CURVES_AT_ONCE):
+            some = tuple(begun[start : start + m.CURVES_AT_ONCE])
+            found = self._answer(m.AskCurves(id=new_id(), jobs=some))
             with self._lock:
                 self._mirror.load_curves(found["curves"])

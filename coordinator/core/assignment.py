@@ -1,4 +1,4 @@
-"""Who gets which job, and what becomes of a claim: answered, refused, unanswered, lost.
+"""Who gets which job, and how a host answers that: it accepts, refuses, starts, or is silent.
 
 The decision and its explanation ask the same rules over the same views: `settle` by the queue,
 `fleet why` by `host_views.explain`.
@@ -7,38 +7,41 @@ The decision and its explanation ask the same rules over the same views: `settle
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from broker.clock import Now, backoff_s, rfc3339, until
-from broker.protocol.messages import Accepted, Assign, Checkpoint, Failed, Refused, Started
+from broker.clock import Now, backoff_s
+from broker.protocol.messages import Accepted, Assign, Checkpoint, Refused, Started
+from broker.protocol.reasons import Reason, reason, uses_cuda
 from broker.stream.stream import chunk_size
-from coordinator.core import earlier_attempts, host_rules
-from coordinator.core.entries import Claim, Holdback
-from coordinator.core.host_views import host_view, refusals
+from coordinator.core import leases
+from coordinator.core.entries import Claim
+from coordinator.core.host_views import grace_over_s, host_view, refusals
 from coordinator.core.receipts import is_receipt, receipt
+from coordinator.core.retries import hold_back
 from coordinator.core.state import RESEND_BASE_S, RESEND_CAP_S, World
 from coordinator.core.stopping import current
-from coordinator.jobs.causes import NONE, Cause, cause, in_words
+from coordinator.jobs.causes import NONE, cause
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.reasons import Reason, reason
-from coordinator.jobs.states import FINAL, Event, JobState
+from coordinator.jobs.plan_entries import JobSpec
+from coordinator.jobs.states import Event, JobState
 from coordinator.scheduler.queue import Queue
-from coordinator.scheduler.rules import HostView, of_host, use_cuda
+from coordinator.scheduler.rules import HostView
 
-HOLDBACK_BASE_S: Final = 30.0
-HOLDBACK_CAP_S: Final = 600.0
-RETRY_BASE_S: Final = 30.0
-RETRY_CAP_S: Final = 1800.0
-_SOON_S: Final = 0.001
+_CARRIED: Final = tuple(name for name in JobSpec.__slots__ if name in Assign.model_fields)
 
 
 def settle(world: World, now: Now) -> None:
+    """Give out jobs until something speaks against each pending job on every host."""
+    while world.unsettled:
+        give_out(world, now)
+        world.unsettled = bool(world.changed_hosts)  # those that were given one
+
+
+def give_out(world: World, now: Now) -> None:
     """Give every pending job that can start now to the host that suits it."""
-    if not world.fleet.paused:  # which is a reason against every host
-        bring_up_to_date(world, now)
-        for job, view in world.queue.assign(world.book.known, partial(refusals, world, now=now)):
-            _assign(world, job, view, now)
-    world.unsettled = False
+    bring_up_to_date(world, now)
+    for job, view in world.queue.assign(partial(refusals, world, now=now)):
+        _assign(world, job, view, now)
 
 
 def bring_up_to_date(world: World, now: Now) -> None:
@@ -51,20 +54,16 @@ def bring_up_to_date(world: World, now: Now) -> None:
     queue = world.queue
     for name in names:
         view = host_view(world, name, now)
-        if view is not None:
-            queue.learn(view)
-            if view.twins and view.online and view.joined and view.free_slots():
-                alone_in_s = world.hosts[name].alone_in_s(now) + _SOON_S
-                world.timers.set(("alone", name), now.mono_s + alone_in_s)
-        if view is None or any(of_host(view)):
-            queue.dismiss(name)
-        else:
-            queue.admit(view)
+        if view is None:
+            queue.leave(name)
+            continue
+        queue.see(view)
+        if view.twins:
+            world.timers.set(("alone", name), world.hosts[name].alone_s())
     for job in (*moved, *map(world.book.known, queue.later.due(now.mono_s))):
         if job.state is JobState.PENDING and job.in_plan:
-            since_s = world.pending_since_s.get(job.job_id, now.mono_s)
             ready_s = world.retry_at_s.get(job.job_id, 0.0)
-            queue.place(job, ready_s, since_s + world.grace_s(), now.mono_s)
+            queue.place(job, ready_s, grace_over_s(world, job, now), now.mono_s)
         else:
             queue.remove(job.job_id)
     due_s = queue.later.next_deadline()
@@ -80,7 +79,7 @@ def _assign(world: World, job: Job, view: HostView, now: Now) -> None:
         job, Event.ASSIGNED, now, "coordinator", why,
         host=view.host, attempt=attempt, instance=world.hosts[view.host].instance,
     )  # fmt: skip
-    request = assign_request(world, job, cuda=use_cuda(job.spec, view))
+    request = assign_request(world, job, cuda=uses_cuda(job.spec.needs, view.figures))
     world.claims[job.job_id] = Claim(
         request, view.host, now.mono_s + world.settings.claim_timeout_s, 0
     )
@@ -89,25 +88,15 @@ def _assign(world: World, job: Job, view: HostView, now: Now) -> None:
 
 def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
     """Return the assignment of a claimed job's newest attempt."""
-    spec = job.spec
+    pushed = world.programs.get(job.spec.program_digest())
     return Assign(
+        **{name: getattr(job.spec, name) for name in _CARRIED},
+        signatures=() if pushed is None else pushed.offer.signatures,
+        crl="" if job.spec.program is None else world.crl,
         id=world.new_id(),
-        job_id=spec.job_id,
         attempt=job.attempt,
         instance=job.instance or "-",
-        name=spec.name,
-        model=spec.model,
-        mode=spec.mode,
-        hyper=dict(spec.hyper),
-        split_recipe=spec.split_recipe,
-        train_hosts=spec.train_hosts,
-        seed=spec.seed,
-        n_resamples=spec.n_resamples,
-        needs=spec.needs,
         use_cuda=cuda,
-        timeout_s=spec.timeout_s,
-        stall_timeout_s=spec.stall_timeout_s,
-        on_lost=spec.on_lost,
         checkpoint=_left_off(world, job),
         void_attempt=job.void_attempt,
         receipt=receipt(world.settings.receipt_key, job.host or "-", job.job_id, job.attempt),
@@ -145,7 +134,7 @@ def send_claim(world: World, job_id: str, now: Now) -> None:
     if claim is None or job is None or job.state is not JobState.CLAIMED:
         return
     if now.mono_s >= claim.until_s:
-        _hold_back(world, job, claim.host, (reason("silent"),), now)
+        hold_back(world, job, claim.host, (reason("silent"),), now)
         why = cause("no_answer", host=claim.host)
         world.move(job, Event.UNANSWERED, now, "coordinator", why)
         return
@@ -183,8 +172,7 @@ def on_accepted(world: World, host: str, report: Accepted, now: Now) -> None:
             return
         job = resume(world, job, host, report.attempt, report.instance, now)
     take_back(world, job)
-    world.holdbacks.get(job.job_id, {}).pop(host, None)
-    world.grant_leases(host, report.id, [job], now)
+    leases.grant(world, host, report.id, [job], now)
 
 
 def on_refused(world: World, host: str, report: Refused, now: Now) -> None:
@@ -193,7 +181,7 @@ def on_refused(world: World, host: str, report: Refused, now: Now) -> None:
     if job is None or job.state is not JobState.CLAIMED or not job.is_at(host, report.attempt):
         return
     reasons = tuple(Reason(one.code, one.figures()) for one in report.reasons)
-    _hold_back(world, job, host, reasons, now)
+    hold_back(world, job, host, reasons, now)
     why = cause("refused", reasons=[one.to_dict() for one in reasons])
     world.move(job, Event.REFUSED, now, f"host:{host}", why, host=None)
 
@@ -207,6 +195,7 @@ def on_started(world: World, host: str, report: Started, now: Now) -> None:
         if is_of_old_process(world, host, report.instance):
             return
         job = resume(world, job, host, report.attempt, report.instance, now)
+    world.holdbacks.get(job.job_id, {}).pop(host, None)
     if job.state is JobState.CLAIMED:
         take_back(world, job)
         why = cause("started", resumes=report.resumes, slot=report.slot, pid=report.pid)
@@ -214,49 +203,7 @@ def on_started(world: World, host: str, report: Started, now: Now) -> None:
             job, Event.STARTED, now, f"host:{host}", why,
             instance=report.instance, started_at=now.text(),
         )  # fmt: skip
-    world.renew_lease(job, now)
-
-
-def on_failed(world: World, host: str, report: Failed, now: Now) -> None:
-    """A trainer failed."""
-    job = world.book.get(report.job_id)
-    if job is None or job.state in FINAL or not job.is_at(host, report.attempt):
-        world.note(host, report, "superseded")
-        return
-    error = report.error.strip() or f"exit code {report.exit_code}"
-    text = error.splitlines()[0][:500]
-    if report.transient:
-        host_rules.note_failure(world, host, job.job_id)
-    if report.transient and job.failures < job.spec.retries:
-        _retry(world, job, host, report, text, now)
-    else:
-        world.move(
-            job, Event.FAILED, now, f"host:{host}", cause("error", text=text),
-            error=error, host=host, attempt=report.attempt,
-            ran_s=earlier_attempts.ran_s(world, report, now),
-        )  # fmt: skip
-    world.note(host, report, "recorded")
-
-
-def _retry(world: World, job: Job, host: str, report: Failed, text: str, now: Now) -> None:
-    """Let a job that failed try again after a while, on another host if there is one."""
-    wait_s = backoff_s(job.failures, RETRY_BASE_S, RETRY_CAP_S, world.rng)
-    failures = job.failures + 1
-    why = cause("error", text=text, retry=failures, retries=job.spec.retries)
-    world.move(
-        job, Event.RETRIED, now, f"host:{host}", why, host=None, attempt=report.attempt,
-        failures=failures, not_before=rfc3339(now.wall_s + wait_s),
-        ran_s=earlier_attempts.ran_s(world, report, now),
-    )  # fmt: skip
-    world.pending_since_s.setdefault(job.job_id, now.mono_s)
-    set_retry(world, job.job_id, now.mono_s + wait_s)
-    _hold_back(world, job, host, (reason("failed"),), now)
-
-
-def set_retry(world: World, job_id: str, at_s: float) -> None:
-    """Keep a pending job from being assigned until then."""
-    world.retry_at_s[job_id] = at_s
-    world.timers.set(("retry", job_id), at_s)
+    leases.renew(world, job, now)
 
 
 def on_wait_over(world: World, key: tuple[str, ...]) -> None:
@@ -280,60 +227,14 @@ def resume(world: World, job: Job, host: str, attempt: int, instance: str, now: 
     )  # fmt: skip
 
 
-def lose(world: World, job: Job, now: Now, who: str, why: Cause, **changes: Any) -> None:
-    """An attempt is lost; after too many the job fails. Its host may still come back to it."""
-    losses = job.losses + 1
-    if losses >= world.settings.max_attempts:
-        error = f"lost {losses} times, the last time on {job.host}: {in_words(why)}"
-        changes |= {"error": error, "losses": losses, "checkpoint": None}
-        world.move(job, Event.EXHAUSTED, now, who, why, **changes)
-    else:
-        world.move(job, Event.LOST, now, who, why, losses=losses, **changes)
-
-
-def put_back(world: World, job: Job, now: Now, why: Cause) -> None:
-    """The agent dropped an attempt without a report: it is lost, unless a rival stopped it."""
-    who = f"host:{job.host}"
-    if world.has_rival:
-        world.move(job, Event.RELEASED, now, who, {**why, "rival": True})
-    else:
-        lose(world, job, now, who, why)
-
-
-def on_lease_expired(world: World, job_id: str, now: Now) -> None:
-    """No heartbeat has vouched for a held job for a whole lease."""
-    job = world.book.get(job_id)
-    if job is None or not job.is_held:
-        return
-    if not world.connected:
-        world.renew_lease(job, now)  # it is not the host that is silent
-    else:
-        host = world.hosts.get(job.host or "")
-        away = None if host is None or host.online else host.presence(now)
-        lose(world, job, now, "coordinator", cause("silent", presence=away))
-
-
 def on_claims_loaded(world: World, now: Now) -> None:
     """After a restart: grant fresh leases, ask for every unanswered claim again."""
-    for job in world.book.in_state(JobState.PENDING):
-        wait_s = until(job.not_before, now)
-        if wait_s > 0:
-            set_retry(world, job.job_id, now.mono_s + min(wait_s, RETRY_CAP_S))
-    for job in world.book.in_state(JobState.CLAIMED, JobState.RUNNING):
-        world.renew_lease(job, now)
-        if job.state is JobState.CLAIMED and job.host is not None:
+    leases.renew_all(world, now)
+    for job in world.book.in_state(JobState.CLAIMED):
+        if job.host is not None:
             cuda = job.spec.needs.require_cuda or job.spec.needs.prefer_cuda
             # Its host may have accepted it, and been granted a lease, before the restart.
-            until_s = now.mono_s + world.lease_s(job.host)
+            until_s = now.mono_s + leases.lease_s(world, job.host)
             request = assign_request(world, job, cuda=cuda)
             world.claims[job.job_id] = Claim(request, job.host, until_s, 0)
             world.timers.set(("assign", job.job_id), now.mono_s + RESEND_BASE_S)
-
-
-def _hold_back(world: World, job: Job, host: str, why: tuple[Reason, ...], now: Now) -> None:
-    held_back = world.holdbacks.setdefault(job.job_id, {})
-    earlier = held_back.get(host)
-    times = earlier.times + 1 if earlier else 0
-    wait_s = backoff_s(times, HOLDBACK_BASE_S, HOLDBACK_CAP_S, world.rng)
-    held_back[host] = Holdback(now.mono_s + wait_s, times, why)
-    world.timers.set(("holdback", job.job_id, host), now.mono_s + wait_s)

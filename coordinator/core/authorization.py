@@ -4,6 +4,7 @@ A command is looked at when its user may change things (`broker.protocol.acl`) a
 coordinator has an operator key, its signature holds (`broker.protocol.signing`). Its answer then
 stands in the ledger, in the transaction that carries it out; a repetition is answered from there.
 So a replay is nothing but a repetition, even after a restart, for as long as its signature holds.
+Revoking is decided in `commands/certificate_commands.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from broker.protocol.messages import (
 )
 from broker.protocol.topics import is_host, user_of
 from coordinator.core.state import MAX_ANSWERS, World
-from coordinator.jobs.causes import NONE, Cause, cause
+from coordinator.jobs.causes import NONE, Cause, cause, in_words
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import JOURNAL, Action, RequestKey
 from coordinator.scheduler import unknown_hosts
@@ -80,29 +81,33 @@ def paged(
 
 
 class RequestRefused(Exception):  # noqa: N818 - which is no fault
-    """A request is not carried out: the message says why."""
+    """A request is not carried out; `why` has words in `jobs.refusal_words`."""
 
-    def __init__(self, message: str, code: Any = "refused", data: JsonValue = None) -> None:
+    def __init__(self, why: Cause, code: Any = "refused", data: JsonValue = None) -> None:
         """Set what the answer says; `code` is one of `OperatorResponse`."""
-        super().__init__(message)
-        self.code, self._data = code, data
+        super().__init__(str(why["code"]))
+        self.why, self.code, self._data = {**why}, code, data
 
     def response(self, request_id: str) -> OperatorResponse:
         """Return the answer."""
         return OperatorResponse(
-            id=request_id, ok=False, code=self.code, message=str(self), data=self._data
+            id=request_id, ok=False, code=self.code, why=self.why, data=self._data
         )
+
+
+def refused(code: str, **figures: JsonValue) -> RequestRefused:
+    """Return a refusal with its figures."""
+    return RequestRefused(cause(code, **figures))
 
 
 def no_host(name: str, known: Collection[str]) -> RequestRefused:
     """Return the answer to whoever names a host that is not among those that are `known`."""
-    message = f"{unknown_hosts.doubt(name, known)}; `fleet workers` shows them"
-    return RequestRefused(message.replace("?;", "?"), "not_found")
+    why = cause("no_host", name=name, meant=unknown_hosts.closest(name, known))
+    return RequestRefused(why, "not_found")
 
 
 EXPIRY_SLACK_S: Final = 60.0  # how far an operator's clock may be behind ours
 RECORDED_A_MINUTE: Final = 30  # of those that are turned away; more are only counted
-_MAX_WHAT_CHARS: Final = 500
 _TARGETS: Final = ("job", "host", "name")
 
 
@@ -119,15 +124,14 @@ def is_welcome(world: World, client: str, ask: Command, payload: bytes, now: Now
 def is_new(world: World, client: str, ask: Command, now: Now) -> bool:
     """Tell whether a welcome command is to be carried out now; whoever is turned away is told."""
     if ask.expires_at is not None and now.wall_s > ask.expires_at + EXPIRY_SLACK_S:
-        message = "the request is older than its expiry; nothing was done (clocks apart?)"
-        turn_away(world, client, ask, signing.Unsigned("expired", message), now)
+        turn_away(world, client, ask, signing.Unsigned("expired"), now)
         return False
     if len(world.answers) >= MAX_ANSWERS and world.settings.operator_key is not None:
         oldest = next(iter(world.answers.values()))
         if now.wall_s - oldest.wall_s < 2 * world.settings.request_window_s:
             # To forget an answer while its signature holds would let the command be replayed.
-            message = f"more than {MAX_ANSWERS} commands at once; nothing was done, ask again later"
-            turn_away(world, client, ask, signing.Unsigned("too many", message), now)
+            refusal = signing.Unsigned("too_many", most=MAX_ANSWERS)
+            turn_away(world, client, ask, refusal, now)
             return False
     return True
 
@@ -149,7 +153,7 @@ def settle(
             who=user_of(client),
             action=_word(ask),
             outcome="done" if response.ok else "refused",
-            what=what if response.ok else cause("text", text=response.message[:_MAX_WHAT_CHARS]),
+            what=what if response.ok else response.why,
             key=key,
             job_id=_job_of(world, ask, response),
             # A host that was just forgotten is known no more.
@@ -189,7 +193,7 @@ def answered_s(at: str) -> float:
 def _check(world: World, client: str, payload: bytes, now: Now) -> None:
     user, settings = user_of(client), world.settings
     if not may_change(user):
-        raise signing.Unsigned("rights", f"{user} may look, and change nothing")
+        raise signing.Unsigned("rights", user=user)
     if settings.operator_key is not None:
         topic = world.topics.operator_request(client)
         signing.check(settings.operator_key, topic, payload, now.wall_s, settings.request_window_s)
@@ -199,17 +203,17 @@ def turn_away(
     world: World, client: str, ask: Command, refusal: signing.Unsigned, now: Now
 ) -> None:  # fmt: skip
     """Refuse a command at the door: count it, record it unless there are too many, say why."""
-    kind, message = refusal.kind, str(refusal)
-    world.refuse(kind, f"{_word(ask)} of {client}: {message}")
+    kind, why = refusal.kind, cause(refusal.kind, **refusal.figures)
+    world.refuse(kind, f"{_word(ask)} of {client}: {in_words(why)}")
     if _is_recorded(world, now):
         job_id, host = _job_of(world, ask), _host_of(world, ask)
         about = None if job_id or host else _target(ask)[:80] or None
-        what, who = cause(kind, about=about), user_of(client)
+        what, who = cause(kind, about=about, **refusal.figures), user_of(client)
         world.remember(
             Action(now.text(), who, _word(ask), "refused", what, (client, ask.id), job_id, host)
         )
     code: Any = "expired" if kind == "expired" else "refused"
-    response = OperatorResponse(id=ask.id, ok=False, code=code, message=message)
+    response = OperatorResponse(id=ask.id, ok=False, code=code, why={**why})
     answer(world, client, response, now)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
+from broker.protocol.messages import TrainerInfo
 from broker.protocol.signing import OperatorKey
 
 DAY_S = 86_400.0
@@ -67,5 +68,5 @@ class CoreSettings(CorePart):
     broker: str = ""
     operator_key: OperatorKey | None = None
     receipt_key: bytes = Field(default=b"", repr=False)
-    trainers: Mapping[str, Mapping[str, JsonValue]] = {}
+    trainers: Mapping[str, TrainerInfo] = {}
     home_commands: bool = False

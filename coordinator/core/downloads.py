@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from pydantic import JsonValue
+
 from broker.clock import Now
 from broker.protocol.messages import AskFetch, Grant, GrantMessage
-from broker.sentences import counted
 from broker.stream.stream import SendChunk, Sender, chunk_size
 from coordinator.core import authorization
 from coordinator.core import effects as fx
-from coordinator.core.authorization import Data, RequestRefused, told_apart
+from coordinator.core.authorization import Data, RequestRefused, refused, told_apart
 from coordinator.core.entries import Download
 from coordinator.core.state import World
-from coordinator.jobs import set_aside
-from coordinator.jobs.in_words import moment
+from coordinator.jobs.causes import Cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import Result
 
@@ -50,42 +50,40 @@ def on_results(world: World, event: fx.ResultsFound, now: Now) -> None:
         try:
             data = _begin(world, client, attempt, job, found.artifact_id, found.size_bytes, now)
             response = authorization.given(request_id, data)
-        except RequestRefused as refused:
-            response = refused.response(request_id)
+        except RequestRefused as refusal:
+            response = refusal.response(request_id)
     else:
-        message = why_not(job, attempt, event.results, world.settings.keep_results_s)
-        response = RequestRefused(message, "not_found").response(request_id)
+        why = why_not(job, attempt, event.results, world.settings.keep_results_s)
+        response = RequestRefused(why, "not_found").response(request_id)
     authorization.reply(world, client, response)
 
 
-def why_not(job: Job, attempt: int | None, results: Sequence[Result], keep_s: float) -> str:
-    """Say why there is nothing to fetch of a job, or of an attempt of it, and what there is."""
-    name = job.spec.name
+def why_not(job: Job, attempt: int | None, results: Sequence[Result], keep_s: float) -> Cause:
+    """Return why there is nothing to fetch of a job, or of an attempt, and what there is.
+
+    It lacks the `file` in the store or an `artifact`; or the `attempt`, its `result`, or that is
+    `gone`.
+    """
     wanted = next((one for one in results if one.attempt == attempt), None)
-    if attempt is None and job.artifact_id is not None:
-        said = f"the artifact of job {name} is gone from the store; `fleet requeue` makes it again"
-    elif attempt is None:
-        said = f"job {name} is {job.state.value} and has no artifact"
+    figures: dict[str, JsonValue] = {}
+    if attempt is None:
+        lacks = "artifact" if job.artifact_id is None else "file"
     elif wanted is not None:
-        said = f"the result of attempt {attempt} of job {name} {_how_gone(wanted, keep_s)}"
-    elif attempt > job.attempt:
-        said = f"job {name} has had {counted(job.attempt, 'attempt')}"
+        lacks = "gone"
+        figures = {"set_aside_at": wanted.set_aside_at, "kept_until": wanted.kept_until}
     else:
-        said = f"attempt {attempt} of job {name} has brought no result"
-    there = [str(one.attempt) for one in results if one.is_there]
-    if not there:
-        return f"{said}; there is none of any attempt" if attempt is not None else said
-    last = f"; there is one of attempt {there[-1]}"
-    if len(there) > 1:
-        last = f"; there are some of attempts {', '.join(there[:-1])} and {there[-1]}"
-    return f"{said}{last}: {set_aside.command(name, int(there[-1]))}"
-
-
-def _how_gone(result: Result, keep_s: float) -> str:
-    if result.set_aside_at is None or result.kept_until is None:
-        return "is gone from the store; `fleet fsck` tells more"
-    kept = f"{set_aside.kept_words(keep_s)}, until {moment(result.kept_until)}"
-    return f"was set aside at {moment(result.set_aside_at)}, kept {kept}, and deleted"
+        lacks = "attempt" if attempt > job.attempt else "result"
+    return {
+        "code": "no_result",
+        "lacks": lacks,
+        "name": job.spec.name,
+        "state": job.state.value,
+        "attempt": attempt,
+        "attempts": job.attempt,
+        "there": [one.attempt for one in results if one.is_there],
+        "keep_s": keep_s,
+        **figures,
+    }
 
 
 def _begin(
@@ -98,8 +96,7 @@ def _begin(
     now: Now,
 ) -> Data:
     if client not in world.downloads and len(world.downloads) >= MAX_DOWNLOADS:
-        message = f"{MAX_DOWNLOADS} downloads are under way; try again in a minute"
-        raise RequestRefused(message)
+        raise refused("downloads", most=MAX_DOWNLOADS)
     chunk_bytes = chunk_size(size_bytes)
     sender = Sender(size_bytes, chunk_bytes)
     topic_of = partial(world.topics.download_chunk, client)
@@ -133,12 +130,13 @@ def on_grant(world: World, receiver: str, grant: GrantMessage, now: Now) -> None
 def on_checkpoint_grant(
     world: World, host: str, artifact_id: str, grant: GrantMessage, now: Now
 ) -> None:
-    """A host says what it misses of the checkpoint of a job that it has been given."""
+    """A host says what it misses of the checkpoint, or program, of a job that it was given."""
     receiver = f"{host}/{artifact_id}"  # no client's user is a host
     if receiver not in world.downloads:
         size_bytes = world.stored.get(artifact_id)
         due = any(
-            job.checkpoint is not None and job.checkpoint.artifact_id == artifact_id
+            artifact_id == job.spec.program_digest()
+            or (job.checkpoint is not None and job.checkpoint.artifact_id == artifact_id)
             for job in world.held_at(host)
         )
         if not size_bytes or not due or len(world.downloads) >= MAX_DOWNLOADS:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import LogLines
-from broker.protocol.messages import AskFetch, AskIdentity, NoRoom, Progress
+from broker.protocol.messages import AskFetch, AskIdentity, NoRoom, Progress, TrainerInfo
 from broker.stream.ranges import RangeSet
+from coordinator.jobs.causes import Cause
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import AttemptFilter, Result, StoryFilter
 from coordinator.manifest.problems import Problem
@@ -165,9 +166,9 @@ class AnswerWithLog(Question):
 
 @dataclass(frozen=True, slots=True)
 class ReadManifest(Task):
-    """Read the manifest again, by the schemas of known trainers; answer with what was read."""
+    """Read the manifest again, by the known trainers; answer with what was read."""
 
-    trainers: Mapping[str, Mapping[str, JsonValue]]
+    trainers: Mapping[str, TrainerInfo]
     client: str | None = None
     request_id: str = ""
 
@@ -242,7 +243,6 @@ class PartFailed(EventOfArtifact):
     """The part file failed; `corrupt`: its hash is wrong; `no_room`: what the disk lacks."""
 
     part: int
-    reason: str
     corrupt: bool = False
     no_room: NoRoom | None = None
 
@@ -309,16 +309,17 @@ class ReloadAsked(ShellEvent):
 
 @dataclass(frozen=True, slots=True)
 class ManifestChanged(ShellEvent):
-    """The manifest's file is not what was read last; `how` in words, empty when it is again."""
+    """The manifest's file is not what was read last; `how`: a cause, empty when it is again."""
 
-    how: str
+    how: Cause
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRead(ShellEvent):
-    """The journal of the CA was read: who did what, oldest first."""
+    """The journal of the CA was read: who did what, oldest first; its revocation list, in PEM."""
 
     entries: tuple[tuple[str, AskIdentity], ...]
+    crl: str = ""
 
 
 @dataclass(frozen=True, slots=True)

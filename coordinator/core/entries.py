@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.protocol.messages import Assign, Finished, OperatorResponse, Released
+from broker.protocol.messages import Assign, Finished, OperatorResponse, ProgramOffer, Released
+from broker.protocol.reasons import Reason
 from broker.stream.stream import Receiver, Sender
-from coordinator.jobs.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,38 @@ class Expected:
         return isinstance(self.report, Released)
 
 
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A program whose parcel is on its way in from an operator's client."""
+
+    client: str
+    offer: ProgramOffer
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of its parcel."""
+        return self.offer.program.digest
+
+
 @dataclass(slots=True)
 class Upload:
-    """An artifact on its way in. `receiver` is none until its part file is open."""
+    """An artifact on its way in. `receiver` is none until its part file is open.
+
+    `host` sends it; of a program that is pushed, the operator's client.
+    """
 
     artifact_id: str
     host: str
     size_bytes: int
     chunk_bytes: int
+    is_push: bool = False
     part: int = 0  # which opening of its part file
     receiver: Receiver | None = None
     finishing: bool = False
+
+    def cut(self) -> tuple[str, int, int]:
+        """Return who sends it, and how it is cut into chunks."""
+        return self.host, self.size_bytes, self.chunk_bytes
 
 
 @dataclass(slots=True)

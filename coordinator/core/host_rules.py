@@ -16,11 +16,11 @@ from broker.protocol.messages import Heartbeat, HostRules, Rules
 from coordinator.core.entries import Evidence
 from coordinator.core.state import World
 from coordinator.jobs.hosts import Host
-from coordinator.jobs.in_words import moment
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import HostPolicy
 
 PROOFS: Final = 3
+MOST_NAMES: Final = 8  # of jobs
 MAX_FAILURES: Final = 64
 TELL_EVERY_S: Final = 5.0
 
@@ -32,19 +32,16 @@ def rules_of(policy: HostPolicy) -> HostRules:
     )
 
 
-def digest(rules: HostRules) -> str:
+def digest(policy: HostPolicy) -> str:
     """Return a name for these rules; none for rules that forbid nothing."""
-    if not rules.quiet_hours and not rules.idle_only:
+    if not policy.quiet_hours and not policy.idle_only:
         return ""
-    return hashlib.sha256(rules.model_dump_json().encode()).hexdigest()[:16]
+    return hashlib.sha256(rules_of(policy).model_dump_json().encode()).hexdigest()[:16]
 
 
 def is_told(world: World, host: Host) -> bool:
     """Whether a host goes by the manifest's rules, as far as its newest heartbeat tells."""
-    policy = world.policy(host.name)
-    if not policy.quiet_hours and not policy.idle_only:
-        return True
-    wanted = digest(rules_of(policy))
+    wanted = digest(world.policy(host.name))
     return not wanted or (host.heartbeat is not None and host.heartbeat.rules == wanted)
 
 
@@ -52,9 +49,9 @@ def on_heartbeat(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> No
     """Tell a host the rules if it goes by others, every few seconds at most."""
     if world.plan is None or ("rules", host.name) in world.timers:
         return
-    rules = rules_of(world.policy(host.name))
-    if digest(rules) != heartbeat.rules:
-        request = Rules(id=world.new_id(), digest=digest(rules), rules=rules)
+    policy = world.policy(host.name)
+    if digest(policy) != heartbeat.rules:
+        request = Rules(id=world.new_id(), digest=digest(policy), rules=rules_of(policy))
         world.publish(world.topics.request(host.name), request)
         world.timers.set(("rules", host.name), now.mono_s + TELL_EVERY_S)
 
@@ -97,7 +94,6 @@ def _quarantine(world: World, host: str, evidence: Evidence, now: Now) -> None:
     record = world.record(host)
     if record.quarantine:
         return
-    names = ", ".join(list(evidence.proven.values())[:8])
-    why = f"{names} failed on it and were completed elsewhere ({moment(now.text())})"
-    world.remember(replace(record, quarantine=why))
+    names = (*evidence.proven.values(),)[:MOST_NAMES]
+    world.remember(replace(record, quarantine=names, quarantine_at=now.text()))
     evidence.proven.clear()

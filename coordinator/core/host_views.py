@@ -5,13 +5,16 @@ The decision and its explanation ask the same rules over the same views: those t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from broker.clock import Now
+from broker.protocol.reasons import Reason, reason
 from coordinator.core import host_rules
 from coordinator.core.state import World
+from coordinator.jobs.hosts import Host
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.reasons import Reason, reason
 from coordinator.jobs.states import JobState
-from coordinator.scheduler.rules import HostView, prefers_cuda, reasons
+from coordinator.scheduler.rules import HostView, prefers_cuda, reasons, slots
 
 
 def host_view(world: World, name: str, now: Now) -> HostView | None:
@@ -19,6 +22,7 @@ def host_view(world: World, name: str, now: Now) -> HostView | None:
     host = world.hosts.get(name)
     if host is None or host.capability is None:
         return None
+    policy = world.policy(name)
     return HostView(
         host=name,
         online=host.online,
@@ -26,12 +30,19 @@ def host_view(world: World, name: str, now: Now) -> HostView | None:
         capability=host.capability,
         joined=host.has_joined(),
         heartbeat=host.heartbeat,
-        policy=world.policy(name),
+        policy=policy,
         used_slots=_used_slots(world, name),
+        ahead=slots(host.capability, policy) if _frees_a_slot_soon(world, host) else 0,
         restraints=world.restraints(name),
         untold=not host_rules.is_told(world, host),
         twins=host.has_twin(now),
     )
+
+
+def _frees_a_slot_soon(world: World, host: Host) -> bool:
+    """Whether all that a host runs is of models whose attempts there take seconds."""
+    held = world.book.held_by(host.name)
+    return bool(host.quick) and all(job.spec.model in host.quick for job in held)
 
 
 def host_views(world: World, now: Now) -> list[HostView]:
@@ -42,17 +53,18 @@ def host_views(world: World, now: Now) -> list[HostView]:
 
 def explain(world: World, job: Job, now: Now) -> list[tuple[HostView, tuple[Reason, ...]]]:
     """Return every host with every reason that speaks against its taking the job now."""
-    waited_s, grace_s = waited(world, job, now), world.grace_s()
-    own = _of_retry(world, job, now)
-    return [
-        (
-            view,
-            reasons(
-                job.spec, view, waited_s, grace_s, own + _of_refusal(world, job, view.host, now)
-            ),
-        )
-        for view in host_views(world, now)
-    ]
+    return [(view, tuple(against(world, job, view, now))) for view in host_views(world, now)]
+
+
+def against(world: World, job: Job, view: HostView, now: Now) -> Iterator[Reason]:
+    """Yield every reason against giving a pending job to a host now; none: it is given it."""
+    if (wait_s := retry_wait_s(world, job, now)) > 0:
+        number, most = job.failures, job.spec.retries
+        yield reason("retry", number=number, most=most, left_s=round(wait_s))
+    if view.host in refusals(world, job, now):
+        said = world.holdbacks[job.job_id][view.host].reasons
+        yield reason("refused", reasons=[one.to_dict() for one in said])
+    yield from reasons(job.spec, view, grace_over_s(world, job, now) - now.mono_s, world.grace_s())
 
 
 def refusals(world: World, job: Job, now: Now) -> dict[str, float]:
@@ -67,11 +79,16 @@ def waited(world: World, job: Job, now: Now) -> float:
     return now.mono_s - world.pending_since_s.get(job.job_id, now.mono_s)
 
 
+def grace_over_s(world: World, job: Job, now: Now) -> float:
+    """Return until when no host without CUDA is given a job that prefers it (monotonic)."""
+    return world.pending_since_s.get(job.job_id, now.mono_s) + world.grace_s()
+
+
 def grace_left_s(world: World, job: Job, now: Now) -> float:
-    """Return for how much longer no host without CUDA is given a job that prefers it; 0: it may."""
+    """Return for how much longer a pending job of the plan waits for CUDA; 0: it does not."""
     if job.state is not JobState.PENDING or not job.in_plan or not prefers_cuda(job.spec):
         return 0.0
-    return max(0.0, world.grace_s() - waited(world, job, now))
+    return max(0.0, grace_over_s(world, job, now) - now.mono_s)
 
 
 def retry_wait_s(world: World, job: Job, now: Now) -> float:
@@ -79,22 +96,13 @@ def retry_wait_s(world: World, job: Job, now: Now) -> float:
     return max(0.0, world.retry_at_s.get(job.job_id, 0.0) - now.mono_s)
 
 
-def _of_retry(world: World, job: Job, now: Now) -> tuple[Reason, ...]:
-    wait_s = round(retry_wait_s(world, job, now))
-    number, most = job.failures, job.spec.retries
-    return (reason("retry", number=number, most=most, left_s=wait_s),) if wait_s else ()
-
-
-def _of_refusal(world: World, job: Job, host: str, now: Now) -> tuple[Reason, ...]:
-    holdback = world.holdbacks.get(job.job_id, {}).get(host)
-    if holdback is None or holdback.until_s <= now.mono_s:
-        return ()
-    return (reason("refused", reasons=[one.to_dict() for one in holdback.reasons]),)
-
-
 def _used_slots(world: World, host: str) -> int:
     """Return how many slots of a host are taken."""
-    used = sum(job.job_id not in world.awaits for job in world.book.held_by(host))
+    used = 0
+    for job in world.book.held_by(host):
+        # Of a job whose trainer has ended only the result is on its way, unless that is another's.
+        coming = world.expected.get(world.awaits.get(job.job_id, ""))
+        used += coming is None or coming.host != host
     for host_name, job_id, _ in world.stops:
         # A trainer that is being stopped keeps its slot until it has ended.
         newer = world.book.get(job_id)

@@ -10,11 +10,19 @@ from typing import Any
 
 from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from broker.protocol.loglines import decode_lines
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic
-from coordinator.core import assignment, downloads, presence, stopping, uploads
+from coordinator.core import (
+    assignment,
+    downloads,
+    presence,
+    programs,
+    retries,
+    stopping,
+    uploads,
+)
 from coordinator.core.commands import homeassistant_commands, requests
 from coordinator.core.effects import AppendLog
 from coordinator.core.state import World
@@ -71,6 +79,8 @@ def _on_stream(world: World, topic: Topic, message: Incoming, now: Now) -> None:
             homeassistant_commands.on_command(world, topic.host, command, now)
         case Kind.DOWNLOAD_GRANT if not message.retained:
             downloads.on_grant(world, topic.host, m.decode(m.GRANT, payload), now)
+        case Kind.PUSH_CHUNK:
+            programs.on_chunk(world, topic.host, topic.index, payload, now)
         case _:
             pass  # the rest is our own
 
@@ -88,11 +98,15 @@ def _on_report(
     if not speaks and not isinstance(report, m.Stopped):
         # Of an attempt that is over, or of somebody else's job: J1 has it change nothing.
         world.refuse("report", f"a report of {host} about a job that is not its own")
+    known = world.hosts.get(host)
+    if known and job and isinstance(report, m.Finished | m.Failed | m.Released):
+        known.has_run(job.spec.model, report.ran_s)
+        world.look_at(host)
     handlers: dict[type, Callable[[World, str, Any, Now], None]] = {
         m.Accepted: assignment.on_accepted,
         m.Refused: assignment.on_refused,
         m.Started: assignment.on_started,
-        m.Failed: assignment.on_failed,
+        m.Failed: retries.on_failed,
         m.Released: uploads.on_released,
         m.Stopped: stopping.on_stopped,
         m.Finished: uploads.on_finished,

@@ -11,13 +11,13 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from broker.clock import Now
-from broker.protocol.messages import AskRun
+from broker.protocol.messages import AskRun, TrainerInfo
 from broker.protocol.topics import user_of
-from coordinator.core import host_rules
+from coordinator.core import host_rules, programs
 from coordinator.core.authorization import Data, RequestRefused
 from coordinator.core.effects import Warn
 from coordinator.core.state import World
-from coordinator.jobs.causes import NONE, Cause, cause
+from coordinator.jobs.causes import NONE, Cause, cause, in_words
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.jobs.states import Event
@@ -84,37 +84,52 @@ def _some(rows: Iterable[dict[str, JsonValue]]) -> Iterator[dict[str, JsonValue]
 def doubts(world: World, plan: Plan) -> dict[str, JsonValue]:
     """Return and log the `warnings` about a sound manifest: hosts that nobody knows."""
     warnings = unknown_hosts.of_plan(plan, world.known_hosts())
-    for text in warnings:
-        world.do(Warn(f"the manifest: {text}"))
-    return {"warnings": [*warnings]} if warnings else {}
+    for why in warnings:
+        world.do(Warn(f"the manifest: {in_words(why)}"))
+    return {"warnings": [{**why} for why in warnings]} if warnings else {}
 
 
-def known_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
-    """Return each model's schema: announced by hosts, else built in, else anything."""
-    announced: dict[str, list[dict[str, JsonValue]]] = {}
+def known_trainers(world: World) -> dict[str, TrainerInfo]:
+    """Return each model's trainer: as hosts announce it, else as configured, else as a job has it.
+
+    Where hosts differ, a job may have the hyperparameters that any of them takes. Of the versions
+    that hosts have it is the one that a host was last seen to change to, else that of our own
+    files, else the plan's, so that a restart changes nothing. Programs stand as `NAME@DIGEST`.
+    """
+    announced: dict[str, list[TrainerInfo]] = {}
     for host in sorted(world.hosts.values(), key=lambda host: host.name):
         for model, trainer in (host.capability.trainers if host.capability else {}).items():
-            schemas = announced.setdefault(model, [])
-            if trainer.hyper_schema not in schemas:
-                schemas.append(dict(trainer.hyper_schema))
-    known: dict[str, dict[str, JsonValue]] = {model: {} for model in world.book.models()}
-    known |= {model: dict(schema) for model, schema in world.settings.trainers.items()}
-    return known | {
-        model: schemas[0] if len(schemas) == 1 else {"anyOf": [*schemas]}
-        for model, schemas in announced.items()
-    }
+            announced.setdefault(model, []).append(trainer)
+    found = world.book.trainers()
+    for model, trainer in world.settings.trainers.items():
+        planned = found[model].version if model in found else None
+        version = planned if trainer.version is None else trainer.version
+        found[model] = trainer.model_copy(update={"version": version})
+    for model, trainers in announced.items():
+        schemas: list[JsonValue] = []
+        for one in trainers:
+            if one.hyper_schema not in schemas:
+                schemas.append(one.hyper_schema)
+        any_of = trainers[0].hyper_schema if len(schemas) == 1 else {"anyOf": schemas}
+        versions = [one.version for one in trainers if one.version]
+        known = found[model].version if model in found else ""
+        wanted = [one for one in (world.edited.get(model), known) if one in versions]
+        version = next(iter([*wanted, *versions]), known)
+        newest = next((one for one in trainers if one.version == version), trainers[0])
+        found[model] = newest.model_copy(update={"hyper_schema": any_of, "version": version})
+    return found | programs.known(world)
 
 
-def told_trainers(world: World) -> dict[str, dict[str, JsonValue]]:
+def told_trainers(world: World) -> dict[str, JsonValue]:
     """Return the known trainers as an answer bears them: of what is too large, anything goes."""
     known = known_trainers(world)
-    sizes = {model: len(to_json(schema)) for model, schema in known.items()}
+    sizes = {model: len(to_json(one.hyper_schema)) for model, one in known.items()}
     room_bytes = TRAINERS_BYTES
     for model in sorted(known, key=sizes.__getitem__):
         room_bytes -= sizes[model]
         if room_bytes < 0:
-            known[model] = {}
-    return known
+            known[model] = known[model].model_copy(update={"hyper_schema": {}})
+    return {model: one.model_dump(mode="json") for model, one in known.items()}
 
 
 def _take(world: World, step: Step, now: Now, who: str) -> None:
@@ -156,7 +171,8 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
         spec = read_job(ask.job, known_trainers(world))
     except ManifestError as error:
         errors: list[JsonValue] = [
-            {"key": one.key, "message": one.message} for one in error.problems[:MOST_ERRORS]
+            {"key": one.key, "why": {"code": "text", "text": one.message}}
+            for one in error.problems[:MOST_ERRORS]
         ]
         raise _errors(*errors) from None
     if unknown := _unknown_hosts(world, spec):
@@ -168,8 +184,8 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
         named = world.book.named(spec.name)
         namesake = next((one for one in named if one.in_plan and one.job_id != spec.job_id), None)
         if namesake is not None:
-            message = f"{spec.name!r} is the name of job {namesake.job_id[:12]}; choose another"
-            raise _errors({"key": "name", "message": message})
+            why = cause("name_taken", name=spec.name, job_id=namesake.job_id)
+            raise _errors({"key": "name", "why": {**why}})
     if job is None:
         job = world.book.add(spec, now, who, submitted_by=who)
         world.pending_since_s[job.job_id] = now.mono_s
@@ -186,7 +202,7 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
 
 
 def _errors(*errors: JsonValue) -> RequestRefused:
-    return RequestRefused("the job has errors", "bad_request", {"errors": [*errors]})
+    return RequestRefused(cause("job_errors"), "bad_request", {"errors": [*errors]})
 
 
 def outcome(data: Data) -> Cause:
@@ -202,16 +218,13 @@ def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
         return []  # to know every host takes a look at every job
     declared = world.plan.hosts.keys() if world.plan else ()
     known = world.known_hosts()
-    remedy = "(`fleet workers` shows them; one that is yet to come needs its [hosts.NAME] first)"
     unknown = (
         name for name in spec.allowed_hosts if known and name not in known and name not in declared
     )
+    meant = ((name, unknown_hosts.closest(name, {*known, *declared})) for name in unknown)
     return [
-        {
-            "key": "allowed_hosts",
-            "message": f"{unknown_hosts.doubt(name, {*known, *declared})} {remedy}",
-        }
-        for name in islice(unknown, unknown_hosts.MOST)
+        {"key": "allowed_hosts", "why": {**cause("unknown_host", name=name, meant=close)}}
+        for name, close in islice(meant, unknown_hosts.MOST)
     ]
 
 

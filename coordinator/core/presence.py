@@ -22,15 +22,15 @@ from broker.protocol.messages import (
     Status,
     decode,
 )
-from coordinator.core import host_rules, release
-from coordinator.core.assignment import catch_up, lose, put_back, resume, take_back, void_claims
+from coordinator.core import give_back, host_rules, leases
+from coordinator.core.assignment import catch_up, resume, take_back, void_claims
 from coordinator.core.effects import KeepPoint, Warn
+from coordinator.core.retries import lose, put_back
 from coordinator.core.state import MAX_HOSTS, World
 from coordinator.core.stopping import is_late, on_return, tell_to_stop, why_void
 from coordinator.jobs.causes import cause
 from coordinator.jobs.hosts import TWIN_WINDOW_S, Host
-from coordinator.jobs.jobs import Job
-from coordinator.jobs.states import FINAL, HELD, Event, JobState
+from coordinator.jobs.states import FINAL, Event, JobState
 
 _DONE: Final = frozenset({"bundling", "reporting", "uploading"})
 _AT_WORK: Final = frozenset({"running", "stopping", "bundling", "reporting", "uploading"})
@@ -77,6 +77,11 @@ def on_capability(world: World, name: str, payload: bytes, now: Now) -> None:
     capability = world.trainers.share(decode(CAPABILITY, payload))
     host = host_of(world, name)
     if host is not None and host.capability != capability:
+        before = host.capability.trainers if host.capability else {}
+        for model, trainer in capability.trainers.items():
+            was = before[model].version if model in before else ""
+            if was and trainer.version and was != trainer.version:
+                world.edited[model] = trainer.version
         host.capability = capability
         world.look_at(name)
 
@@ -98,8 +103,8 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
     for held in heartbeat.jobs:
         if is_newest:
             on_held(world, host, held, now)
-            release.on_held(world, name, held, now)
-    _grant(world, host, heartbeat, now)
+            give_back.on_held(world, name, held, now)
+    leases.on_heartbeat(world, name, heartbeat, now)
     host_rules.on_heartbeat(world, host, heartbeat, now)
     if is_newest:
         _miss_absent(world, host, before, heartbeat, now)
@@ -108,8 +113,7 @@ def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> Non
 
 def on_listening(world: World, now: Now) -> None:
     """Renew every lease: nobody could be heard before this connection, or during a suspension."""
-    for job in world.book.in_state(*HELD):
-        world.renew_lease(job, now)
+    leases.renew_all(world, now)
     for host in world.hosts.values():
         if host.online:
             _listen_for(world, host, now)
@@ -140,8 +144,7 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
             return  # its next report is answered "stored"
         if is_late(job, host.name, held.attempt) and held.phase in _DONE:
             return  # it is about to hand its result over
-        why = why_void(job, held.attempt)
-        tell_to_stop(world, host.name, held.job_id, held.attempt, why, now)
+        tell_to_stop(world, host.name, held.job_id, held.attempt, why_void(job), now)
         return
     if job.state is JobState.PENDING:
         job = resume(world, job, host.name, held.attempt, host.instance or "-", now)
@@ -152,16 +155,6 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
                 job, Event.STARTED, now, f"host:{host.name}", cause("seen"),
                 instance=host.instance, started_at=now.text(),
             )  # fmt: skip
-
-
-def _grant(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> None:
-    """Renew the lease of what a host lists and still has, and tell it so."""
-    leased: list[Job] = []
-    for held in heartbeat.jobs:
-        job = world.book.get(held.job_id)
-        if job is not None and job.is_held and job.is_at(host.name, held.attempt):
-            leased.append(job)
-    world.grant_leases(host.name, str(heartbeat.seq), leased, now)
 
 
 def on_progress(world: World, name: str, job_id: str, progress: Progress, now: Now) -> None:

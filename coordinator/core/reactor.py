@@ -9,16 +9,23 @@ thread, and no randomness but what was handed in, so that the same code runs in 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
-from broker.protocol.events import Connected, Disconnected, Incoming
-from broker.protocol.messages import STATUS, OperatorResponse, Status, Summary, decode
+from broker.protocol.link_events import Connected, Disconnected, Incoming
+from broker.protocol.messages import (
+    STATUS,
+    OperatorResponse,
+    Status,
+    Summary,
+    TrainerInfo,
+    decode,
+)
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics, user_of
 from coordinator.core import (
@@ -26,10 +33,13 @@ from coordinator.core import (
     authorization,
     downloads,
     filing,
+    give_back,
     incoming,
+    leases,
     plan_changes,
     presence,
-    release,
+    programs,
+    retries,
     stopping,
     stored_artifacts,
     uploads,
@@ -40,7 +50,6 @@ from coordinator.core.effects import (
     ArtifactLost,
     BundleFiled,
     BundleRefused,
-    Collect,
     Collected,
     Effect,
     JournalRead,
@@ -61,15 +70,22 @@ from coordinator.core.effects import (
 )
 from coordinator.core.entries import Answer
 from coordinator.core.state import World
-from coordinator.jobs.causes import Cause, cause, in_words
+from coordinator.jobs.causes import NONE, Cause, cause, in_words
 from coordinator.jobs.jobs import Change, Job, JobBook
-from coordinator.jobs.records import Action, FleetRecord, HostRecord, Record, RequestKey, Revocation
+from coordinator.jobs.records import (
+    Action,
+    FleetRecord,
+    HostRecord,
+    ProgramRecord,
+    Record,
+    RequestKey,
+    Revocation,
+)
 from coordinator.jobs.states import JobState
 
 MAX_OTHERS: Final = 16
 LATE_S: Final = 5.0  # for a timer: longer than any turn takes
 COLLECT_FIRST_S: Final = 300.0
-COLLECT_EVERY_S: Final = 6 * 3600.0
 
 
 class Core:
@@ -95,12 +111,14 @@ class Core:
         revoked: Mapping[str, Revocation] | None = None,
         answers: Mapping[RequestKey, tuple[str, OperatorResponse]] | None = None,
         bundles: Mapping[str, int] | None = None,
+        programs: Sequence[ProgramRecord] = (),
     ) -> None:
         """Take over what the ledger and the store remember; every lease starts afresh."""
         self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
         self.world.records.update(records or {})
         self.world.fleet = fleet or FleetRecord()
         self.world.revoked.update(revoked or {})
+        self.world.programs.update((one.digest, one) for one in programs)
         for key, (at, response) in (answers or {}).items():
             self.world.answers[key] = Answer(response, authorization.answered_s(at))
         self._returned = False  # to the broker, which we had told of us before
@@ -109,6 +127,7 @@ class Core:
         self._now = now
         for job in self.world.book.in_state(JobState.PENDING):
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
+        retries.on_loaded(self.world, now)
         assignment.on_claims_loaded(self.world, now)
         host_commands.on_loaded(self.world, now)
         filing.on_loaded(self.world, bundles or {}, now)
@@ -131,8 +150,7 @@ class Core:
     def take(self) -> tuple[list[Change | Record], list[Effect]]:
         """Assign jobs; return the changes to commit, and the effects to perform afterwards."""
         world = self.world
-        if world.unsettled:
-            assignment.settle(world, self._now)
+        assignment.settle(world, self._now)
         effects = world.take_out()
         records, world.record_changes = world.record_changes, []
         return [*world.book.take_changes(), *records], effects
@@ -150,13 +168,15 @@ class Core:
         mine.broker_refused, mine.manifest_fault = theirs.broker_refused, theirs.manifest_fault
         mine.broker_load, mine.manifest_changed = theirs.broker_load, theirs.manifest_changed
         mine.evidence, mine.trainers = theirs.evidence, theirs.trainers
+        mine.edited = theirs.edited
         mine.earlier, mine.has_rival = theirs.earlier, theirs.has_rival
+        mine.crl = theirs.crl
         mine.parts_opened = theirs.parts_opened  # what comes of an earlier opening is none of ours
         self._returned, self._before, self._others = other._returned, other._before, other._others
         presence.on_inherited(mine, self._now)
 
-    def known_trainers(self) -> dict[str, dict[str, JsonValue]]:
-        """Return the schema of each known model's hyperparameters."""
+    def known_trainers(self) -> dict[str, TrainerInfo]:
+        """Return the trainer of each known model."""
         return plan_changes.known_trainers(self.world)
 
     def goodbye(self) -> Status:
@@ -187,7 +207,8 @@ class Core:
                 world.manifest_changed = how
             case ReloadAsked():
                 world.do(ReadManifest(self.known_trainers()))
-            case JournalRead():
+            case JournalRead(_, crl):
+                world.crl = crl
                 certificate_commands.on_journal(world, event, now)
             case Disconnected():
                 world.connected = False
@@ -209,6 +230,7 @@ class Core:
                 uploads.on_part_failed(world, event, now)
             case PartStored(artifact_id, size_bytes):
                 uploads.on_part_stored(world, artifact_id, size_bytes, now)
+                programs.on_stored(world, artifact_id, now)
             case BundleFiled(artifact_id):
                 filing.on_filed(world, artifact_id, now)
             case BundleRefused(artifact_id):
@@ -241,26 +263,25 @@ class Core:
 
     def _on_manifest(self, event: ManifestRead | ManifestRefused, now: Now) -> None:
         who = user_of(event.client) if event.client else "coordinator"
-        self.world.manifest_changed = ""  # whatever came of it: it has been read
+        self.world.manifest_changed = NONE  # whatever came of it: it has been read
         if isinstance(event, ManifestRead):
             found = plan_changes.take_plan(self.world, event.plan, now, who)
             what, is_news = cause("plan", **found.counts()), not found.is_empty()
             data = {**plan_changes.told(found), **plan_changes.doubts(self.world, event.plan)}
             response = OperatorResponse(id=event.request_id or "-", ok=True, data=data)
-            self.world.manifest_fault = ""
+            self.world.manifest_fault = NONE
             self.world.do(Tell(f"the manifest was read: {in_words(what)}"))
         else:
             errors = [
                 {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
                 for p in event.problems[:100]
             ]
-            message = "the manifest has errors; the running plan is unchanged"
             response = OperatorResponse(
-                id=event.request_id or "-", ok=False, code="refused", message=message,
-                data={"errors": list(errors)},
+                id=event.request_id or "-", ok=False, code="refused",
+                why={"code": "manifest_errors"}, data={"errors": list(errors)},
             )  # fmt: skip
             what, is_news = _faults(event), True
-            self.world.manifest_fault = in_words(what)
+            self.world.manifest_fault = what
         if event.client:
             requests.on_reloaded(self.world, event.client, response, now, what)
         elif is_news:
@@ -273,11 +294,11 @@ class Core:
             case ("assign", job_id):
                 assignment.send_claim(world, job_id, now)
             case ("lease", job_id):
-                assignment.on_lease_expired(world, job_id, now)
+                leases.on_expired(world, job_id, now)
             case ("stop", host, job_id, attempt):
                 stopping.send(world, (host, job_id, int(attempt)), now)
             case ("release", host, job_id, attempt):
-                release.send(world, (host, job_id, int(attempt)), now)
+                give_back.send(world, (host, job_id, int(attempt)), now)
             case ("snooze" | "snooze-over", host):
                 host_commands.on_alarm(world, host, now)
             case ("silence", host):
@@ -293,19 +314,6 @@ class Core:
             case ("alone" | "holdback" | "retry" | "waiting", *_):
                 assignment.on_wait_over(world, key)
 
-    def _collect(self, now: Now) -> None:
-        """Have old things deleted; what may go is forgotten first, so it is sent again."""
-        world = self.world
-        jitter_s = COLLECT_EVERY_S * world.rng.random() / 10
-        world.timers.set(("collect",), now.mono_s + COLLECT_EVERY_S + jitter_s)
-        wanted = {job.artifact_id for job in world.book.all()} | {*world.expected, *world.uploads}
-        wanted |= {job.checkpoint.artifact_id for job in world.book.all() if job.checkpoint}
-        wanted |= {download.artifact_id for download in world.downloads.values()}
-        unreferenced = tuple(sorted(world.stored.keys() - wanted - world.unfiled.keys()))
-        for artifact_id in unreferenced:
-            del world.stored[artifact_id]
-        world.do(Collect(unreferenced, frozenset(world.unfiled)))
-
     def _on_own_timer(self, what: str, now: Now) -> None:
         """Something is due that is of no host and no job."""
         match what:
@@ -314,7 +322,7 @@ class Core:
             case "summary":
                 self._publish_summary()
             case "collect":
-                self._collect(now)
+                stored_artifacts.collect(self.world, now)
             case _:
                 filing.on_timer(self.world, what, now)
 

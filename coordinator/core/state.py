@@ -7,24 +7,23 @@ send messages by `World.publish`, nothing else.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
 from broker.clock import Now, Randomness, Timers
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import (
     BrokerLoad,
-    Lease,
-    LeasedJob,
     NoRoom,
     Noted,
     OperatorResponse,
     Wire,
     encode,
 )
+from broker.protocol.reasons import Reason
 from broker.protocol.topics import Topics
 from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import Effect, Warn
@@ -35,6 +34,7 @@ from coordinator.core.entries import (
     Evidence,
     Expected,
     Holdback,
+    Push,
     Stop,
     Upload,
 )
@@ -43,11 +43,11 @@ from coordinator.jobs.hosts import Host, TrainerSets
 from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
-from coordinator.jobs.reasons import Reason
 from coordinator.jobs.records import (
     FleetRecord,
     HostForgotten,
     HostRecord,
+    ProgramRecord,
     Record,
     RequestKey,
     Revocation,
@@ -83,6 +83,7 @@ class World:
     stored: dict[str, int]
     hosts: dict[str, Host] = field(default_factory=dict)
     trainers: TrainerSets = field(default_factory=TrainerSets)
+    edited: dict[str, str] = field(default_factory=dict)  # model: version a host changed to last
     plan: Plan | None = None
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
     births: dict[str, float] = field(default_factory=dict)  # awaited since when, oldest first
@@ -109,6 +110,9 @@ class World:
     no_room: dict[str, NoRoom] = field(default_factory=dict)  # by job, the newest last: see `room`
     parts_opened: int = 0
     downloads: dict[str, Download] = field(default_factory=dict)
+    programs: dict[str, ProgramRecord] = field(default_factory=dict)  # by digest, newest last
+    pushes: dict[str, Push] = field(default_factory=dict)  # by client
+    crl: str = ""  # the CA's revocation list in PEM, where the coordinator has the CA
     answers: OrderedDict[RequestKey, Answer] = field(default_factory=OrderedDict)
     dropped: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -119,8 +123,10 @@ class World:
     session: str = ""
     connected: bool = False
     has_rival: bool = False  # another coordinator was seen here, which tells hosts to stop jobs
-    manifest_changed: str = ""  # how its file has become another since it was read
-    manifest_fault: str = ""  # what is wrong with the manifest as it is now; the plan is older
+    # How the manifest's file has become another since it was read, and what is wrong with it as it
+    # is now, where the plan is older.
+    manifest_changed: Cause = field(default_factory=dict)
+    manifest_fault: Cause = field(default_factory=dict)
     unsaid: dict[str, None] = field(default_factory=dict)  # jobs whose rows are to be published
     rows: dict[str, None] = field(default_factory=dict)  # of these jobs, in this turn
     out: list[Effect] = field(default_factory=list)
@@ -215,9 +221,9 @@ class World:
             self.earlier[job.job_id] = (*(one for one in before if one.attempt == kept), *said)
 
     def announce(self, job: Job, now: Now) -> None:
-        """Publish a job's row once at the end of the turn, or later if there are many."""
-        self.unsaid.pop(job.job_id, None)
-        if len(self.rows) < ROWS_AT_ONCE:
+        """Publish the row of a job that is over with this turn; others soon, many together."""
+        if job.state in FINAL and len(self.rows) < ROWS_AT_ONCE:
+            self.unsaid.pop(job.job_id, None)
             self.rows[job.job_id] = None
         elif job.job_id not in self.rows:
             self.unsaid[job.job_id] = None
@@ -235,6 +241,8 @@ class World:
             if job is not None:
                 self.publish(self.topics.job(job_id), job.row(), retain=True)
         said, self.out = self.out, []
+        if not out:
+            return said
         out.sort(key=lambda effect: not isinstance(effect, Outgoing))
         first = sum(isinstance(effect, Outgoing) for effect in out)
         return [*out[:first], *said, *out[first:]]
@@ -242,9 +250,8 @@ class World:
     def announce_rest(self, now: Now) -> None:
         """Publish some of the rows that had to wait."""
         for job_id in [*islice(self.unsaid, max(0, ROWS_AT_ONCE - len(self.rows)))]:
-            job = self.book.get(job_id)
-            if job is not None:
-                self.announce(job, now)
+            del self.unsaid[job_id]
+            self.rows[job_id] = None
         if self.unsaid:
             self.timers.set(("rows",), now.mono_s + ROWS_EVERY_S)
 
@@ -262,26 +269,6 @@ class World:
                 state=None if job is None else job.state.value,
             ),
         )
-
-    def renew_lease(self, job: Job, now: Now) -> None:
-        """The job's host has been heard; a machine that may sleep is waited for longer."""
-        self.timers.set(("lease", job.job_id), now.mono_s + self.lease_s(job.host or ""))
-
-    def lease_s(self, host: str) -> float:
-        """Return how long a host may be silent before its jobs are given to somebody else."""
-        known, settings = self.hosts.get(host), self.settings
-        if known is not None and known.may_sleep():
-            return max(settings.sleep_grace_s, settings.stale_after_s)
-        return settings.stale_after_s
-
-    def grant_leases(self, host: str, heard: str, jobs: Sequence[Job], now: Now) -> None:
-        """Renew leases, and tell the host; `heard` names what it has sent."""
-        for job in jobs:
-            self.renew_lease(job, now)
-        if jobs:
-            leased = tuple(LeasedJob(job_id=job.job_id, attempt=job.attempt) for job in jobs)
-            lease = Lease(id=self.new_id(), heard=heard, lease_s=self.lease_s(host), jobs=leased)
-            self.publish(self.topics.request(host), lease)
 
     def record(self, host: str) -> HostRecord:
         """Return what is remembered of a host."""

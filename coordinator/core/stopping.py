@@ -22,16 +22,13 @@ def current(world: World, host: str, job_id: str, attempt: int, now: Now) -> Job
     job = world.book.get(job_id)
     if job is not None and job.state not in FINAL and job.is_at(host, attempt):
         return job
-    tell_to_stop(world, host, job_id, attempt, why_void(job, attempt), now)
+    tell_to_stop(world, host, job_id, attempt, why_void(job), now)
     return None
 
 
-def why_void(job: Job | None, attempt: int) -> str:
-    """Say why nobody waits for that attempt any more."""
-    if job is None:
-        return "unknown here"
-    newer = f", as attempt {job.attempt}" if job.is_held and job.attempt > attempt else ""
-    return f"the job is {job.state.value}{newer}"
+def why_void(job: Job | None) -> str:
+    """Return the code that says why nobody waits for an attempt: how its job is by now."""
+    return "unknown" if job is None else job.state.value
 
 
 def tell_to_stop(world: World, host: str, job_id: str, attempt: int, why: str, now: Now) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.protocol.messages import Released
 from coordinator.core import earlier_attempts, host_rules
-from coordinator.core.assignment import lose
-from coordinator.core.effects import AppendIndex
+from coordinator.core.effects import AppendIndex, Collect
+from coordinator.core.retries import lose
 from coordinator.core.state import World
 from coordinator.core.stopping import is_late, tell_to_stop
 from coordinator.jobs.causes import NONE, cause
 from coordinator.jobs.jobs import Job, StoredCheckpoint
 from coordinator.jobs.states import FINAL, Event, JobState
+
+COLLECT_EVERY_S: Final = 6 * 3600.0
 
 
 def wanted(world: World, artifact_id: str) -> Job | None:
@@ -52,8 +56,7 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
         return
     earlier = None if job.is_at(host, report.attempt) else report.attempt
     if earlier is not None and job.is_held and job.host is not None:
-        why = f"the result of attempt {earlier} has come"
-        tell_to_stop(world, job.host, job.job_id, job.attempt, why, now)
+        tell_to_stop(world, job.host, job.job_id, job.attempt, "completed", now)
     came = NONE if earlier is None else cause("late_attempt", attempt=earlier)
     job = world.move(
         job, Event.COMPLETED, now, f"host:{host}", came, host=host, by_attempt=earlier, **brings
@@ -73,7 +76,7 @@ def _take_checkpoint(
     changes = {"checkpoint": left_off, "ran_s": ran_s, "host": None}
     before = job.checkpoint
     if job.is_held:
-        why = cause("released", text=report.reason, checkpoint=True)
+        why = cause("released", because=report.why.told(), checkpoint=True)
         if report.interrupted and before and before.artifact_id == artifact_id:
             # It got no further: what kills the agent may be the job.
             lose(world, job, now, who, why, host=None, checkpoint=left_off)
@@ -116,3 +119,17 @@ def index_again(world: World) -> None:
     for job in world.book.in_state(JobState.COMPLETED):
         if job.artifact_id in world.stored:
             world.do(AppendIndex(index_row(job, world.stored[job.artifact_id])))
+
+
+def collect(world: World, now: Now) -> None:
+    """Have old things deleted; what may go is forgotten first, so it is sent again."""
+    jitter_s = COLLECT_EVERY_S * world.rng.random() / 10
+    world.timers.set(("collect",), now.mono_s + COLLECT_EVERY_S + jitter_s)
+    wanted = {job.artifact_id for job in world.book.all()} | {*world.expected, *world.uploads}
+    wanted |= {job.checkpoint.artifact_id for job in world.book.all() if job.checkpoint}
+    wanted |= {download.artifact_id for download in world.downloads.values()}
+    wanted |= world.programs.keys()
+    unreferenced = tuple(sorted(world.stored.keys() - wanted - world.unfiled.keys()))
+    for artifact_id in unreferenced:
+        del world.stored[artifact_id]
+    world.do(Collect(unreferenced, frozenset(world.unfiled)))

@@ -11,23 +11,25 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final
+from typing import Final, Literal
 
 from broker.clock import Now
 from broker.protocol.messages import AgentResponse, Finished, Grant, Rejected, Released
+from broker.protocol.reasons import reason
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, ReceiverEffect, WriteChunk
-from coordinator.core import earlier_attempts, filing
+from coordinator.core import earlier_attempts, filing, leases
 from coordinator.core import effects as fx
-from coordinator.core.assignment import lose, resume, take_back
+from coordinator.core.assignment import resume, take_back
 from coordinator.core.entries import Expected, Upload
 from coordinator.core.receipts import is_receipt
+from coordinator.core.retries import hold_back, lose
 from coordinator.core.state import World
 from coordinator.core.stopping import is_late
 from coordinator.core.stored_artifacts import complete, wanted
 from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.plan_entries import CHECKPOINTS
+from coordinator.jobs.plan_entries import CHECKPOINTS, PROGRAMS
 from coordinator.jobs.states import FINAL, Event, JobState
 
 MAX_UPLOADS: Final = 24
@@ -51,7 +53,7 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
             job = resume(world, job, host, report.attempt, report.instance, now)
         if job.is_held:
             take_back(world, job)
-            world.renew_lease(job, now)
+            leases.renew(world, job, now)
     elif _awaits_newer(world, job, report.attempt):
         return  # the report is repeated, and accepted if the newer result does not arrive
     world.expect(report.artifact_id, Expected(host, report))
@@ -65,7 +67,7 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
         filing.keep(world, job, report.artifact_id, data, now)
         on_part_stored(world, report.artifact_id, len(data), now)
     else:
-        _receive(world, host, report.artifact_id, report, now)
+        receive(world, _upload(host, report.artifact_id, report), now)
 
 
 def _may_finish(world: World, job: Job, host: str, report: Finished) -> bool:
@@ -113,42 +115,45 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         world.note(host, report, "superseded")
         return
     if report.artifact_id is None:
-        ran_s = earlier_attempts.ran_s(world, report, now)
+        ran_s, because = earlier_attempts.ran_s(world, report, now), report.why.told()
         if job.is_held and report.interrupted:
-            lose(world, job, now, f"host:{host}", cause("released", text=report.reason), host=None)
+            lose(world, job, now, f"host:{host}", cause("released", because=because), host=None)
         elif job.is_held:
-            why = cause("released", text=report.reason)
+            why = cause("released", because=because)
+            if report.why.code == "program":
+                hold_back(world, job, host, (reason("program", said=report.why.text),), now)
             world.move(job, Event.RELEASED, now, f"host:{host}", why, host=None, ran_s=ran_s)
         else:
             # It was given up; a heartbeat from before may yet come, and has no word in it any more.
-            why = cause("given_back", text=report.reason)
+            why = cause("given_back", because=because)
             world.move(job, Event.CHANGED, now, f"host:{host}", why, host=None, ran_s=ran_s)
         world.note(host, report, "recorded")
         return
     if job.is_held:
         take_back(world, job)
-        world.renew_lease(job, now)
+        leases.renew(world, job, now)
     world.expect(report.artifact_id, Expected(host, report))
     if report.artifact_id in world.stored:
         complete(world, report.artifact_id, now)
         world.note(host, report, "stored")
     else:
-        _receive(world, host, report.artifact_id, report, now)
+        receive(world, _upload(host, report.artifact_id, report), now)
 
 
-def _receive(
-    world: World, host: str, artifact_id: str, report: Finished | Released, now: Now
-) -> None:
+def _upload(host: str, artifact_id: str, report: Finished | Released) -> Upload:
+    return Upload(artifact_id, host, report.size_bytes, report.chunk_bytes)
+
+
+def receive(world: World, wanted: Upload, now: Now) -> None:
     """Grant what is missing of an artifact that is announced; perhaps not now.
 
-    The report is repeated until it is noted: by then there may be a place.
+    It is announced again until it is stored: by then there may be a place.
     """
-    upload = world.uploads.get(artifact_id)
-    if upload is not None and _is_taken(upload, host, now):
+    upload = world.uploads.get(wanted.artifact_id)
+    if upload is not None and _is_taken(upload, wanted.host, now):
         return
-    cut = (host, report.size_bytes, report.chunk_bytes)
-    if upload is None or (upload.host, upload.size_bytes, upload.chunk_bytes) != cut:
-        _open(world, Upload(artifact_id, *cut))
+    if upload is None or upload.cut() != wanted.cut():
+        _open(world, wanted)
     elif upload.receiver is not None:
         _perform(world, upload, upload.receiver.ask(now.mono_s))
 
@@ -195,10 +200,11 @@ def on_part_failed(world: World, failed: fx.PartFailed, now: Now) -> None:
     if upload is None or upload.part != failed.part:
         return  # it was opened again since
     _end(world, artifact_id)
+    reason: Literal["corrupt", "disk", "no_room"] = "corrupt" if failed.corrupt else "disk"
     if failed.no_room is not None:
         filing.lacks_room(world, artifact_id, failed.no_room, now)
-    what = "the bytes do not hash to the artifact's id" if failed.corrupt else failed.reason
-    world.publish(world.topics.grant(upload.host, artifact_id), Rejected(reason=what[:2000]))
+        reason = "no_room"
+    world.publish(_grant_topic(world, upload), Rejected(reason=reason))
 
 
 def on_part_stored(world: World, artifact_id: str, size_bytes: int, now: Now) -> None:
@@ -225,7 +231,7 @@ def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:
     upload = world.uploads.get(artifact_id)
     if upload is None or upload.receiver is None or upload.finishing:
         return
-    if wanted(world, artifact_id) is None:
+    if not upload.is_push and wanted(world, artifact_id) is None:
         _abandon(world, upload)
     elif now.mono_s - upload.receiver.idle_since > ABANDONED_S:
         _leave(world, upload)
@@ -282,8 +288,8 @@ def _is_taken(upload: Upload, host: str, now: Now) -> bool:
 def _perform(world: World, upload: Upload, effects: Sequence[ReceiverEffect]) -> None:
     for effect in effects:
         if isinstance(effect, Grant):
-            topic = world.topics.grant(upload.host, upload.artifact_id)
-            world.publish(topic, effect, qos=0)  # the next one says it again
+            # The next one says it again.
+            world.publish(_grant_topic(world, upload), effect, qos=0)
         elif isinstance(effect, Complete):
             _finish(world, upload)
     receiver = upload.receiver
@@ -294,7 +300,18 @@ def _perform(world: World, upload: Upload, effects: Sequence[ReceiverEffect]) ->
         world.timers.cancel(("upload", upload.artifact_id))
 
 
+def _grant_topic(world: World, upload: Upload) -> str:
+    if upload.is_push:
+        return world.topics.push_grant(upload.host)
+    return world.topics.grant(upload.host, upload.artifact_id)
+
+
 def _finish(world: World, upload: Upload) -> None:
+    push = world.pushes.get(upload.host)
+    if upload.is_push and push is not None:
+        upload.finishing = True
+        world.do(fx.FinishPart(upload.artifact_id, push.offer.name, PROGRAMS))
+        return
     job = wanted(world, upload.artifact_id)
     if job is None:
         _abandon(world, upload)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import HomeCommand, encode
 from broker.protocol.messages.homeassistant import EventType, FleetState, HostState
 from broker.protocol.topics import Topics

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from broker.clock import Now, Randomness
-from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import HomeEvent, HomeFleet, HomeHost, encode
 from broker.protocol.topics import HOME_STATUS, Topics
 from coordinator.core.state import World

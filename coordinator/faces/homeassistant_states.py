@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from typing import Any, Final, get_args
 
 from broker.clock import Now, rfc3339
+from broker.figures import counted
 from broker.protocol.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
 from broker.protocol.messages.homeassistant import FleetState, HostState
-from broker.sentences import counted
 from coordinator.core import earlier_attempts, filing
 from coordinator.core.commands.host_commands import condition
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.hosts import Host
-from coordinator.jobs.in_words import no_room
 from coordinator.jobs.jobs import Job
+from coordinator.jobs.reason_words import no_room, words
+from coordinator.jobs.records import HostRecord
 from coordinator.jobs.states import FINAL, JobState
 
 GIB: Final = 1024**3
@@ -45,7 +46,7 @@ def host_state(
 ) -> HomeHost:
     """Return what is shown of a host that holds these jobs."""
     record = world.record(host.name)
-    problems = _problems(host, record.quarantine, now)
+    problems = _problems(host, record, now)
     beat = host.heartbeat
     beats = {(one.job_id, one.attempt): one for one in beat.jobs} if beat else {}
     jobs = [
@@ -138,13 +139,14 @@ def _word(world: World, host: Host, held: list[Job], now: Now) -> str:
     return known if known in _WORDS else "unknown"
 
 
-def _problems(host: Host, quarantine: str, now: Now) -> list[str]:
-    found = [f"in quarantine: {quarantine}"] if quarantine else []
+def _problems(host: Host, record: HostRecord, now: Now) -> list[str]:
+    lasting = (one for one in record.restraints() if one.code == "quarantine")
+    found = [words(one, remedy=False) for one in lasting]
     found += [_FAULTS[word] for word in (host.presence(now),) if word in _FAULTS]
     if host.capability is not None:
         if host.capability.gpu_problem:
             found.append(f"GPU: {host.capability.gpu_problem}")
-        if not host.capability.data_id:
+        if host.capability.lacks_data():
             found.append("it has no prepared data")
     return [shown(one) for one in found]
 

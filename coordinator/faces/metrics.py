@@ -214,7 +214,7 @@ METRICS: Final = (
     _host("fleet_host_barred", "1 while the host is drained or in quarantine.",
           lambda world, host: world.record(host.name).is_barred()),
     _host("fleet_host_last_seen_seconds", "When the host was last heard, in Unix time.",
-          lambda _, host: _seconds(host.last_seen_at)),
+          lambda _, host: host.heard.wall_s if host.heard else None),
     _beat("fleet_host_jobs", "Jobs that the host holds.", lambda beat: len(beat.jobs)),
     _beat("fleet_host_cpu_ratio", "Use of all cores, 0 to 1.",
           lambda beat: _ratio(beat.cpu_percent)),

@@ -6,14 +6,17 @@ JSON, `--json` shows it as it is, and the faces for people call `in_words`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.sentences import counted
-from coordinator.jobs.in_words import all_words, words
-from coordinator.jobs.set_aside import at_share, main_metric, metric_words
+from broker.figures import counted, some
+from coordinator.jobs import refusal_words
+from coordinator.jobs.agent_words import because
+from coordinator.jobs.reason_words import NO_FIGURES, all_words, moment, without_remedy, words
+from coordinator.jobs.result_words import at_share, main_metric, metric_words
 
 Cause = Mapping[str, JsonValue]
 
@@ -36,7 +39,6 @@ _TEXTS: Final = {
     "goodbye": "goodbye",
     "stopped_by_another": "it was told to stop, and not by this coordinator",
     "revoked": "its host's certificate was revoked",
-    "given_back": "its host has given it back: {text}",
     "checkpoint": "a checkpoint has come",
     "late_attempt": "with the result of attempt {attempt}, which was lost",
     "kept_result": "with the result that came after it was given up",
@@ -44,15 +46,12 @@ _TEXTS: Final = {
     "in_manifest": "in the manifest again",
     "not_in_manifest": "not in the manifest",
     "submitted": "asked for beside the manifest",
+    "more_unknown": "and {count} more hosts that nobody knows",
+    "file_gone": "it cannot be read any more",
+    "file_hangs": "it does not answer for {answer_s:g} s",
     "snooze_over": "the snooze by {by} is over",
-    "still": "it is still {condition}",
     "there_already": "{name} is there already, {state}",
-    "rights": "may look, and change nothing",
-    "unsigned": "not signed",
-    "signature": "signed with another key, or altered",
-    "stale": "signed too long ago, or in the future",
-    "expired": "past its expiry",
-    "too many": "too many at once",
+    **refusal_words.TEXTS,
 }
 
 
@@ -92,7 +91,7 @@ def _started(why: Mapping[str, Any]) -> str:
 
 
 def _released(why: Mapping[str, Any]) -> str:
-    return str(why["text"]) + ("; its checkpoint is kept" if why.get("checkpoint") else "")
+    return because(why["because"]) + ("; its checkpoint is kept" if why.get("checkpoint") else "")
 
 
 def _silent(why: Mapping[str, Any]) -> str:
@@ -113,14 +112,14 @@ def _set_aside(why: Mapping[str, Any]) -> str:
 def _certificate(why: Mapping[str, Any]) -> str:
     parts = [why["name"]] if "name" in why else []
     parts += [f"by {why['by']}"] if "by" in why else []
-    parts += [f"it was done at {why['made_at']}, and told now"] if "made_at" in why else []
+    parts += [f"it was done at {moment(why['made_at'])}, and told now"] if "made_at" in why else []
     parts += [why["text"]] if why.get("text") else []
     parts += [f"back into the queue: {', '.join(why['jobs'])}"] if why.get("jobs") else []
     return "; ".join(parts)
 
 
 def _host(why: Mapping[str, Any]) -> str:
-    said = [f"until {why['until']}"] if why.get("until") else []
+    said = [f"until {moment(why['until'])}"] if why.get("until") else []
     if jobs := why.get("jobs"):
         said.append(f"it {'gives back' if why.get('gives_back') else 'finishes'} {', '.join(jobs)}")
     said += [words(one, remedy=False) for one in why.get("was") or ()]
@@ -138,6 +137,38 @@ def _faults(why: Mapping[str, Any]) -> str:
     return str(why["text"]) + (f"; and {why['more']} more" if why["more"] else "")
 
 
+def _unknown_name(why: Mapping[str, Any]) -> str:
+    name = why["name"]
+    places = [f"[hosts.{name}]"] if why["declared"] else []
+    places += why["jobs"]  # a name, or `job 9` of one that has none
+    which = some(places, len(places), len(places) + why["more"])
+    said = f"{which}: no host is called {name!r}"
+    if meant := why.get("meant"):
+        return f"{said}; did you mean {meant!r}, or is it yet to come?"
+    return f"{said} yet"
+
+
+def _manifest_behind(why: Mapping[str, Any]) -> str:
+    where, news = f"{why['manifest']} on {why['host']}", unread(why.get("changed"))
+    if fault := why.get("fault"):
+        said = "; ".join(filter(None, (in_words(fault), news)))
+        return f"{where} has errors, the last good plan goes on: {said}"
+    return f"{where}: {news}"
+
+
+def unread(changed: Mapping[str, Any] | None) -> str:
+    """Say that a manifest has become another since it was read, if it has."""
+    return f"{in_words(changed)}, and not read since; `fleet reload` reads it" if changed else ""
+
+
+def _manifest_new(why: Mapping[str, Any]) -> str:
+    file = why["file"]
+    typed = shlex.quote(file)
+    if why["faulty"]:
+        return f"{file} has changed since it was read, and has errors; `fleet check {typed}`"
+    return f"{file} has changed since; `fleet plan {typed}` shows what a reload would change"
+
+
 def plan_words(counts: Mapping[str, Any]) -> str:
     """Return what a reload does in a line: `2 added, 3 unchanged; 1 host changed`."""
     jobs = [f"{counts[step]} {step}" for step in STEPS if counts[step]]
@@ -153,6 +184,9 @@ _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "started": _started,
     "refused": lambda why: all_words(why["reasons"]),
     "released": _released,
+    "file_changed": lambda why: f"it was changed at {moment(why['at'])}",
+    "still": lambda why: f"it is still {without_remedy(why['was'])}",
+    "given_back": lambda why: f"its host has given it back: {because(why['because'])}",
     "silent": _silent,
     "keys": lambda why: ", ".join(why["names"]),
     "stopped": _stopped,
@@ -160,9 +194,20 @@ _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "certificate": _certificate,
     "host": _host,
     "each": _each,
+    "program": lambda why: f"{why['name']}@{why['digest'][:_ID_CHARS]}",
     "faults": _faults,
     "plan": plan_words,
+    "unknown_name": _unknown_name,
+    "manifest_behind": _manifest_behind,
+    "manifest_new": _manifest_new,
+    **refusal_words.FUNCTIONS,
 }
+
+
+def refusal(why: Mapping[str, Any]) -> str:
+    """Return why something was not done, for who has asked for it: with what to do about it."""
+    remedy = refusal_words.REMEDIES.get(str(why.get("code")))
+    return in_words(why) + (f"; {remedy}" if remedy else "")
 
 
 def in_words(why: Mapping[str, Any] | None) -> str:
@@ -170,10 +215,11 @@ def in_words(why: Mapping[str, Any] | None) -> str:
     if not why:
         return ""
     code = str(why["code"])
-    if code in _FUNCTIONS:
-        return _FUNCTIONS[code](why)
-    text = _TEXTS.get(code)
-    said = text.format_map(why) if text else code  # of a newer coordinator
+    try:
+        text = _FUNCTIONS.get(code) or _TEXTS[code].format_map
+        said = text(why)
+    except NO_FIGURES:
+        said = code  # of a newer coordinator
     if why.get("about"):
         said += f" ({why['about']!r})"
     return f"{said}; another coordinator may have stopped it" if why.get("rival") else said

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from broker.figures import is_figure
 from broker.protocol.messages import JobRow, Progress
-from broker.sentences import is_figure
 
 MOST: Final = 200  # points of one curve
 MOST_EPOCH: Final = 1 << 53  # beyond it a number is not exact everywhere

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final, Literal
 
-from coordinator.jobs.reasons import Reason
+from broker.protocol.reasons import Reason
 
 Tone = Literal["good", "busy", "warn", "bad", "dim"]
 

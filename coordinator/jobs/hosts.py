@@ -17,6 +17,7 @@ from broker.protocol.messages import Capability, Heartbeat, Progress, Status, Tr
 
 TWIN_WINDOW_S: Final = 180.0
 TWIN_RETURNS: Final = 2
+QUICK_S: Final = 2.0
 OVERLAP_S: Final = 1.0  # in which no agent that ended has started again and connected
 RETURN_WAIT_S: Final = 15.0  # an agent that was thrown off the broker is back in seconds
 MAX_EARLIER: Final = 16
@@ -52,8 +53,7 @@ class Host:
     capability: Capability | None = None
     heartbeat: Heartbeat | None = None
     early: Heartbeat | None = None  # the newest, of a session that it has yet to announce
-    last_seen_s: float | None = None
-    last_seen_at: str | None = None
+    heard: Now | None = None  # the last time
     progress: dict[str, Progress] = field(default_factory=dict)  # of the newest attempts alone
     told_s: dict[str, float] = field(default_factory=dict)  # when each of these was heard
     boot_id: str | None = None
@@ -63,6 +63,16 @@ class Host:
     returns_s: list[float] = field(default_factory=list)
     ended_s: float | None = None
     replaced_alive_s: float | None = None
+    quick: set[str] = field(default_factory=set)  # models whose newest attempt there ran so briefly
+
+    def has_run(self, model: str, ran_s: float | None) -> None:
+        """Note how long an attempt ran there; one that never ran may have waited for a slot."""
+        if ran_s is None:
+            self.quick.clear()
+        elif ran_s <= QUICK_S:
+            self.quick.add(model)
+        else:
+            self.quick.discard(model)
 
     def has_joined(self) -> bool:
         """Return whether its present process has sent capability and heartbeat."""
@@ -86,11 +96,13 @@ class Host:
         """Whether two agents seem to use this name: processes that were replaced keep returning."""
         return self._returns(now) >= TWIN_RETURNS
 
+    def alone_s(self) -> float:
+        """Return when it will not count as two agents, if no process returns till then."""
+        return self.returns_s[-TWIN_RETURNS] + TWIN_WINDOW_S
+
     def alone_in_s(self, now: Now) -> float:
         """Return for how long it will count as two agents, if no process returns meanwhile."""
-        if not self.has_twin(now):
-            return 0.0
-        return self.returns_s[-TWIN_RETURNS] + TWIN_WINDOW_S - now.mono_s
+        return self.alone_s() - now.mono_s if self.has_twin(now) else 0.0
 
     def may_have_twin(self, now: Now) -> bool:
         """Whether a replaced process has returned or may return; its jobs are then not lost yet.
@@ -103,18 +115,13 @@ class Host:
         return awaited or self._returns(now) > 0
 
     def _returns(self, now: Now) -> int:
-        self.returns_s = [at_s for at_s in self.returns_s if now.mono_s - at_s < TWIN_WINDOW_S]
+        self.returns_s = [at_s for at_s in self.returns_s if now.mono_s < at_s + TWIN_WINDOW_S]
         return len(self.returns_s)
 
     def may_sleep(self) -> bool:
         """Whether this machine is one that goes to sleep: it has done so, or has a battery."""
         slept = self.heartbeat is not None and (self.heartbeat.suspended_s or 0.0) > 1.0
         return slept or (self.capability is not None and self.capability.battery)
-
-    def seen(self, now: Now) -> None:
-        """Note a sign of life."""
-        self.last_seen_s = now.mono_s
-        self.last_seen_at = now.text()
 
     def on_status(self, status: Status, now: Now, *, retained: bool) -> bool:
         """Take a status message; return whether presence changed. A retained will is ignored."""
@@ -124,7 +131,7 @@ class Host:
             self.online, self.offline_why = True, ""
             self.session, self.instance = status.session, status.instance
             self.boot_id = status.boot_id
-            self.seen(now)
+            self.heard = now
         elif self.online and retained and status.reason == "lost":
             return False
         elif self.session in {None, status.session}:
@@ -135,7 +142,7 @@ class Host:
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: Now) -> bool:
         """Take a heartbeat; return false when it is of a session that was not announced."""
-        self.seen(now)
+        self.heard = now
         self.early = None
         if heartbeat.session != self.session:
             if self.online:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from broker.figures import span
 from broker.protocol.messages import LONGEST_S, HeldJob, Progress
-from broker.sentences import span
 
 LATE_S: Final = 10.0  # beyond what was guessed
 _AFTERWARDS: Final = frozenset({"bundling", "reporting", "uploading"})
@@ -57,6 +57,13 @@ def left_words(left_s: float | None) -> str:
     if left_s is None or left_s >= 1.0:
         return "" if left_s is None else span(left_s)
     return "soon" if left_s > -LATE_S else "late"
+
+
+def rest_words(left_s: float | None) -> str:
+    """Return that within a sentence."""
+    if left_s is None or left_s >= 1.0:
+        return "" if left_s is None else f"{span(left_s)} left"
+    return "it ends soon" if left_s > -LATE_S else "it should be over"
 
 
 def share(told: Progress | None, held: HeldJob | None) -> float | None:

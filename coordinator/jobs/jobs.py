@@ -15,8 +15,8 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.clock import Now
-from broker.protocol.messages import JobRow
-from coordinator.jobs import set_aside
+from broker.protocol.messages import JobRow, TrainerInfo
+from coordinator.jobs import result_words
 from coordinator.jobs.causes import NONE, Cause, in_words
 from coordinator.jobs.plan_entries import JobSpec
 from coordinator.jobs.states import FINAL, HELD, Event, JobState, leads_to
@@ -54,6 +54,7 @@ class Job:
     host: str | None = None
     instance: str | None = None
     error: str | None = None
+    error_kind: str | None = None
     artifact_id: str | None = None
     metrics: Mapping[str, JsonValue] | None = None
     started_at: str | None = None
@@ -98,9 +99,10 @@ class Job:
             attempt=self.attempt,
             host=None if self.state is JobState.PENDING else self.host,
             error=self.error,
+            error_kind=self.error_kind,
             artifact_id=self.artifact_id,
             metrics=None if self.metrics is None else dict(self.metrics),
-            below_chance=set_aside.is_below_chance(self.metrics),
+            marks=result_words.marks_of(self.metrics),
             created_at=self.created_at,
             started_at=self.started_at,
             finished_at=self.finished_at,
@@ -152,6 +154,7 @@ _ENTERING: Final[dict[JobState, dict[str, Any]]] = {
     JobState.PENDING: {
         "instance": None,
         "error": None,
+        "error_kind": None,
         "artifact_id": None,
         "metrics": None,
         "started_at": None,
@@ -172,10 +175,8 @@ class JobBook:
         self._order: list[str] | None = None
         self._planned: Counter[JobState] = Counter()
         self._named: dict[str, tuple[str, ...]] = {}
-        self._models: dict[str, None] = {}
         for job in self._jobs.values():
             self._note_name(None, job)
-            self._models[job.spec.model] = None
             self._by_state[job.state][job.job_id] = None
             self._planned[job.state] += job.in_plan
             self._note_holder(job)
@@ -229,9 +230,21 @@ class JobBook:
         """Return how many jobs of the plan are in each state."""
         return Counter(self._planned)
 
-    def models(self) -> list[str]:
-        """Return the models of all jobs."""
-        return [*self._models]
+    def trainers(self) -> dict[str, TrainerInfo]:
+        """Return the trainers of all jobs, as far as these tell of them: they take anything."""
+        newest: dict[str, Job] = {}
+        for job in self._jobs.values():
+            if job.spec.program is not None:
+                continue
+            known = newest.setdefault(job.spec.model, job)
+            if (job.in_plan, job.created_at) > (known.in_plan, known.created_at):
+                newest[job.spec.model] = job
+        return {
+            model: TrainerInfo(
+                hyper_schema={}, telemetry=bool(job.spec.mode), version=job.spec.version
+            )
+            for model, job in newest.items()
+        }
 
     def named(self, name: str) -> list[Job]:
         """Return the jobs of exactly this name."""
@@ -314,7 +327,6 @@ class JobBook:
                 self._drop_holder(before)
         self._jobs[after.job_id] = after
         self._note_name(before, after)
-        self._models[after.spec.model] = None
         self._by_state[after.state][after.job_id] = None
         self._planned[after.state] += after.in_plan
         self._note_holder(after)

@@ -10,21 +10,33 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 
-from broker.protocol.messages import Needs
+from broker.protocol.messages import Needs, Program
 
 CHECKPOINTS: Final = "checkpoints"  # in the store it stands where a result has its mode
+PROGRAMS: Final = "programs"  # likewise, of a parcel
 DEFAULT_GRACE_S: Final = 300.0
 DEFAULT_STALL_S: Final = 7200.0
 DEFAULT_RETRIES: Final = 2
+# What a job says only to a trainer that reads prepared data.
+OF_TELEMETRY: Final = ("mode", "split_recipe", "folds", "fold", "train_hosts", "n_resamples")
+DEFAULT_FOLDS: Final = 5  # of a job with `split_recipe = "folds"`
+
+# Only jobs with that recipe have it.
+_OfFolds = Annotated[int, Field(exclude_if=lambda number: not number)]
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One job of the plan."""
+    """One job of the plan. `folds` is 0 unless the recipe is folds; `fold` 0 means all of them.
+
+    Of a trainer that reads no prepared data `mode` is empty, and the split means nothing.
+    `version` is that of a trainer of a host's own; empty: of one that is built in. `program` is the
+    trainer that the fleet brings to the host; `model` is its name then.
+    """
 
     job_id: str
     name: str
@@ -43,6 +55,14 @@ class JobSpec:
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     retries: int = DEFAULT_RETRIES
+    folds: _OfFolds = 0
+    fold: _OfFolds = 0
+    version: Annotated[str, Field(exclude_if=lambda version: not version)] = ""
+    program: Annotated[Program | None, Field(exclude_if=lambda program: program is None)] = None
+
+    def program_digest(self) -> str:
+        """Return the sha256 of its program's parcel; empty: its trainer is a host's own."""
+        return self.program.digest if self.program is not None else ""
 
     def named_hosts(self) -> tuple[str, ...]:
         """Return the hosts that it may or may not go to by their names."""
@@ -99,21 +119,31 @@ def job_id(
     split_recipe: str,
     train_hosts: tuple[str, ...],
     seed: int,
+    folds: int = 0,
+    fold: int = 0,
+    version: str = "",
+    program: str = "",
 ) -> str:
     """Return the sha256, in hex, of the canonical JSON of what decides a job's result.
 
     Hyperparameters count as they are written, without the trainer's defaults: a default that
     changes with a version must not make a finished job look new. 1 and 1.0 are the same number,
-    and the order of `train_hosts` does not matter.
+    and the order of `train_hosts` does not matter. `program` is the digest of its parcel.
     """
-    canonical = {
+    canonical: dict[str, Any] = {
         "hyper": {key: _canonical(value) for key, value in hyper.items()},
-        "mode": mode,
         "model": model,
         "seed": seed,
-        "split_recipe": split_recipe,
-        "train_hosts": sorted(train_hosts),
     }
+    if mode:
+        hosts = sorted(train_hosts)
+        canonical |= {"mode": mode, "split_recipe": split_recipe, "train_hosts": hosts}
+    if version:
+        canonical["version"] = version
+    if program:
+        canonical["program"] = program
+    if folds:
+        canonical |= {"folds": folds, "fold": fold}
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

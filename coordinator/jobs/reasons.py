@@ -1,58 +1,100 @@
-"""Why a host does not take a job: a code with figures. `in_words` has the words."""
+"""What each reason against a host means: how it ends, and where `fleet why` shows it.
+
+A new reason is one row here, beside its words (`reason_words`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
 
-from pydantic import JsonValue
+from broker.protocol.messages import AMOUNTS
+from broker.protocol.reasons import Reason
 
-from broker.protocol.messages import FREE_NEEDS
 
-# It may change without anybody's doing.
-PASSING: Final = frozenset({
-    "offline", "joining", "refuses", "twins", "rules", "snoozed", "busy", "refused", "ram-now",
-    "vram-now", "grace", "retry", "not-free", *(f"{what}-now" for what in FREE_NEEDS),
-})  # fmt: skip
-# What `fleet resume` lifts of a host.
-BARRED: Final = frozenset({"drained", "quarantine"})
+class Wait(IntEnum):
+    """What a reason ends with; what takes longer is greater."""
+
+    NOTHING = 0  # there is none
+    RELEASE = 1  # a job of ours on that host ends
+    GRACE = 2  # the job's grace for CUDA ends
+    QUIET = 3  # the host, or time, ends it
+    RETURN = 4  # the host comes back
+    DATA = 5  # somebody mounts a disk
+    RESUME = 6  # an operator resumes the host
+    UNPAUSE = 7  # an operator lets the fleet go on
+    EVER = 8  # nothing ends it, as things are: who is enrolled again begins anew
+
+    @property
+    def passes(self) -> bool:
+        """Whether it ends without anybody's doing."""
+        return self <= Wait.RETURN
+
+
+class Nature(NamedTuple):
+    """What a reason ends with, and the clause of `fleet why` that shows it."""
+
+    wait: Wait
+    clause: str
+
+
+def _of_amounts() -> dict[str, Nature]:
+    found: dict[str, Nature] = {}
+    for what, amount in AMOUNTS.items():
+        found |= dict.fromkeys((what, f"{what}-unknown"), Nature(Wait.EVER, amount.need))
+    return found
+
+
+def _of_amounts_now() -> dict[str, Nature]:
+    return {
+        f"{what}-now": Nature(Wait.RELEASE if amount.total else Wait.QUIET, f"{what}_now")
+        for what, amount in AMOUNTS.items()
+    }
+
+
+# In the order in which people look at what stands in the way.
+NATURES: Final[Mapping[str, Nature]] = {
+    "no-trainer": Nature(Wait.EVER, "trainer"),
+    "hyper": Nature(Wait.EVER, "trainer"),
+    "other-version": Nature(Wait.EVER, "trainer"),
+    "no-programs": Nature(Wait.EVER, "program"),
+    "not-pinned": Nature(Wait.EVER, "program"),
+    "not-signed": Nature(Wait.EVER, "program"),
+    "no-environment": Nature(Wait.EVER, "program"),
+    "no-data": Nature(Wait.DATA, "data"),
+    "no-cuda": Nature(Wait.EVER, "require_cuda"),
+    "cuda-off": Nature(Wait.EVER, "require_cuda"),
+    **_of_amounts(),
+    "cores": Nature(Wait.EVER, "min_cores"),
+    "not-allowed": Nature(Wait.EVER, "allowed_hosts"),
+    "denied": Nature(Wait.EVER, "denied_hosts"),
+    "allow-jobs": Nature(Wait.EVER, "allow_jobs"),
+    "deny-jobs": Nature(Wait.EVER, "deny_jobs"),
+    "no-slots": Nature(Wait.EVER, "slots"),
+    "revoked": Nature(Wait.EVER, "revoked"),
+    "drained": Nature(Wait.RESUME, "barred"),
+    "quarantine": Nature(Wait.RESUME, "barred"),
+    "paused": Nature(Wait.UNPAUSE, "paused"),
+    "offline": Nature(Wait.RETURN, "online"),
+    "joining": Nature(Wait.QUIET, "online"),
+    "twins": Nature(Wait.QUIET, "online"),
+    "refuses": Nature(Wait.QUIET, "takes"),
+    "snoozed": Nature(Wait.QUIET, "takes"),
+    "rules": Nature(Wait.QUIET, "takes"),
+    **_of_amounts_now(),
+    "grace": Nature(Wait.GRACE, "prefer_cuda"),
+    "refused": Nature(Wait.QUIET, "refused"),
+    "retry": Nature(Wait.QUIET, "retry"),
+    "busy": Nature(Wait.QUIET, "free"),
+    "not-free": Nature(Wait.QUIET, "free"),
+}
+CLAUSES: Final = tuple(dict.fromkeys(nature.clause for nature in NATURES.values()))
+# What `fleet resume` lifts of a host, and ends.
+BARRED: Final = frozenset(code for code in NATURES if NATURES[code].wait is Wait.RESUME)
 RESUMED: Final = BARRED | {"snoozed"}
-# An operator lifts it, or mounts a disk: the host suits all the same.
-LIFTED: Final = BARRED | {"paused", "no-data"}
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """What speaks against a host. Sizes are in GiB, durations in seconds, times RFC 3339."""
-
-    code: str
-    figures: Mapping[str, JsonValue] = field(default_factory=dict, hash=False)
-
-    @property
-    def passing(self) -> bool:
-        """Whether it may change without anybody's doing."""
-        return self.code in PASSING
-
-    @property
-    def lasts(self) -> bool:
-        """Whether neither time ends it, nor an operator's word to the host or the fleet, nor data.
-
-        A certificate that was taken back is not lifted: who is enrolled again begins anew. By this
-        alone a job that no host can ever run is told from one that waits for a host.
-        """
-        return self.code not in PASSING | LIFTED
-
-    def to_dict(self) -> dict[str, JsonValue]:
-        """Return it as JSON values."""
-        return {"code": self.code, **self.figures}
-
-
-def reason(code: str, **figures: JsonValue) -> Reason:
-    """Return a reason with its figures."""
-    return Reason(code, figures)
-
-
-def from_dict(told: Mapping[str, JsonValue]) -> Reason:
-    """Return a reason that an answer of the coordinator has."""
-    return Reason(str(told["code"]), {key: told[key] for key in told if key != "code"})
+def wait(reasons: Iterable[Reason]) -> Wait:
+    """Return what a host has to be waited for: the slowest that these reasons end with."""
+    return max((NATURES[one.code].wait for one in reasons), default=Wait.NOTHING)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import JsonValue
 
-from broker.protocol.messages import OperatorResponse
+from broker.protocol.messages import OperatorResponse, ProgramOffer, Why
+from broker.protocol.reasons import Reason, reason
 from coordinator.jobs.causes import Cause
-from coordinator.jobs.reasons import Reason, reason
 
 RequestKey = tuple[str, str]  # the client, and what it called its request
 JOURNAL: Final = "journal"  # in the client's place: whoever tells of the CA's entry, it is one
@@ -21,15 +21,17 @@ class HostRecord:
     """One row of the ledger's table of hosts.
 
     `drained`: an operator keeps new jobs off it; `drained_now`: and has it give back what it holds.
-    `quarantine` is in words why the fleet itself keeps jobs off it, and since when; empty when it
-    does not. `at` (RFC 3339) and `who` belong to an operator's newest change. `snoozed_until` (RFC
-    3339; empty: it is not) ends by itself, `snooze_s` after it was said; `snoozed_now` is to it
-    what `drained_now` is to a drain.
+    `quarantine` names the first jobs that failed on it and were completed elsewhere, for which the
+    fleet itself keeps jobs off it since `quarantine_at`; empty when it does not. `at` and `who`
+    belong to an operator's newest change. `snoozed_until` (empty: it is not) ends by itself,
+    `snooze_s` after it was said; `snoozed_now` is to it what `drained_now` is to a drain. Times are
+    RFC 3339.
     """
 
     host: str
     drained: bool = False
-    quarantine: str = ""
+    quarantine: tuple[str, ...] = ()
+    quarantine_at: str = ""
     at: str = ""
     who: str = ""
     drained_now: bool = False
@@ -38,13 +40,18 @@ class HostRecord:
     snooze_s: float = 0.0
     snoozed_now: bool = False
 
-    def gives_back(self) -> str:
-        """Return why it is to give back what it holds; empty when it may go on with that."""
+    @classmethod
+    def parse(cls, told: Mapping[str, Any]) -> HostRecord:
+        """Return the record that JSON values have."""
+        return cls(**{**told, "quarantine": tuple(told["quarantine"])})
+
+    def gives_back(self) -> Why | None:
+        """Return why it is to give back what it holds; none when it may go on with that."""
         if self.drained and self.drained_now:
-            return f"drained by {self.who}"
+            return Why(code="drained", by=self.who)
         if self.snoozed_until and self.snoozed_now:
-            return f"snoozed by {self.snoozed_by}"
-        return ""
+            return Why(code="snoozed", by=self.snoozed_by)
+        return None
 
     def without_snooze(self) -> HostRecord:
         """Return it as it is when its snooze is over."""
@@ -60,7 +67,8 @@ class HostRecord:
         if self.drained:
             found.append(reason("drained", host=host, who=self.who, at=self.at))
         if self.quarantine:
-            found.append(reason("quarantine", host=host, said=self.quarantine))
+            jobs: list[JsonValue] = [*self.quarantine]
+            found.append(reason("quarantine", host=host, jobs=jobs, at=self.quarantine_at))
         if self.snoozed_until:
             until, who = self.snoozed_until, self.snoozed_by
             found.append(reason("snoozed", host=host, who=who, until=until))
@@ -128,6 +136,27 @@ class BundlesFiled:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramRecord:
+    """One row of the ledger's table of programs; `at` is RFC 3339, `who` has pushed it."""
+
+    offer: ProgramOffer
+    at: str
+    who: str
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of its parcel."""
+        return self.offer.program.digest
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRemoved:
+    """A program whose row in the ledger is to go."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Revocation:
     """A host's certificate was taken back: when (RFC 3339), and by whom."""
 
@@ -187,4 +216,13 @@ class Result:
     is_there: bool = False
 
 
-Record = HostRecord | FleetRecord | HostForgotten | Action | BundleKept | BundlesFiled
+Record = (
+    HostRecord
+    | FleetRecord
+    | HostForgotten
+    | Action
+    | BundleKept
+    | BundlesFiled
+    | ProgramRecord
+    | ProgramRemoved
+)

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from pydantic import JsonValue
 
 from broker.errors import BadMessage, StorageError
-from broker.protocol.messages import OperatorResponse
+from broker.protocol.messages import OperatorResponse, ProgramOffer
 from coordinator.jobs.jobs import Change, Job, StoredCheckpoint
 from coordinator.jobs.plan_entries import spec_from_json, spec_to_json
 from coordinator.jobs.records import (
@@ -27,6 +27,8 @@ from coordinator.jobs.records import (
     FleetRecord,
     HostForgotten,
     HostRecord,
+    ProgramRecord,
+    ProgramRemoved,
     Record,
     RequestKey,
     Result,
@@ -41,8 +43,9 @@ FILE_NAME: Final = "training_jobs.db"
 LIVE_FACTOR: Final = 10
 # Columns of the table of jobs that are fields of `Job`.
 _FIELDS: Final = (
-    "attempt", "losses", "host", "instance", "error", "artifact_id", "created_at", "pending_since",
-    "started_at", "finished_at", "failures", "not_before", "submitted_by", "ran_s", "void_attempt",
+    "attempt", "losses", "host", "instance", "error", "error_kind", "artifact_id", "created_at",
+    "pending_since", "started_at", "finished_at", "failures", "not_before", "submitted_by", "ran_s",
+    "void_attempt",
 )  # fmt: skip
 
 A = TypeVar("A")
@@ -95,7 +98,7 @@ class Ledger:
     def load_hosts(self) -> dict[str, HostRecord]:
         """Return what is decided about each host."""
         rows = self._rows("load_hosts")
-        return {host: HostRecord(**json.loads(record)) for host, record in rows}
+        return {host: HostRecord.parse(json.loads(record)) for host, record in rows}
 
     def hosts(self) -> set[str]:
         """Return the names of all hosts that it has something of."""
@@ -105,6 +108,16 @@ class Ledger:
         """Return what is decided about the fleet as a whole."""
         rows = self._rows("load_fleet")
         return FleetRecord(**json.loads(rows[0][0])) if rows else FleetRecord()
+
+    def load_programs(self) -> list[ProgramRecord]:
+        """Return the programs, in the order in which they were pushed."""
+        try:
+            return [
+                ProgramRecord(ProgramOffer.model_validate_json(offer), at, who)
+                for offer, at, who in self._rows("load_programs")
+            ]
+        except ValueError as error:
+            raise StorageError(f"ledger {self._path}: a program: {error}") from error
 
     def commit(self, changes: Sequence[Change | Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
@@ -207,6 +220,11 @@ class Ledger:
                 self._db.execute(sql("delete_host"), (host,))
             case Action():
                 chronicle.record(self._db, record)
+            case ProgramRecord(offer, at, who):
+                values = (offer.program.digest, at, who, offer.model_dump_json())
+                self._db.execute(sql("put_program"), values)
+            case ProgramRemoved(digest):
+                self._db.execute(sql("delete_program"), (digest,))
             case BundleKept(artifact_id, data, model, mode):
                 self._db.execute(sql("keep_bundle"), (artifact_id, model, mode, data))
             case BundlesFiled(artifact_ids):
@@ -259,7 +277,7 @@ def _values(job: Job, *, spec_too: bool) -> dict[str, Any]:
         "priority": spec.priority,
         "in_plan": int(job.in_plan),
         "state": job.state.value,
-        "metrics": None if job.metrics is None else json.dumps(dict(job.metrics), sort_keys=True),
+        "metrics": None if job.metrics is None else json.dumps(dict(job.metrics)),
         "checkpoint_id": checkpoint.artifact_id if checkpoint else None,
         "checkpoint_bytes": checkpoint.size_bytes if checkpoint else None,
         "checkpoint_attempt": checkpoint.attempt if checkpoint else None,

@@ -6,13 +6,13 @@ SELECT * FROM jobs;
 -- name: insert_job
 INSERT INTO jobs (
     job_id, name, model, mode, spec, priority, in_plan, submitted_by, state, attempt, void_attempt,
-    losses, failures, not_before, host, instance, error, artifact_id, metrics, ran_s,
-    checkpoint_id, checkpoint_bytes, checkpoint_attempt, created_at, pending_since, started_at,
-    finished_at
+    losses, failures, not_before, host, instance, error, error_kind, artifact_id, metrics,
+    ran_s, checkpoint_id, checkpoint_bytes, checkpoint_attempt, created_at, pending_since,
+    started_at, finished_at
 ) VALUES (
     :job_id, :name, :model, :mode, :spec, :priority, :in_plan, :submitted_by, :state, :attempt,
-    :void_attempt, :losses, :failures, :not_before, :host, :instance, :error, :artifact_id,
-    :metrics, :ran_s, :checkpoint_id, :checkpoint_bytes, :checkpoint_attempt, :created_at,
+    :void_attempt, :losses, :failures, :not_before, :host, :instance, :error,
+    :error_kind, :artifact_id, :metrics, :ran_s, :checkpoint_id, :checkpoint_bytes, :checkpoint_attempt, :created_at,
     :pending_since, :started_at, :finished_at
 );
 
@@ -23,8 +23,8 @@ UPDATE jobs SET
     name = :name, model = :model, mode = :mode, spec = coalesce(:spec, spec), priority = :priority,
     in_plan = :in_plan, submitted_by = :submitted_by, state = :state, attempt = :attempt,
     void_attempt = :void_attempt, losses = :losses, failures = :failures, not_before = :not_before,
-    host = :host, instance = :instance, error = :error, artifact_id = :artifact_id,
-    metrics = :metrics, ran_s = :ran_s, checkpoint_id = :checkpoint_id,
+    host = :host, instance = :instance, error = :error, error_kind = :error_kind,
+    artifact_id = :artifact_id, metrics = :metrics, ran_s = :ran_s, checkpoint_id = :checkpoint_id,
     checkpoint_bytes = :checkpoint_bytes, checkpoint_attempt = :checkpoint_attempt,
     created_at = :created_at, pending_since = :pending_since, started_at = :started_at,
     finished_at = :finished_at
@@ -75,6 +75,15 @@ INSERT OR REPLACE INTO hosts (host, record) VALUES (?, ?);
 
 -- name: delete_host
 DELETE FROM hosts WHERE host = ?;
+
+-- name: load_programs
+SELECT offer, at, who FROM programs ORDER BY seq;
+
+-- name: put_program
+INSERT OR REPLACE INTO programs (digest, at, who, offer) VALUES (?, ?, ?, ?);
+
+-- name: delete_program
+DELETE FROM programs WHERE digest = ?;
 
 -- name: load_fleet
 SELECT record FROM fleet;

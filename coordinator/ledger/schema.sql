@@ -20,6 +20,7 @@ CREATE TABLE jobs (
     host               TEXT,                -- host of the newest attempt
     instance           TEXT,                -- agent process that accepted it
     error              TEXT,
+    error_kind         TEXT CHECK (error IS NOT NULL OR error_kind IS NULL),
     artifact_id        TEXT CHECK (artifact_id IS NULL OR length(artifact_id) = 64),
     metrics            TEXT,                -- JSON
     ran_s              REAL CHECK (         -- run time of the attempt that ended the job
@@ -89,6 +90,14 @@ CREATE TABLE bundles (                      -- small artifacts, until they are f
     model       TEXT NOT NULL,
     mode        TEXT NOT NULL,
     data        BLOB NOT NULL CHECK (length(data) > 0)
+) STRICT;
+
+CREATE TABLE programs (                     -- what people have pushed; the newest has the last seq
+    seq    INTEGER PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE CHECK (length(digest) = 64),    -- of its parcel
+    at     TEXT NOT NULL,
+    who    TEXT NOT NULL,
+    offer  TEXT NOT NULL CHECK (json_valid(offer))  -- broker.protocol.messages.ProgramOffer
 ) STRICT;
 
 CREATE VIEW newest_certificate_actions AS   -- the last action on the certificate of each host

@@ -1,13 +1,17 @@
-"""The hyperparameter schemas of the built-in trainers, as data: no trainer is imported for them."""
+"""The built-in trainers, as data: no trainer is imported for them."""
 
 from __future__ import annotations
 
 import json
 from importlib import resources
-from typing import Any
+
+from broker.protocol.messages import TrainerInfo
 
 
-def builtin_trainers() -> dict[str, dict[str, Any]]:
-    """Return the JSON Schema of each built-in model's hyperparameters."""
+def builtin_trainers() -> dict[str, TrainerInfo]:
+    """Return what is known of the trainer of each built-in model."""
     text = resources.files("coordinator.manifest").joinpath("trainers.json").read_text("utf-8")
-    return {model: trainer["schema"] for model, trainer in json.loads(text).items()}
+    return {
+        model: TrainerInfo(hyper_schema=trainer["schema"])
+        for model, trainer in json.loads(text).items()
+    }

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from broker.protocol.messages import Program
 from coordinator.jobs.causes import STEPS
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 
@@ -19,21 +20,24 @@ from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 Change = tuple[str, JsonValue, JsonValue]
 
 MOST_CHARS: Final = 40  # of a value, where changes are told
+_DIGITS: Final = 12  # of a program's digest
 
-_IN_PLACE: Final = (
-    "name",
-    "priority",
-    "n_resamples",
-    "needs",
-    "allowed_hosts",
-    "denied_hosts",
-    "on_lost",
-    "timeout_s",
-    "stall_timeout_s",
-    "retries",
+# What the id is made of, beside `hyper`: where one of these differs, it is another job.
+_IDENTITY: Final = (
+    "model",
+    "program",
+    "version",
+    "mode",
+    "split_recipe",
+    "folds",
+    "fold",
+    "train_hosts",
+    "seed",
 )
-# What the id is made of: where one of these differs, it is another job.
-_IDENTITY: Final = ("model", "mode", "split_recipe", "train_hosts", "seed")
+# All else, so that no field of a job changes unseen.
+_IN_PLACE: Final = tuple(
+    name for name in JobSpec.__slots__ if name not in {*_IDENTITY, "job_id", "hyper"}
+)
 _POLICY: Final = tuple(name for name in HostPolicy.__slots__ if name != "name")
 # As the ledger's events say it, but `replaced`: the new job is added, the old one orphaned.
 _FIRST: Final = ("replaced", "orphaned", "changed", "adopted", "added")  # as they are told
@@ -115,7 +119,13 @@ def from_list(rows: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
 
 def changes_in_words(changes: Iterable[Change]) -> str:
     """Return changes in a line: `priority 0 → 5, min_cores none → 2`."""
-    return ", ".join(f"{what} {_toml(old)} → {_toml(new)}" for what, old, new in changes)
+    return ", ".join(f"{change[0]} {values_in_words(change)}" for change in changes)
+
+
+def values_in_words(change: Change) -> str:
+    """Return the old and the new value of a change: `0 → 5`."""
+    _, old, new = change
+    return f"{_toml(old)} → {_toml(new)}"
 
 
 def _toml(value: JsonValue) -> str:
@@ -223,4 +233,7 @@ def _step(known: Known | None, spec: JobSpec, leaving: Mapping[str, Known]) -> S
 
 
 def _json(value: Any) -> JsonValue:
+    if isinstance(value, Program):
+        by = f", signed by {', '.join(value.signers)}" if value.signers else ""
+        return value.digest[:_DIGITS] + by
     return list(value) if isinstance(value, tuple) else value

@@ -15,18 +15,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue
-
 from broker import toml_text
+from broker.protocol.messages import TrainerInfo
 from broker.system.deadline import ANSWER_S, SOON_S, Aside, Looks, within
+from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.plan_entries import Plan
 from coordinator.manifest.problems import single_problem
 from coordinator.manifest.reader import parse_manifest
 
 EVERY_S: Final = 1.0  # at most so often is the file looked at
 MAX_BYTES: Final = 32 * 1024 * 1024
-_GONE: Final = "it cannot be read any more"
-_HANGS: Final = f"it does not answer for {ANSWER_S:g} s"
+_GONE: Final = cause("file_gone")
+_HANGS: Final = cause("file_hangs", answer_s=ANSWER_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ManifestFile:
         """Nothing was read yet; see `Looks` for `soon_s`."""
         self._path = path
         self._seen: _Seen | None = None
-        self._told = ""
+        self._told = NONE
         self._aside = Aside()
         self._looks = Looks(self._look, EVERY_S, self._aside, soon_s)
 
@@ -57,10 +57,10 @@ class ManifestFile:
 
     def was_read(self) -> None:
         """What was said of it holds no more; a change since it was read is said again, at once."""
-        self._told = ""
+        self._told = NONE
         self._looks.again()
 
-    def news(self, mono_s: float) -> str | None:
+    def news(self, mono_s: float) -> Cause | None:
         """Return how the file has changed, empty where it is as it was; none: no news."""
         try:
             said = self._looks.take(mono_s)
@@ -71,24 +71,24 @@ class ManifestFile:
         self._told = said
         return said
 
-    def _look(self) -> str:
+    def _look(self) -> Cause:
         seen = self._seen
         try:
             found = self._path.stat()
             if not os.access(self._path, os.R_OK):
-                return "" if seen is None else _GONE
+                return NONE if seen is None else _GONE
             if seen is not None and (found.st_mtime_ns, found.st_size) == (
                 seen.written_ns, seen.size_bytes,
             ):  # fmt: skip
-                return ""
+                return NONE
             now, _ = self._contents()
         except OSError:
-            return "" if seen is None else _GONE
+            return NONE if seen is None else _GONE
         if seen is not None and now.digest == seen.digest:
             self._seen = now  # written, and the same
-            return ""
+            return NONE
         at = datetime.fromtimestamp(now.written_ns / 1e9, UTC)
-        return f"it was changed at {at:%Y-%m-%d %H:%M} UTC"
+        return cause("file_changed", at=f"{at:%Y-%m-%dT%H:%M}Z")
 
     def _contents(self) -> tuple[_Seen, bytes]:
         # What is no file, as a FIFO, may have no end: it is not even opened.
@@ -100,8 +100,8 @@ class ManifestFile:
         return _Seen(found.st_mtime_ns, found.st_size, hashlib.sha256(data).digest()), data
 
 
-def load_manifest(path: Path, trainers: Mapping[str, Mapping[str, JsonValue]]) -> Plan:
-    """Return the plan in a file; `trainers` are schemas by model. Raises `ManifestError`."""
+def load_manifest(path: Path, trainers: Mapping[str, TrainerInfo]) -> Plan:
+    """Return the plan in a file; `trainers` are known by model. Raises `ManifestError`."""
     return parse_manifest(path, read_text(path), trainers)
 
 

@@ -1,19 +1,33 @@
-"""What the tables of a manifest may say: keys, kinds and limits. The format is manifest.md."""
+"""What the tables of a manifest may say: keys, kinds and limits. The format is manifest.md.
+
+A new key of a job begins in `JobTable` here, with a field of `JobSpec` (jobs/plan_entries.py) that
+`reader.py` fills. If the result depends on it: `job_id`, and `_IDENTITY` in `diff.py`. If the agent
+needs it: `Assign` (broker/protocol/messages/jobs.py), core/assignment.py, and for the trainer
+agent/process/command.py. A key of a host: `HostTable`, `HostPolicy`. At last `make generate`, and
+docs/reference/manifest.md.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.protocol.messages import MAX_PLAN_NAME
+from broker.protocol.messages import MAX_FOLDS, MAX_PLAN_NAME, SplitRecipe
 from broker.protocol.quiet_hours import HoursText
-from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, DEFAULT_RETRIES, DEFAULT_STALL_S
+from coordinator.jobs.plan_entries import (
+    DEFAULT_FOLDS,
+    DEFAULT_GRACE_S,
+    DEFAULT_RETRIES,
+    DEFAULT_STALL_S,
+)
 
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 # No longer than an assignment can carry: `broker.protocol.messages.Assign`.
 MAX_HYPER: Final = 64
+MAX_DEPTH: Final = 32  # of lists and tables in one another
 MAX_HOURS: Final = 32
 TrainHosts = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
 Gib = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -29,7 +43,9 @@ class Table(BaseModel):
 class RunTable(Table):
     """What [defaults] may say as well as a job."""
 
-    split_recipe: Literal["host", "sample", "time"] = "host"
+    split_recipe: SplitRecipe = "host"
+    folds: Annotated[int, Field(ge=2, le=MAX_FOLDS)] = DEFAULT_FOLDS
+    fold: Annotated[int, Field(ge=1, le=MAX_FOLDS)] | None = None
     train_hosts: TrainHosts = []
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
     n_resamples: Annotated[int, Field(ge=0, le=1_000_000)] = 1000
@@ -70,7 +86,8 @@ class JobTable(RunTable):
 
     name: str | None = None
     model: str
-    mode: Literal["realistic", "oracle"]
+    program: str | None = None
+    mode: Literal["realistic", "oracle"] | None = None
     priority: Priority = 0
     require_cuda: bool = False
     prefer_cuda: bool = False
@@ -82,6 +99,7 @@ class JobTable(RunTable):
     denied_hosts: list[str] = []
     on_lost: Literal["keep", "stop"] | None = None
     hyper: Annotated[dict[str, Any], Field(max_length=MAX_HYPER)] = {}
+    parameters: Annotated[dict[str, Any], Field(max_length=MAX_HYPER)] = {}
 
 
 def is_plan_name(value: Any) -> bool:
@@ -92,3 +110,19 @@ def is_plan_name(value: Any) -> bool:
         and value.isprintable()
         and value == value.strip()
     )
+
+
+def is_json(value: Any) -> bool:
+    """Tell whether a message can bear what TOML can: no dates, no nan, no inf, no depths."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return _is_shallow(value, MAX_DEPTH)
+
+
+def _is_shallow(value: Any, most: int) -> bool:
+    inner = [*value.values()] if isinstance(value, dict) else value
+    if not isinstance(inner, list):
+        return True
+    return most > 0 and all(_is_shallow(one, most - 1) for one in inner)

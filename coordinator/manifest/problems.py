@@ -33,7 +33,7 @@ class ManifestError(ConfigError):
 
     def __init__(self, problems: tuple[Problem, ...], readable: Plan | None = None) -> None:
         """Say them all, one a line."""
-        super().__init__("\n".join(map(str, problems)))
+        super().__init__(faults=tuple(map(str, problems)))
         self.problems = problems
         self.readable = readable
 

@@ -6,33 +6,35 @@ nothing that runs is touched by it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from broker import toml_text
 from broker.file_names import is_plain
 from broker.protocol.hyperschema import check_hyper, did_you_mean, meant
-from broker.protocol.messages import MAX_PLAN_NAME, Needs
+from broker.protocol.messages import MAX_PLAN_NAME, Needs, TrainerInfo
 from broker.protocol.topics import is_host
-from broker.protocol.value_faults import fault_words
+from broker.toml_lines import Lines
 from coordinator.jobs.plan_entries import (
+    OF_TELEMETRY,
     HostPolicy,
     JobSpec,
     Plan,
     job_id,
 )
-from coordinator.manifest.lines import Lines
+from coordinator.manifest import program_keys
+from coordinator.manifest.collector import Collector
 from coordinator.manifest.manifest_keys import (
+    MAX_DEPTH,
     Defaults,
     HostTable,
     JobTable,
-    Table,
+    is_json,
     is_plan_name,
 )
 from coordinator.manifest.problems import ManifestError, Problem, single_problem
@@ -46,17 +48,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ID: Final = re.compile(r"[0-9a-f]{64}")
 
 # No longer than an assignment can carry: `broker.protocol.messages.Assign`.
-MAX_DEPTH: Final = 32  # of lists and tables in one another
 MAX_CARRIED_BYTES: Final = 96 * 1024  # of hyperparameters and train_hosts
-MAX_LIST_BYTES: Final = 64 * 1024  # of names, or patterns, that answers bear
 
-_T = TypeVar("_T", bound=Table)
 _TOP: Final = ("schema_version", "name", "defaults", "hosts", "jobs")
 
 
-def parse_manifest(
-    path: Path, text: str, trainers: Mapping[str, Mapping[str, JsonValue]]
-) -> Plan:  # fmt: skip
+def parse_manifest(path: Path, text: str, trainers: Mapping[str, TrainerInfo]) -> Plan:
     """Return the plan in the text of the file at `path`; see `load_manifest`."""
     tables = _parse_toml(path, text)
     try:
@@ -72,7 +69,7 @@ def parse_manifest(
     return plan
 
 
-def read_job(table: dict[str, Any], trainers: Mapping[str, Mapping[str, JsonValue]]) -> JobSpec:
+def read_job(table: dict[str, Any], trainers: Mapping[str, TrainerInfo]) -> JobSpec:
     """Return the job in a table such as one of [[jobs]]. Raises `ManifestError`."""
     reader = Reader("", trainers, Lines(""))
     spec = reader.read_one(table)
@@ -88,18 +85,13 @@ def _parse_toml(path: Path, text: str) -> dict[str, Any]:
         raise single_problem(path, str(error), error.line) from None
 
 
-class Reader:
+class Reader(Collector):
     """Collects `problems` while it turns tables into a plan."""
 
-    def __init__(
-        self, file: str, trainers: Mapping[str, Mapping[str, JsonValue]], lines: Lines
-    ) -> None:
+    def __init__(self, file: str, trainers: Mapping[str, TrainerInfo], lines: Lines) -> None:
         """Prepare to read `file`; see `load_manifest`."""
-        self._file = file
+        super().__init__(file, lines)
         self._trainers = trainers
-        self._lines = lines
-        self._place: tuple[str | int, ...] = ()  # the table that is being read
-        self.problems: list[Problem] = []
 
     def read(self, tables: dict[str, Any]) -> Plan:
         """Return the plan; when there are problems, what could be read of it."""
@@ -132,14 +124,16 @@ class Reader:
 
     def read_one(self, table: dict[str, Any]) -> JobSpec | None:
         """Return the job that somebody asks for beside the manifest, none when it is broken."""
+        table = self._with_program(table, "")
         job = self._table(JobTable, table, "", is_job=True)
         if job is None:
-            self._check_broken(table, "")
+            self._check_broken(table, table, "")
             return None
         job.hyper = self._check_model(job.model, job.hyper, "")
+        job = self._for_trainer(job, table, "")
         spec = self._spec(job, "")
         if job.name is None:
-            spec = replace(spec, name=f"{spec.model}-{spec.mode}"[:55] + f"-{spec.job_id[:8]}")
+            spec = replace(spec, name=f"{spec.name[:55]}-{spec.job_id[:8]}")
         self._unique({}, spec.name, 0, "")
         return spec
 
@@ -186,8 +180,8 @@ class Reader:
                 first = before[spec.job_id]
                 message = (
                     f"is the same job as {_label(tables[first], first)} ({self._line(first)}): "
-                    "model, mode, hyper, split_recipe, train_hosts and seed are equal; change one, "
-                    "or remove an entry"
+                    "model, mode, hyper, split_recipe, fold, train_hosts and seed are equal; "
+                    "change one, or remove an entry"
                 )
                 self._problem(label, "", message)
             before.setdefault(spec.job_id, index)
@@ -199,17 +193,37 @@ class Reader:
         """Return the job of one table, without `job_id` if it is broken; `names` came before."""
         label = _label(table, index)
         self._place = ("jobs", index)
-        table = defaults.of_job(table)
+        table = self._with_program(table, label)
+        own, table = table, defaults.of_job(table)
         job = self._table(JobTable, table, label, is_job=True)
         if job is None:
-            spec, is_named = self._check_broken(table, label)
+            spec, is_named = self._check_broken(table, own, label)
             if is_named:
                 self._unique(names, spec.name, index, label)
             return replace(spec, job_id="", name=label)
         given, job.hyper = job.hyper, self._check_model(job.model, job.hyper, label)
+        job = self._for_trainer(job, own, label)
         spec = self._spec(job, label)
-        self._unique(names, spec.name, index, label)
-        return spec if len(job.hyper) == len(given) else replace(spec, job_id="")
+        if job.name is not None or not self._lacks_mode(job):
+            self._unique(names, spec.name, index, label)
+        is_whole = len(job.hyper) == len(given) and not self._lacks_mode(job)
+        return spec if is_whole else replace(spec, job_id="")
+
+    def _with_program(self, table: dict[str, Any], label: str) -> dict[str, Any]:
+        """Return the table with its program, if it names one, in the place of the model."""
+        text = table.get("program")
+        self._written = {} if text is None else {"hyper": "parameters"}
+        for key, message in program_keys.misplaced(table):
+            self._problem(label, key, message)
+        if not isinstance(text, str):
+            return table
+        model, message = program_keys.meant_program(text, self._trainers)
+        if message:
+            self._problem(label, "program", message)
+        return program_keys.with_program(table, model)
+
+    def _hyper_key(self) -> str:
+        return self._written.get("hyper", "hyper")
 
     def _line(self, index: int) -> str:
         line = self._lines.of(("jobs", index))
@@ -228,16 +242,6 @@ class Reader:
             self._problem(label, "name", message)
         names.setdefault(name, index)
 
-    def _check_lists(
-        self, label: str, where: str, lists: Mapping[str, list[str]], remedy: str
-    ) -> None:
-        for key, names in lists.items():
-            size_bytes = len(to_json(names))
-            if size_bytes > MAX_LIST_BYTES:
-                most = MAX_LIST_BYTES // 1024
-                message = f"takes {size_bytes // 1024} KiB; at most {most} are taken: {remedy}"
-                self._problem(label, f"{where}{key}", message, (key,))
-
     def _spec(self, job: JobTable, label: str) -> JobSpec:
         lists = {"allowed_hosts": job.allowed_hosts, "denied_hosts": job.denied_hosts}
         self._check_lists(label, "", lists, "let [hosts.NAME] say allow_jobs or deny_jobs")
@@ -249,31 +253,48 @@ class Reader:
             self._problem(label, "denied_hosts", f"{host!r} is in allowed_hosts as well")
         train_hosts = tuple(sorted({*job.train_hosts}))
         for host in train_hosts:
-            if not host or "," in host or host.startswith("-"):
-                self._problem(label, "train_hosts", f"{host!r}: no commas, no leading '-'")
+            if not host or host.startswith("-"):
+                self._problem(label, "train_hosts", f"{host!r}: no leading '-'")
         carried_bytes = len(to_json([job.hyper, train_hosts]))
         if carried_bytes > MAX_CARRIED_BYTES:
             message = (
                 f"with train_hosts it takes {carried_bytes // 1024} KiB, and an assignment carries "
                 f"{MAX_CARRIED_BYTES // 1024}; put long lists into a file of the trainer's"
             )
-            self._problem(label, "hyper", message)
-        recipe, seed = job.split_recipe, job.seed
-        same = ("model", "mode", "hyper", "split_recipe", "seed", "n_resamples", "priority",
-                "on_lost", "retries")  # fmt: skip
-        return JobSpec(
-            job_id=job_id(job.model, job.mode, job.hyper, recipe, train_hosts, seed),
-            name=f"{job.model}-{job.mode}" if job.name is None else job.name,
-            train_hosts=train_hosts,
-            needs=Needs(**{name: getattr(job, name) for name in Needs.model_fields}),
-            allowed_hosts=tuple(job.allowed_hosts),
-            denied_hosts=tuple(job.denied_hosts),
-            timeout_s=job.timeout_s or None,
-            stall_timeout_s=job.stall_timeout_s or None,
-            **{name: getattr(job, name) for name in same},
-        )
+            self._problem(label, self._hyper_key(), message)
+        mode, recipe, seed = job.mode or "", job.split_recipe, job.seed
+        folds, fold = (job.folds, job.fold or 0) if recipe == "folds" else (0, 0)
+        if fold > folds:
+            self._problem(label, "fold", f"must be at most {folds}, which is folds, not {fold}")
+        trainer = self._trainers.get(job.model)
+        version = (trainer and trainer.version) or ""
+        program = trainer.program if trainer is not None else None
+        model = job.model.partition("@")[0]
+        digest = "" if program is None else program.digest
+        other: dict[str, Any] = {  # than in the table
+            "job_id": job_id(
+                model, mode, job.hyper, recipe, train_hosts, seed, folds, fold, version, digest
+            ),
+            "model": model,
+            "program": program,
+            "version": version,
+            "name": "-".join(filter(None, (model, mode))) if job.name is None else job.name,
+            "mode": mode,
+            "train_hosts": train_hosts,
+            "folds": folds,
+            "fold": fold,
+            "needs": program_keys.needs_of(job, Needs() if trainer is None else trainer.needs),
+            "allowed_hosts": tuple(job.allowed_hosts),
+            "denied_hosts": tuple(job.denied_hosts),
+            "timeout_s": job.timeout_s or None,
+            "stall_timeout_s": job.stall_timeout_s or None,
+        }
+        same = (name for name in JobSpec.__slots__ if name not in other)
+        return JobSpec(**other, **{name: getattr(job, name) for name in same})
 
-    def _check_broken(self, table: Mapping[str, Any], label: str) -> tuple[JobSpec, bool]:
+    def _check_broken(
+        self, table: Mapping[str, Any], own: Mapping[str, Any], label: str
+    ) -> tuple[JobSpec, bool]:
         """Check the rest of a faulty job; return what is left, and whether its name is known."""
         faulty: set[str | int] = set()
         try:
@@ -286,52 +307,76 @@ class Reader:
             rest.get("model"), hyper if isinstance(hyper, dict) else {}, label
         )
         rest |= {} if "hyper" in faulty else {"hyper": usable}
-        job = JobTable.model_validate({"model": "", "mode": "oracle"} | rest)
-        is_named = "name" in rest or ("name" not in faulty and {"model", "mode"} <= rest.keys())
+        job = self._for_trainer(JobTable.model_validate({"model": ""} | rest), own, label)
+        is_named = "name" in rest or not (faulty & {"name", "model"} or self._lacks_mode(job))
         return self._spec(job, label), is_named
+
+    def _for_trainer(self, job: JobTable, own: Mapping[str, Any], label: str) -> JobTable:
+        """Return the job as its trainer is told of it, which may read no prepared data.
+
+        `own` is the job's table without what [defaults] say, which hold for those that do.
+        """
+        trainer = self._likely(job.model)
+        if trainer is None:
+            return job
+        if trainer.version is None and job.model in self._trainers:
+            message = (
+                f"the version of {job.model} is not known: no host that has it has come, and its "
+                "files are not here; reload when one has come"
+            )
+            self._problem(label, "model", message)
+        if trainer.telemetry:
+            if "mode" not in own:
+                message = 'missing; write mode = "oracle", or "realistic"'
+                self._problem(label, "mode", message)
+            return job
+        for key in OF_TELEMETRY:
+            if key in own:
+                message = f"{job.model.partition('@')[0]} reads no prepared data; leave this out"
+                if trainer.program is None:
+                    section = f"[trainers.{job.model}] of its hosts"
+                    message += f", or let the {section} say telemetry = true"
+                self._problem(label, key, message)
+        usual = {key: JobTable.model_fields[key].default for key in OF_TELEMETRY}
+        return job.model_copy(update=usual)
+
+    def _likely(self, model: str) -> TrainerInfo | None:
+        """Return the trainer of a model, or of the one that may be meant."""
+        likely = model if model in self._trainers else meant(model, self._trainers)
+        return None if likely is None else self._trainers[likely]
+
+    def _lacks_mode(self, job: JobTable) -> bool:
+        trainer = self._likely(job.model)
+        return job.mode is None and (trainer is None or trainer.telemetry)
 
     def _check_model(self, model: str | None, hyper: dict[str, Any], label: str) -> dict[str, Any]:
         """Return the hyperparameters that an id can be made of; say what is wrong with others."""
         likely = model
-        if model is not None and model not in self._trainers:
-            likely = meant(model, self._trainers)
-            known = did_you_mean(model, self._trainers)
+        hyper_key = self._hyper_key()
+        if model is not None and self._written and model not in self._trainers:
+            likely = None  # it is said of the program
+        elif model is not None and model not in self._trainers:
+            models = [one for one in self._trainers if "@" not in one]
+            likely = meant(model, models)
+            known = did_you_mean(model, models)
             more = " (one of your own is known once a host that has it has come)"
             self._problem(label, "model", f"unknown model {model!r}{known}{more}")
         elif model is not None and not is_plain(model):
             message = f"{model!r} cannot be the name of a folder on Windows, where results may go"
             self._problem(label, "model", f"{message}; give the trainer another name")
-        schema = {} if likely is None else self._trainers[likely]
+        schema = {} if likely is None else self._trainers[likely].hyper_schema
         faulty = set()
-        for key, message in check_hyper(hyper, schema, likely or ""):
+        for key, message in check_hyper(hyper, schema, (likely or "").partition("@")[0]):
             faulty.add(key)
-            self._problem(label, f"hyper.{key}", message)
-        usable = {key: value for key, value in hyper.items() if _is_json(value)}
+            self._problem(label, f"{hyper_key}.{key}", message)
+        usable = {key: value for key, value in hyper.items() if is_json(value)}
         for key in sorted(hyper.keys() - usable.keys() - faulty):
             message = (
                 "must be finite numbers, strings, booleans, lists or tables of them, at most "
                 f"{MAX_DEPTH} deep: no dates"
             )
-            self._problem(label, f"hyper.{key}", message)
+            self._problem(label, f"{hyper_key}.{key}", message)
         return usable
-
-    def _table(self, model: type[_T], table: Any, where: str, *, is_job: bool = False) -> _T | None:
-        try:
-            return model.model_validate(table)
-        except ValidationError as error:
-            for fault in error.errors(include_url=False):
-                key = ".".join(str(part) for part in fault["loc"] if isinstance(part, str))
-                message = fault_words(fault, list(model.model_fields))
-                shown = key if is_job else f"{where} {key}".strip()
-                self._problem(where if is_job else "", shown, message, fault["loc"])
-            return None
-
-    def _problem(
-        self, job: str, key: str, message: str, loc: tuple[str | int, ...] | None = None
-    ) -> None:
-        """Note a problem; `loc` is the key as a path, where it is not plain from `key`."""
-        path = self._place + (tuple(key.split(".")) if loc is None else loc)
-        self.problems.append(Problem(self._file, job, key, message, self._lines.of(path)))
 
 
 _HOST_RULE: Final = "a-z, 0-9, '.', '_', '-', starting with a letter or digit, not with 'fleet-'"
@@ -339,23 +384,9 @@ _HOST_RULE: Final = "a-z, 0-9, '.', '_', '-', starting with a letter or digit, n
 
 def _label(table: Mapping[str, Any], index: int) -> str:
     name = table.get("name")
-    if name is None and "model" in table and "mode" in table:
-        name = f"{table.get('model')}-{table.get('mode')}"
+    if name is None and "model" in table:
+        name = "-".join(str(table[key]) for key in ("model", "mode") if key in table)
+    elif name is None and "program" in table:
+        name = str(table["program"]).partition("@")[0]
     # What is no name may hold anything, control characters too: it is not repeated.
     return name if isinstance(name, str) and _NAME.fullmatch(name) else f"job {index + 1}"
-
-
-def _is_json(value: Any) -> bool:
-    """Tell whether a message can bear what TOML can: no dates, no nan, no inf, no depths."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return _is_shallow(value, MAX_DEPTH)
-
-
-def _is_shallow(value: Any, most: int) -> bool:
-    inner = [*value.values()] if isinstance(value, dict) else value
-    if not isinstance(inner, list):
-        return True
-    return most > 0 and all(_is_shallow(one, most - 1) for one in inner)

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pydantic import JsonValue
-
 from broker.errors import StorageError, plain
+from broker.protocol.messages import TrainerInfo
 from broker.system.files import RealDisk, read_sealed, write_sealed
+from coordinator.jobs.causes import Cause
 from coordinator.jobs.plan_entries import Plan
 from coordinator.manifest.manifest_file import ManifestFile, text_of
 from coordinator.manifest.problems import ManifestError, Problem
 from coordinator.manifest.reader import parse_manifest
 
-Trainers = Mapping[str, Mapping[str, JsonValue]]
+Trainers = Mapping[str, TrainerInfo]
 
 log = logging.getLogger("fleet.coordinator")
 
@@ -58,7 +58,7 @@ class PlanFile:
             log.error("%s\nthe manifest has errors; going on with the last good one", error)
             return plan, error.problems
 
-    def news(self, mono_s: float) -> str | None:
+    def news(self, mono_s: float) -> Cause | None:
         """Return what is to be said of the file, as `ManifestFile.news`."""
         return None if self._file is None else self._file.news(mono_s)
 

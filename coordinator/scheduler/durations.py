@@ -41,7 +41,7 @@ class _Runs(NamedTuple):
     epochs: float = 0
     scaled_from: float = 0
     factors: Factors = AS_IT_WAS
-    less: str = ""
+    rest: Factors = AS_IT_WAS  # that an earlier attempt has left
 
     def whole(self) -> Span:
         """Return how long all of it takes."""
@@ -151,7 +151,7 @@ class History:
         model, mode, *_ = key
         return Estimate(
             found.whole(), len(found.took_s), found.basis, model, mode,
-            found.epochs, found.scaled_from, found.less,
+            found.epochs, found.scaled_from, found.rest,
         )  # fmt: skip
 
     def _after(self, key: _Key, earlier: Earlier) -> _Runs:
@@ -165,7 +165,7 @@ class History:
             found = _Runs("earlier", (earlier.whole_s,))
         rest = earlier.rest(host)
         factors = Factors(*(by * left for by, left in zip(found.factors, rest)))
-        return found._replace(factors=factors, less=earlier.words(host))
+        return found._replace(factors=factors, rest=rest)
 
     def _nearest(self, key: _Key) -> _Runs:
         found = self._found.get(key)

@@ -1,11 +1,9 @@
-"""How long something takes, as it is said: in three cases, by what right, less what is done."""
+"""How long something takes: in three cases, by what right, less what is done."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
-
-from broker.sentences import counted
 
 QUANTILES: Final = (0.1, 0.5, 0.9)
 CHECKPOINT_EVERY_S: Final = 300.0  # a trainer keeps where it stands about so often
@@ -54,14 +52,6 @@ class Earlier(NamedTuple):
         is_likely = (self.share - self.kept) * (self.whole_s or 0.0) >= CHECKPOINT_EVERY_S
         return Factors(left, left if is_likely else most, most)
 
-    def words(self, host: str) -> str:
-        """Say what is left out of a prediction for that host; empty if nothing is."""
-        rest = self.rest(host)
-        if rest.quick == 1.0:
-            return ""
-        how = "the" if rest.quick == rest.slow else "up to"
-        return f"less {how} {1 - rest.quick:.0%} done before"
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -72,8 +62,8 @@ class Estimate:
     trainer said in an earlier attempt), `eta` (the trainer's own), `progress` (what is done so
     far), `overdue` (it has run for longer than any before it) or `none` (nothing like it was ever
     completed). Of the last two the span means nothing. `epochs` are the job's, 0 where nobody knows
-    how many; `scaled_from` those of the runs, 0 where they had as many. `less` is in words what an
-    earlier attempt has left of it.
+    how many; `scaled_from` those of the runs, 0 where they had as many. `rest` is
+    which part of it an earlier attempt has left.
     """
 
     span: Span
@@ -83,7 +73,7 @@ class Estimate:
     mode: str = ""
     epochs: float = 0
     scaled_from: float = 0
-    less: str = ""
+    rest: Factors = AS_IT_WAS
 
     @property
     def is_known(self) -> bool:
@@ -107,34 +97,3 @@ class Estimate:
         if least_s <= self.span.quick_s:
             return self
         return replace(self, span=Span(*(max(least_s, figure_s) for figure_s in self.span)))
-
-    def words(self, *, in_full: bool = False) -> str:
-        """Return the basis as people say it; `in_full`: with how far those runs were like it."""
-        runs = counted(self.runs, "run")
-        of = f"{runs} of {self.model}"
-        text = {
-            "here": f"{of}-{self.mode}{self._their_epochs()} here",
-            "model-here": f"{of} in another mode{self._their_epochs()} here",
-            "elsewhere": f"{of}-{self.mode}{self._their_epochs()} on other hosts",
-            "model-elsewhere": f"{of} in another mode{self._their_epochs()} on other hosts",
-            "earlier": "what its trainer said in an earlier attempt",
-            "eta": "its trainer's own ETA",
-            "progress": "its progress so far",
-            "overdue": f"longer already than {runs} of its like",
-        }.get(self.basis, "no basis: never completed yet")
-        scaled = f", scaled to {self.epochs}" if self.is_history and self.scaled_from else ""
-        aside = self._left_aside() if in_full else ""
-        return ", ".join(filter(None, (f"{text}{scaled}", aside, self.less)))
-
-    def _left_aside(self) -> str:
-        if not self.is_history:
-            return ""
-        if not self.epochs:
-            return "whatever their hyperparameters"
-        alike = "" if self.scaled_from else "of as many epochs, "
-        return f"{alike}whatever their other hyperparameters"
-
-    def _their_epochs(self) -> str:
-        if not self.scaled_from:
-            return ""
-        return f" of {counted(self.scaled_from, 'epoch')}"

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.protocol.messages import FREE_NEEDS, Needs
+from broker.protocol.messages import AMOUNTS, Needs
+from broker.protocol.reasons import GIB, Reason, Room
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec
-from coordinator.jobs.reasons import BARRED, Reason
-from coordinator.scheduler.rules import GIB, HostView, could_take
+from coordinator.jobs.reasons import BARRED, CLAUSES, NATURES, Wait, wait
+from coordinator.scheduler.feasibility import soonest
+from coordinator.scheduler.rules import HostView, reasons
 
 MOST_NAMES: Final = 3
 MOST_REMEDIES: Final = 6
@@ -26,36 +28,9 @@ MOST_REMEDIES: Final = 6
 Explained = Sequence[tuple[HostView, tuple[Reason, ...]]]
 Told = dict[str, Any]
 
-# What stands in the way, in the order in which people look at it, and the reasons that say so.
-CLAUSES: Final[Mapping[str, frozenset[str]]] = {
-    "trainer": frozenset({"no-trainer", "hyper"}),
-    "data": frozenset({"no-data"}),
-    "require_cuda": frozenset({"no-cuda", "cuda-off"}),
-    "min_vram_gib": frozenset({"vram", "vram-unknown"}),
-    "min_ram_gib": frozenset({"ram"}),
-    "min_cores": frozenset({"cores"}),
-    "allowed_hosts": frozenset({"not-allowed"}),
-    "denied_hosts": frozenset({"denied"}),
-    "allow_jobs": frozenset({"allow-jobs"}),
-    "deny_jobs": frozenset({"deny-jobs"}),
-    "slots": frozenset({"no-slots"}),
-    "revoked": frozenset({"revoked"}),
-    "barred": BARRED,
-    "paused": frozenset({"paused"}),
-    "online": frozenset({"offline", "joining", "twins"}),
-    "takes": frozenset({"refuses", "snoozed", "rules"}),
-    "ram_now": frozenset({"ram-now"}),
-    "vram_now": frozenset({"vram-now"}),
-    **{key: frozenset({f"{what}-now"}) for what, (key, _, _) in FREE_NEEDS.items()},
-    "prefer_cuda": frozenset({"grace"}),
-    "refused": frozenset({"refused"}),
-    "retry": frozenset({"retry"}),
-    "free": frozenset({"busy"}),
-}
 # Of these it is told how the hosts are, of the others which they are.
 _HOW: Final = frozenset({"online", "takes", "trainer"})
-_AWAY: Final = CLAUSES["online"]
-_NUMBERS: Final = ("min_vram_gib", "min_ram_gib", "min_cores")
+_NUMBERS: Final = (*(amount.need for amount in AMOUNTS.values()), "min_cores")
 _OF_POLICY: Final = ("allow_jobs", "deny_jobs", "slots", "cuda", "max_vram_gib", "max_ram_gib")
 
 
@@ -67,8 +42,13 @@ def clauses(spec: JobSpec, explained: Explained) -> list[Told]:
     """
     left = {view.host for view, _ in explained}
     found: list[Told] = []
-    for clause, codes in CLAUSES.items():
-        hit = [(view.host, one) for view, rs in explained for one in rs if one.code in codes]
+    for clause in CLAUSES:
+        hit = [
+            (view.host, one)
+            for view, rs in explained
+            for one in rs
+            if NATURES[one.code].clause == clause
+        ]
         hosts = dict(hit)
         left -= hosts.keys()
         value = _value(spec, clause)
@@ -93,23 +73,31 @@ def _value(spec: JobSpec, clause: str) -> JsonValue:
 def suitable(explained: Explained) -> dict[str, list[str]]:
     """Return the hosts that could take the job once what is passing has passed, by what that is.
 
-    The keys: `now`, `busy`, a word of `presence`, `quiet` (it takes no jobs now), or `soon`.
+    The keys: `busy`, a word of `presence`, `quiet` (it takes no jobs now), or `soon`.
     """
     found: dict[str, list[str]] = {}
     for view, rs in explained:
-        if all(one.passing for one in rs):
-            found.setdefault(_how(view, {one.code for one in rs}), []).append(view.host)
+        if wait(rs).passes:
+            found.setdefault(_how(view, {NATURES[one.code].clause for one in rs}), []).append(
+                view.host
+            )
     return found
 
 
-def _how(view: HostView, codes: set[str]) -> str:
-    if not codes:
-        return "now"
-    if codes & _AWAY:
+def _how(view: HostView, clauses: set[str]) -> str:
+    if "online" in clauses:
         return view.presence
-    if codes & {"refuses", "snoozed"}:
+    if "takes" in clauses:
         return "quiet"
-    return "busy" if "busy" in codes else "soon"
+    return "busy" if "free" in clauses else "soon"
+
+
+def awaited(explained: Explained) -> tuple[Wait, list[str]]:
+    """Return what the job waits for, and the hosts."""
+    found: dict[Wait, list[str]] = {}
+    for view, rs in explained:
+        found.setdefault(wait(rs), []).append(view.host)
+    return soonest(found)
 
 
 def unpaused(explained: Explained) -> Explained:
@@ -120,14 +108,14 @@ def unpaused(explained: Explained) -> Explained:
     ]
 
 
-def remedies(spec: JobSpec, explained: Explained, grace_s: float) -> list[Told]:
+def remedies(spec: JobSpec, explained: Explained) -> list[Told]:
     """Return single changes that would open further hosts to the job, best first."""
     opened: dict[str, list[HostView]] = {}
     for view, rs in explained:
-        if all(one.passing for one in rs):
+        if wait(rs).passes:
             continue
         for change, eased, easier in _changes(spec, view):
-            if could_take(eased, easier, grace_s):
+            if wait(reasons(eased, easier)).passes:
                 opened.setdefault(json.dumps(change), []).append(view)
     found = [_remedy(spec, json.loads(key), views) for key, views in opened.items()]
     found.sort(key=lambda one: (-one["count"], _ORDER.index(one["code"])))
@@ -181,27 +169,22 @@ def _remedy(spec: JobSpec, change: dict[str, Any], views: Sequence[HostView]) ->
 def _most(view: HostView, key: str) -> float | None:
     """Return the most that a host could ever give of what a job needs, rounded down."""
     if key == "min_cores":
-        return view.capability.physical_cores
-    if key == "min_ram_gib":
-        sizes, limit_gib = [view.capability.ram_total_bytes], view.policy.max_ram_gib
-    else:
-        sizes = [gpu.vram_total_bytes for gpu in view.capability.gpus if gpu.vram_total_bytes]
-        limit_gib = view.policy.max_vram_gib
-    if not sizes or key == "require_cuda":
-        return None
-    most_gib = max(sizes) / GIB
-    return _tenths(min(most_gib, limit_gib or most_gib)) or None
+        return view.figures.cores
+    return _tenths(_room(view, key).total) or None
 
 
 def _free(view: HostView, key: str) -> float | None:
-    """Return how much of a host's memory is free now, where it is known."""
-    free = {"min_ram_gib": view.free_ram_bytes, "min_vram_gib": view.free_vram_bytes}.get(key)
-    known = free() if free is not None else None
-    return None if known is None else _tenths(known / GIB)
+    """Return how much of it is free now, where that is known."""
+    return _tenths(_room(view, key).free)
 
 
-def _tenths(amount: float) -> float:
-    return math.floor(amount * 10) / 10
+def _room(view: HostView, key: str) -> Room:
+    rooms = view.figures.rooms
+    return next((rooms[one] for one in AMOUNTS if AMOUNTS[one].need == key), Room(None, None))
+
+
+def _tenths(size_bytes: float | None) -> float | None:
+    return None if size_bytes is None else math.floor(size_bytes / GIB * 10) / 10
 
 
 def nearest(explained: Explained) -> Told | None:
@@ -209,7 +192,7 @@ def nearest(explained: Explained) -> Told | None:
     counted = [
         (len(lasting), view.host, lasting)
         for view, rs in explained
-        if (lasting := [one for one in rs if not one.passing])
+        if (lasting := [one for one in rs if not NATURES[one.code].wait.passes])
     ]
     if not counted:
         return None

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from broker.protocol.messages import WaitsFor
+from broker.protocol.reasons import Reason
 from coordinator.jobs.plan_entries import JobSpec
-from coordinator.jobs.reasons import Reason
+from coordinator.jobs.reasons import NATURES, Wait, wait
 from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.rules import (
     HostView,
@@ -25,25 +26,14 @@ from coordinator.scheduler.rules import (
     reasons,
 )
 
-What = Literal["quiet", "return", "data", "resume"]
-
 MOST_HOSTS: Final = 3  # that are named
 MOST_REASONS: Final = 4
-# What passes sooner comes first; what somebody has to do, last.
-ORDER: Final[tuple[What, ...]] = ("quiet", "return", "data", "resume")
-_BY_REASON: Final[dict[str, What]] = {
-    "drained": "resume", "quarantine": "resume", "no-data": "data", "offline": "return",
-}  # fmt: skip
-_MEMORY: Final = frozenset({"ram-now", "vram-now"})
 
 
-def what(reasons: Iterable[Reason]) -> What | None:
-    """Return what a host is waited for to do; none: something that lasts is against it."""
-    found = [*reasons]
-    if any(reason.lasts for reason in found):
-        return None
-    waits: Iterable[What] = (_BY_REASON.get(reason.code, "quiet") for reason in found)
-    return max(waits, key=ORDER.index, default="quiet")
+def soonest(hosts: Mapping[Wait, list[str]]) -> tuple[Wait, list[str]]:
+    """Return what a job waits for, and which hosts, by what each is waited for."""
+    first = min((one for one, names in hosts.items() if names), default=Wait.EVER)
+    return first, [] if first is Wait.EVER else hosts[first]
 
 
 class Places:
@@ -51,36 +41,30 @@ class Places:
 
     def __init__(self, views: Iterable[HostView]) -> None:
         """Look at each host once, as if the fleet were not paused."""
-        self._groups: dict[Hashable, tuple[HostView, dict[What, list[str]]]] = {}
+        self._groups: dict[Hashable, tuple[HostView, dict[Wait, list[str]]]] = {}
         for view in views:
-            awaits = what(of_host(view.without("paused")))
-            if awaits is not None:
-                _, hosts = self._groups.setdefault((view.size(), view.profile()), (view, {}))
-                hosts.setdefault(awaits, []).append(view.host)
+            _, hosts = self._groups.setdefault((view.size(), view.profile()), (view, {}))
+            hosts.setdefault(wait(of_host(view.without("paused"))), []).append(view.host)
 
-    def soonest(self, spec: JobSpec) -> tuple[What | None, list[str]]:
-        """Return what a job waits for, and the hosts; none: no host can ever take it."""
+    def soonest(self, spec: JobSpec) -> tuple[Wait, list[str]]:
+        """Return what a job waits for, and the hosts; free memory is not told apart, nor room."""
         anywhere = replace(spec, allowed_hosts=(), denied_hosts=())
-        found: dict[What, list[str]] = {}
+        found: dict[Wait, list[str]] = {}
         for view, hosts in self._groups.values():
-            suits = what((*of_kind(anywhere, view, 0.0, 0.0), *of_job(anywhere, view)))
-            if suits is None:
-                continue
+            suits = wait((*of_kind(anywhere, view), *of_job(anywhere, view)))
             for awaits, names in hosts.items():
-                slower = max(awaits, suits, key=ORDER.index)
-                found.setdefault(slower, []).extend(spec.admits(names))
-        first = min((one for one in found if found[one]), key=ORDER.index, default=None)
-        return first, sorted(found[first]) if first else []
+                slowest = max(awaits, suits, Wait.QUIET)
+                found.setdefault(slowest, []).extend(spec.admits(names))
+        first, names = soonest(found)
+        return first, sorted(names)
 
 
-def waits_for(first: What | None, hosts: Sequence[str]) -> WaitsFor | None:
+def waits_for(first: Wait, hosts: Sequence[str]) -> WaitsFor | None:
     """Return for what a job waits that does not come by itself, with the first of its hosts."""
-    if first not in {"data", "resume"}:
+    if first not in {Wait.DATA, Wait.RESUME}:
         return None
-    more = len(hosts) > MOST_HOSTS
-    return WaitsFor.model_validate(
-        {"what": first, "hosts": tuple(hosts[:MOST_HOSTS]), "more": more}
-    )
+    named, more = tuple(hosts[:MOST_HOSTS]), len(hosts) > MOST_HOSTS
+    return WaitsFor.model_validate({"what": first.name.lower(), "hosts": named, "more": more})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +84,8 @@ class Waiting:
     earlier: Earlier | None = None
 
 
-# host -> when it may take the job: always; after a job there has ended (memory); after the grace
-Conditions = Mapping[str, Literal["always", "release", "grace"]]
+# By host, with what it may be given the job: at once, with a job's end there, or with the grace's.
+Conditions = Mapping[str, Wait]
 
 
 class Against(NamedTuple):
@@ -117,7 +101,7 @@ class Fate:
     """Where a job may go; where it may go nowhere, what it waits for, or what is against it."""
 
     conditions: Conditions
-    awaits: What | None = None
+    awaits: Wait
     awaited: tuple[str, ...] = ()
     against: tuple[Against, ...] = ()
 
@@ -137,36 +121,35 @@ class Sorter:
 
     def fate(self, job: Waiting) -> Fate:
         """Return what becomes of a job."""
-        spec = job.spec
-        waits = prefers_cuda(spec) and job.waited_s < self._grace_s
+        spec, left_s = job.spec, self._grace_s - job.waited_s
+        waits = prefers_cuda(spec) and left_s > 0
         is_taken = not any(reason for view in self._profiles for reason in of_job(spec, view))
         own = "" if is_taken else spec.job_id  # the reasons name its hyperparameters
         key = kind_of(spec), waits, own
         if key not in self._known:
-            self._known[key] = self._look(spec, job.waited_s)
+            self._known[key] = self._look(spec, left_s)
         return self._known[key]
 
-    def _look(self, spec: JobSpec, waited_s: float) -> Fate:
-        conditions: dict[str, Literal["always", "release", "grace"]] = {}
+    def _look(self, spec: JobSpec, left_s: float) -> Fate:
+        conditions: dict[str, Wait] = {}
         absent: list[Against] = []
-        awaited: dict[What, list[str]] = {}
+        awaited: dict[Wait, list[str]] = {}
         lasting: Counter[Reason] = Counter()
         for view in self._hosts.values():
-            found = reasons(spec, view, waited_s, self._grace_s)
-            codes = {reason.code for reason in found}
-            if not codes:
-                conditions[view.host] = "always"
-            elif codes == {"grace"}:
-                conditions[view.host] = "grace"
-            elif codes <= _MEMORY and self._at_work[view.host]:
-                conditions[view.host] = "release"
-            else:
-                if (awaits := what(found)) is not None:
-                    awaited.setdefault(awaits, []).append(view.host)
-                    holds_up = tuple(one for one in found if one.code != "grace")
-                    absent.append(Against(holds_up, host=view.host))
-                lasting.update({one for one in found if one.lasts})
+            found = [*reasons(spec, view, left_s, self._grace_s)]
+            waits = wait(found)
+            if self._is_condition(view.host, {NATURES[one.code].wait for one in found}):
+                conditions[view.host] = waits
+            elif waits is not Wait.EVER:
+                awaited.setdefault(max(waits, Wait.QUIET), []).append(view.host)
+                holds_up = tuple(one for one in found if one.code != "grace")
+                absent.append(Against(holds_up, host=view.host))
+            lasting.update({one for one in found if NATURES[one.code].wait is Wait.EVER})
         stuck = [Against((one,), count) for one, count in lasting.most_common(MOST_REASONS)]
-        against = tuple(absent[:MOST_REASONS] or stuck)
-        first = min(awaited, key=ORDER.index, default=None)
-        return Fate(conditions, first, tuple(awaited[first]) if first else (), against)
+        first, hosts = soonest(awaited)
+        return Fate(conditions, first, tuple(hosts), tuple(absent[:MOST_REASONS] or stuck))
+
+    def _is_condition(self, host: str, waits: set[Wait]) -> bool:
+        """Whether the forecast knows when all of these end: a grace, or a job there of ours."""
+        known = {Wait.RELEASE} if self._at_work[host] else set[Wait]()
+        return waits <= {Wait.GRACE} or waits <= known

@@ -19,11 +19,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
+from broker.protocol.reasons import reason
 from coordinator.jobs.plan_entries import JobSpec
-from coordinator.jobs.reasons import reason
+from coordinator.jobs.reasons import Wait
 from coordinator.scheduler.durations import Expected, History
 from coordinator.scheduler.estimates import QUANTILES, Earlier, Estimate, Span
-from coordinator.scheduler.feasibility import Against, Conditions, Fate, Sorter, Waiting, What
+from coordinator.scheduler.feasibility import Against, Conditions, Fate, Sorter, Waiting
 from coordinator.scheduler.rules import HostView, choose
 
 MEDIAN: Final = 1  # in QUANTILES
@@ -78,7 +79,7 @@ class Outlook:
     after: str | None = None
     ahead: int = 0
     against: tuple[Against, ...] = ()
-    awaits: What | None = None
+    awaits: Wait | None = None
     awaited: tuple[str, ...] = ()
 
     @property
@@ -149,7 +150,7 @@ def forecast(
             _outlook(job, [run.get(job.spec.job_id) for run in runs], expected)
             if fate.conditions
             else Outlook(
-                job.spec, "absent" if fate.awaits else "stuck", against=fate.against,
+                job.spec, "stuck" if fate.awaits is Wait.EVER else "absent", against=fate.against,
                 awaits=fate.awaits, awaited=fate.awaited,
             )
         )  # fmt: skip
@@ -265,7 +266,7 @@ class _Play:
 
     def _enter(self, job: Waiting, fate: Fate, number: int) -> None:
         waits_s = 0.0
-        if "grace" in fate.conditions.values():
+        if Wait.GRACE in fate.conditions.values():
             waits_s = max(0.0, self._grace_s - job.waited_s)
         key = (tuple(fate.conditions.items()), waits_s, job.refused)
         group = self._groups.get(key)
@@ -306,14 +307,14 @@ class _Play:
         while (best := self._next(now_s, passed)) is not None:
             group, free = best
             job = group.jobs[0][2]
-            waited_s = job.waited_s + now_s + EPSILON_S
+            left_s = self._grace_s - job.waited_s - now_s
             views = [self._views[host] for host in free]
-            chosen = choose(job.spec, views, waited_s, self._grace_s, job.last_host)
+            chosen = choose(job.spec, views, left_s, job.last_host)
             if chosen is None:
                 passed.add(id(group))
                 continue
             heapq.heappop(group.jobs)
-            awaited = group.conditions[chosen.host] == "release"
+            awaited = group.conditions[chosen.host] is Wait.RELEASE
             self._place(job, chosen.host, now_s, self._released[chosen.host] if awaited else None)
 
     def _next(self, now_s: float, passed: set[int]) -> tuple[_Group, list[str]] | None:
@@ -327,8 +328,8 @@ class _Play:
                     continue
                 when = group.conditions[host]
                 if (
-                    (when == "release" and host not in self._released)
-                    or (when == "grace" and now_s < group.grace_until_s)
+                    (when is Wait.RELEASE and host not in self._released)
+                    or (when is Wait.GRACE and now_s < group.grace_until_s)
                     or now_s < group.refused.get(host, 0.0)
                 ):
                     continue
@@ -359,7 +360,7 @@ def _outlook(job: Waiting, played: Sequence[_Placed | None], expected: Expected)
     if middle is None:
         # What room there is, is never free: more jobs are held there than it has slots.
         why = Against((reason("not-free"),))
-        return Outlook(job.spec, "absent", against=(why,), awaits="quiet")
+        return Outlook(job.spec, "absent", against=(why,), awaits=Wait.QUIET)
     starts = [one.start_s for one in played if one is not None]
     ends = [one.end_s for one in played if one is not None]
     return Outlook(

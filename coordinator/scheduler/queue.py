@@ -1,7 +1,6 @@
 """The pending jobs and the open hosts: a decision looks only at what has changed.
 
-Jobs that every known host judges alike stand in one `Line`, beside the open hosts that suit them:
-no turn looks at a job that no open host may take.
+Jobs that every known host judges alike stand in one `Line`, beside the open hosts that suit them.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from typing import Final
 
 from broker.clock import Timers
 from coordinator.jobs.jobs import Job, claim_order
-from coordinator.jobs.plan_entries import JobSpec, Plan
+from coordinator.jobs.plan_entries import Plan
 from coordinator.scheduler import rules
 from coordinator.scheduler.rules import HostView
 
 SPARE: Final = 256  # profiles beyond one for each host, before those of the past are forgotten
-
 Order = tuple[int, str, str, str]  # a job's place in the claim order; the last is its id
 Key = tuple[rules.Kind, bool, frozenset[rules.Profile]]  # the kind; in its grace; who takes it
 
@@ -28,15 +26,15 @@ class Line:
     """Jobs that are alike, a heap of them, and the open hosts that may take each of them."""
 
     key: Key
-    jobs: dict[Order, JobSpec] = field(default_factory=dict)
+    jobs: dict[Order, Job] = field(default_factory=dict)
     heap: list[Order] = field(default_factory=list)  # some may have left since
     hosts: dict[str, rules.Rank] = field(default_factory=dict)
 
     def join(self, view: HostView) -> None:
         """Let an open host have the jobs, if it may."""
         _, waits, takers = self.key
-        spec, grace_s = next(iter(self.jobs.values())), 1.0 if waits else 0.0
-        if view.profile() in takers and not any(rules.of_kind(spec, view, 0.0, grace_s)):
+        spec = next(iter(self.jobs.values())).spec
+        if view.profile() in takers and not any(rules.of_kind(spec, view, float(waits))):
             self.hosts[view.host] = rules.rank(spec, view)
 
 
@@ -74,15 +72,15 @@ class Queue:
         profiles = self._profiles.items()
         takers = frozenset(one for one, view in profiles if not any(rules.of_job(job.spec, view)))
         key = rules.kind_of(job.spec), waits, takers
-        self._enter(key, (*claim_order(job), job.job_id), job.spec)
+        self._enter(key, (*claim_order(job), job.job_id), job)
 
-    def _enter(self, key: Key, order: Order, spec: JobSpec) -> None:
+    def _enter(self, key: Key, order: Order, job: Job) -> None:
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = Line(key, {order: spec})
+            line = self._lines[key] = Line(key, {order: job})
             for view in self._open.values():
                 line.join(view)
-        line.jobs[order] = spec
+        line.jobs[order] = job
         heappush(line.heap, order)
         self._at[order[-1]] = (line, order)
 
@@ -95,7 +93,22 @@ class Queue:
             if not line.jobs:
                 del self._lines[line.key]
 
-    def learn(self, view: HostView) -> None:
+    def see(self, view: HostView) -> None:
+        """Take a host as it is now: one that is open has the jobs that suit it."""
+        self.leave(view.host)
+        self._learn(view)
+        if not any(rules.of_host(view)):
+            self._open[view.host] = view
+            for line in self._lines.values():
+                line.join(view)
+
+    def leave(self, host: str) -> None:
+        """Let a host have nothing."""
+        if self._open.pop(host, None) is not None:
+            for line in self._lines.values():
+                line.hosts.pop(host, None)
+
+    def _learn(self, view: HostView) -> None:
         """Part the jobs by what a host says of each, if it is the first that judges so."""
         profile = view.profile()
         if profile in self._profiles:
@@ -103,35 +116,19 @@ class Queue:
         self._profiles[profile] = view
         for line in [*self._lines.values()]:
             kind, waits, takers = line.key
-            for order, spec in [*line.jobs.items()]:
-                if not any(rules.of_job(spec, view)):
+            for order, job in [*line.jobs.items()]:
+                if not any(rules.of_job(job.spec, view)):
                     del line.jobs[order]
-                    self._enter((kind, waits, takers | {profile}), order, spec)
+                    self._enter((kind, waits, takers | {profile}), order, job)
         self._lines = {key: line for key, line in self._lines.items() if line.jobs}
 
-    def admit(self, view: HostView) -> None:
-        """Let a host that is open, as it is now, have the jobs that suit it."""
-        self.dismiss(view.host)
-        self._open[view.host] = view
-        for line in self._lines.values():
-            line.join(view)
-
-    def dismiss(self, host: str) -> None:
-        """Let a host have nothing."""
-        if self._open.pop(host, None) is not None:
-            for line in self._lines.values():
-                line.hosts.pop(host, None)
-
-    def assign(
-        self, job_of: Callable[[str], Job], refused_by: Callable[[Job], Container[str]]
-    ) -> Iterator[tuple[Job, HostView]]:
+    def assign(self, refused_by: Callable[[Job], Container[str]]) -> Iterator[tuple[Job, HostView]]:
         """Yield in claim order each job that a host can take, with the one that suits it best."""
         passed: list[tuple[Line, Order]] = []
         while head := min(self._heads(), key=lambda one: one[0], default=None):
             order, line = head
-            while line.heap[:1] == [order]:
-                heappop(line.heap)
-            job = job_of(order[-1])
+            heappop(line.heap)
+            job = line.jobs[order]
             not_now = refused_by(job)
             ranks = [place for host, place in line.hosts.items() if host not in not_now]
             if not ranks:
@@ -140,9 +137,7 @@ class Queue:
             best = min(ranks, key=lambda place: rules.preferred(place, job.host))
             view = self._open[best[-1]]
             self.remove(job.job_id)
-            self._open[view.host] = busier = replace(view, used_slots=view.used_slots + 1)
-            if not busier.free_slots():
-                self.dismiss(view.host)
+            self.see(replace(view, used_slots=view.used_slots + 1))
             yield job, view
         for line, order in passed:
             heappush(line.heap, order)

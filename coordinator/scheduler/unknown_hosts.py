@@ -10,18 +10,14 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Final
 
+from pydantic import JsonValue
+
 from broker.protocol.hyperschema import meant
+from coordinator.jobs.causes import Cause, cause
 from coordinator.jobs.plan_entries import JobSpec, Plan
 
 MOST: Final = 8
 MOST_PLACES: Final = 3
-
-
-def doubt(name: str, known: Collection[str]) -> str:
-    """Say that no host is called so, and which one may be meant."""
-    close = closest(name, known)
-    hint = "" if close is None else f"; did you mean {close!r}?"
-    return f"no host is called {name!r}{hint}"
 
 
 def closest(name: str, known: Collection[str]) -> str | None:
@@ -30,38 +26,30 @@ def closest(name: str, known: Collection[str]) -> str | None:
     return meant(name, sorted({*known} - {name}))
 
 
-def of_plan(plan: Plan, known: Collection[str]) -> list[str]:
+def of_plan(plan: Plan, known: Collection[str]) -> list[Cause]:
     """Return a warning for each host that a manifest names and that is not among the `known`."""
     if not known:
         return []
-    places: dict[str, list[str]] = {}
-    for name in plan.hosts:
-        if name not in known:
-            places.setdefault(name, []).append(f"[hosts.{name}]")
+    jobs: dict[str, list[JsonValue]] = {name: [] for name in plan.hosts if name not in known}
     for spec in plan.jobs:
         for name in _unknown(spec, known):
-            places.setdefault(name, []).append(_job(spec.name))
+            jobs.setdefault(name, []).append(spec.name)
     # To find which one may be meant takes tens of milliseconds among a thousand.
-    told = islice(places.items(), MOST)
-    warnings = [f"{_some(where)}: {_either(name, known)}" for name, where in told]
-    if len(places) > MOST:
-        warnings.append(f"and {len(places) - MOST} more hosts that nobody knows")
+    warnings = [
+        cause(
+            "unknown_name",
+            name=name,
+            meant=closest(name, known),
+            declared=name in plan.hosts,
+            jobs=of[:MOST_PLACES],
+            more=max(0, len(of) - MOST_PLACES),
+        )
+        for name, of in islice(jobs.items(), MOST)
+    ]
+    if len(jobs) > MOST:
+        warnings.append(cause("more_unknown", count=len(jobs) - MOST))
     return warnings
 
 
 def _unknown(spec: JobSpec, known: Collection[str]) -> Iterable[str]:
     return (name for name in spec.named_hosts() if name not in known)
-
-
-def _job(name: str) -> str:
-    return name if " " in name else f"job {name}"  # one without a name is called "job 9" already
-
-
-def _either(name: str, known: Collection[str]) -> str:
-    said = doubt(name, known)
-    return f"{said.removesuffix('?')}, or is it yet to come?" if "?" in said else f"{said} yet"
-
-
-def _some(where: list[str]) -> str:
-    more = f" and {len(where) - MOST_PLACES} more" if len(where) > MOST_PLACES else ""
-    return ", ".join(where[:MOST_PLACES]) + more

@@ -7,17 +7,16 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from broker.client.access import COORDINATOR, open_access
 from broker.client.options import add_options
 from broker.errors import ConfigError, StorageError, plain
-from broker.sentences import complain
 from broker.system.logs import announce, setup
 from broker.system.machine import system_clock
-from broker.system.process import end_in_time, end_with_parent, on_signals
+from broker.system.process import end_in_time, end_with_parent, on_signals, tune
 from broker.system.systemd import Notifier
+from broker.wrapping import complain
 from coordinator.core.effects import ReloadAsked
 from coordinator.service.service import Service
 from coordinator.service.settings import CoordinatorSettings, load
@@ -25,13 +24,13 @@ from coordinator.service.settings import CoordinatorSettings, load
 log = logging.getLogger("fleet.coordinator")
 
 END_S: Final = 20.0  # a service manager waits for longer
-SWITCH_S: Final = 0.001
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the coordinator: `python -m coordinator.service --help`."""
     arguments = _parser().parse_args(argv)
     setup(arguments.log_level)
+    tune()
     try:
         found, home = load(arguments)
         settings, broker = found.whole()
@@ -44,18 +43,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, StorageError, OSError) as error:
         complain(plain(error))
         return 2 if isinstance(error, ConfigError) else 1
+
+    def stop() -> None:
+        # What is durable is in the ledger; of what is not yet, everybody tells again.
+        end_in_time(END_S, log)
+        service.stop()
+
     on_signals({
-        "SIGTERM": service.stop,
-        "SIGINT": service.stop,
+        "SIGTERM": stop,
+        "SIGINT": stop,
         "SIGHUP": lambda: service.mailbox.put(ReloadAsked()),
     })  # fmt: skip
-    end_with_parent(service.stop)
-    # The thread that reads the socket gives the interpreter up at every call of the system. At the
-    # usual 5 ms until it gets it back, a busy core would hear a hundred messages a second.
-    sys.setswitchinterval(SWITCH_S)
+    end_with_parent(stop)
     try:
-        # What is durable is in the ledger; of what is not yet, everybody tells again.
-        service.run(_say_ready, partial(end_in_time, END_S, log))
+        service.run(_say_ready)
     except ConfigError as error:
         complain(str(error))
         return 2

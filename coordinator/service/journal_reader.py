@@ -8,6 +8,7 @@ from typing import Final
 
 from broker.errors import ConfigError, plain
 from broker.pki import ca_journal
+from broker.pki.ca import CRL_FILE
 from broker.system.deadline import SOON_S, Aside, Looks
 from coordinator.core.effects import JournalRead
 
@@ -51,5 +52,6 @@ class JournalReader:
         if stamp == self._seen:
             return None
         entries = tuple((one.who, one) for one in ca_journal.read(self._folder).entries)
+        crl = (self._folder / CRL_FILE).read_text("ascii")
         self._seen = stamp
-        return JournalRead(entries)
+        return JournalRead(entries, crl)

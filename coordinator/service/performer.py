@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 
-from pydantic import JsonValue
-
 from broker.clock import Now, Randomness, rfc3339
 from broker.errors import StorageError
-from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing, Publish
-from broker.protocol.messages import OperatorResponse, encode
+from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing, Publish
+from broker.protocol.messages import OperatorResponse, TrainerInfo, encode
 from broker.protocol.topics import Topics
 from broker.system.files import RealDisk
 from coordinator.core.authorization import RequestRefused
@@ -43,6 +41,7 @@ from coordinator.core.effects import (
 )
 from coordinator.core.state import MAX_ANSWERS
 from coordinator.jobs.aging import Aging
+from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
@@ -56,7 +55,7 @@ from coordinator.store.writer import Intake, Task
 log = logging.getLogger("fleet.coordinator")
 
 Event = Connected | Disconnected | Incoming | ShellEvent
-Schemas = Mapping[str, Mapping[str, JsonValue]]
+Trainers = Mapping[str, TrainerInfo]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Surroundings:
     `publish` hands messages to the link; `put` brings an event to the next turn. `background` runs
     a slow function elsewhere, `writing` one after the other on the thread of part files, `reading`
     on the thread that reads the manifest. `read_plan` returns the plan, none without a manifest,
-    given the known trainers' schemas; it raises `ManifestError`. `tell` tells the service manager.
+    given the known trainers; it raises `ManifestError`. `tell` tells the service manager.
     """
 
     topics: Topics
@@ -77,7 +76,7 @@ class Surroundings:
     put: Callable[[Event], object]
     background: Callable[[Callable[[], None]], object]
     writing: Callable[[Callable[[], None]], object]
-    read_plan: Callable[[Schemas], Plan | None]
+    read_plan: Callable[[Trainers], Plan | None]
     tell: Callable[[str], object] = lambda _: None
     reading: Callable[[Callable[[], None]], object] = lambda read: read()
 
@@ -175,7 +174,9 @@ class Performer:
             yield
         except StorageError as error:
             log.error("%s", error)
-            self._respond(client, RequestRefused(str(error)).response(request_id))
+            self._respond(
+                client, RequestRefused(cause("text", text=str(error))).response(request_id)
+            )
 
     def _respond(self, client: str, response: OperatorResponse) -> None:
         topic = self._around.topics.operator_response(client)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from broker.client.access import Access
 from broker.client.link import Link
 from broker.client.mailbox import Mailbox, feed
-from broker.clock import Now
-from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
+from broker.clock import Now, earliest
+from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import Holder
 from broker.protocol.signing import OperatorKey
 from broker.protocol.topic_table import Role
@@ -28,6 +28,7 @@ from broker.system.machine import boot_id, machine_id, machine_name, new_id, sys
 from broker.system.settings import BrokerSettings
 from broker.system.systemd import Notifier
 from broker.system.trainer_settings import OwnTrainer
+from broker.system.trainer_version import Versions
 from coordinator import __version__
 from coordinator.core.core_settings import DAY_S, CorePart, CoreSettings
 from coordinator.core.effects import (
@@ -144,7 +145,8 @@ class Service:
             broker=text_of(access.addresses),
             operator_key=key,
             receipt_key=load_key(settings.state),
-            trainers=builtin_trainers() | {name: one.hyper_schema for name, one in own.items()},
+            trainers=builtin_trainers()
+            | {name: own[name].info(seen or None) for name, seen in Versions(own).look().items()},
             home_commands=home.enabled and (key is None or home.unsigned_commands),
         )
 
@@ -221,8 +223,8 @@ class Service:
         events: list[Event] = [] if plan is None else [ManifestRead(plan)]
         return [*events, ManifestRefused(problems)] if problems else events
 
-    def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
-        """Serve until `stop`; `ready` is called when it first does, `ending` when it is to end.
+    def run(self, ready: Callable[[], None]) -> None:
+        """Serve until `stop`; `ready` is called when it first does.
 
         Raises `ConfigError` when another coordinator serves this fleet.
         """
@@ -235,7 +237,6 @@ class Service:
             while self._turn(ready):
                 self._manager.alive(system_clock().mono_s)
         finally:
-            ending()
             self._manager.stopping()
             if self._scrapes is not None:
                 self._scrapes.stop()
@@ -279,12 +280,11 @@ class Service:
 
     def _wait_s(self) -> float | None:
         """Return how long the mailbox may be waited for; none: until something comes."""
-        due_s = [
+        deadline_s = earliest(
             self._shell.next_deadline(),
             self._entrance.next_deadline(),
             None if self._journal is None else self._journal.due_s,
-        ]
-        deadline_s = min((at_s for at_s in due_s if at_s is not None), default=None)
+        )
         mono_s = system_clock().mono_s
         timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
         return self._manager.wait_s(timeout_s, mono_s)
@@ -300,7 +300,7 @@ class Service:
                 self._on_connected(ready)
             case Disconnected():
                 self._connected = False
-                self._manager.status(f"not connected: {event.why}")
+                self._manager.status(f"not connected: {event}")
             case Incoming() if self._renewals is not None:
                 self._renewals.put(event)
             case ReloadAsked():

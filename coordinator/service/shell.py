@@ -10,9 +10,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.clock import Now, backoff_s
+from broker.clock import Now, backoff_s, earliest
 from broker.errors import StorageError
-from broker.protocol.events import Connected, Disconnected, Outgoing
+from broker.protocol.link_events import Connected, Disconnected, Outgoing
 from broker.protocol.messages import encode
 from broker.system.address import IS_IT_THERE
 from coordinator.core.core_settings import CoreSettings
@@ -108,12 +108,11 @@ class Shell:
         """Return when a turn is wanted without an event (monotonic seconds), or none."""
         if self._resume_s is not None:
             return self._resume_s
-        due_s = (
+        return earliest(
             self.core.next_deadline(),
             self._face.next_deadline() if self._face else None,
             self._again_s if self._waiting else None,
         )
-        return min((at_s for at_s in due_s if at_s is not None), default=None)
 
     def goodbye(self) -> Outgoing | None:
         """Return the last message, or none when the broker has never heard of us."""
@@ -159,7 +158,7 @@ class Shell:
             self._session = event.session
             log.info("connected to the broker")
         else:
-            log.warning("not connected: %s; trying again", event.why)
+            log.warning("not connected: %s; trying again", event)
             if self._session is None and not event.answered and not self._advised:
                 log.warning("%s", IS_IT_THERE)
                 self._advised = True
@@ -216,6 +215,7 @@ class Shell:
             revoked=self._ledger.load_revoked(),
             answers=self._ledger.load_answers(MAX_ANSWERS),
             bundles=self._ledger.bundle_sizes(),
+            programs=self._ledger.load_programs(),
         )
 
     def _presence(self, status: Any) -> Outgoing:

@@ -13,7 +13,7 @@ from typing import Final
 from broker.clock import Randomness
 from broker.errors import ConfigError
 from broker.pki import keyfiles
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.topics import Topics
 from broker.system.files import RealDisk, make_wanted, write_atomically
 from coordinator import __version__

@@ -26,7 +26,7 @@ from typing import Final
 from broker.client.link import Link
 from broker.errors import BadMessage, ConfigError
 from broker.protocol.acl import REWRITE_RIGHTS
-from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import HOLDER, STATUS, Holder, decode, encode
 from broker.protocol.topics import Topics
 
@@ -164,7 +164,7 @@ class Succession:
     def _why_denied(self, event: Disconnected) -> str:
         """Say what the broker seems not to allow, if that ended the connection; else nothing."""
         if event.denied:
-            return event.why
+            return str(event)
         if self._phase is not _Phase.SERVING or self._heard:
             return ""
         topic = self._topics.holder()

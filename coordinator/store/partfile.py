@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
@@ -24,7 +25,8 @@ SYNC_EVERY_BYTES: Final = 16 * 1024 * 1024
 class Part:
     """The part file of one artifact. All methods raise `StorageError` when the disk refuses.
 
-    A disk that has failed once may have forgotten what it was given: nothing is claimed afterwards.
+    One thread writes, another does the rest. A disk that has failed once may have forgotten what it
+    was given: nothing is claimed afterwards. Chunks that come in order are hashed on the way.
     """
 
     def __init__(
@@ -44,41 +46,60 @@ class Part:
         self.chunk_bytes = chunk_bytes
         self._have = have
         self._unsafe_bytes = 0
-        self._has_failed = False
+        self._is_claiming = False
+        self._using = threading.Lock()
+        self._failure: StorageError | None = None
+        self._digest = hashlib.sha256()
+        self._hashed_bytes = 0
         with storage(path):
             there = disk.size_bytes(path) is not None
             self._file: IO[bytes] = disk.open(path, "r+b" if there else "w+b")
 
     def write(self, index: int, data: bytes) -> None:
-        """Write whole chunks to their place, from `index` on; `sync` after every 16 MiB."""
+        """Write whole chunks to their place, from `index` on."""
+        if self._failure is not None:
+            raise self._failure
+        offset = index * self.chunk_bytes
         with storage(self.path):
-            self._file.seek(index * self.chunk_bytes)
+            self._file.seek(offset)
             self._file.write(data)
         self._have.add(index, index + chunk_count(len(data), self.chunk_bytes))
         self._unsafe_bytes += len(data)
-        if self._unsafe_bytes >= SYNC_EVERY_BYTES:
-            self.sync()
+        if offset == self._hashed_bytes:
+            self._digest.update(data)
+            self._hashed_bytes += len(data)
 
-    def sync(self) -> None:
-        """Make the data durable, then the list of chunks that claims it."""
+    def claim(self) -> RangeSet | None:
+        """Return what `sync` is to claim, after every 16 MiB and one at a time; none: nothing."""
+        if self._unsafe_bytes < SYNC_EVERY_BYTES or self._is_claiming:
+            return None
+        self._unsafe_bytes, self._is_claiming = 0, True
+        return RangeSet(self._have)
+
+    def sync(self, claimed: RangeSet | None = None) -> None:
+        """Make the data durable, then the list of chunks that claims it, or all that are there."""
         listed = {
             "size_bytes": self.size_bytes,
             "chunk_bytes": self.chunk_bytes,
-            "have": list(self._have),
+            "have": list(self._have if claimed is None else claimed),
         }
-        try:
-            with storage(self.path):
-                self._disk.sync(self._file)
-                data = json.dumps(listed).encode()
-                write_atomically(self._disk, self.path.with_suffix(".json"), data)
-        except StorageError:
-            self._has_failed = True
-            raise
-        self._unsafe_bytes = 0
+        with self._using:
+            if self._file.closed:
+                return
+            try:
+                with storage(self.path):
+                    self._disk.sync(self._file)
+                    data = json.dumps(listed).encode()
+                    write_atomically(self._disk, self.path.with_suffix(".json"), data)
+            except StorageError as error:
+                self._failure = error
+                raise
+            finally:
+                self._is_claiming = False
 
     def close(self) -> None:
         """Leave the part as it is, for a later go; closing twice does no harm."""
-        if not (self._has_failed or self._file.closed):
+        if self._failure is None:
             with contextlib.suppress(StorageError):
                 self.sync()
         self._release()
@@ -92,14 +113,18 @@ class Part:
 
     def seal(self) -> str:
         """Make the file durable and close it; return the sha256 of all of it, in hex."""
+        if self._failure is not None:
+            raise self._failure
         with storage(self.path):
             self._disk.sync(self._file)
             self._file.close()
+            if self._hashed_bytes == self.size_bytes:
+                return self._digest.hexdigest()
             return sha256_of(self._disk, self.path)[0]
 
     def _release(self) -> None:
         # A full disk refuses what is still buffered, too; the file is closed all the same.
-        with contextlib.suppress(OSError):
+        with self._using, contextlib.suppress(OSError):
             self._file.close()
 
 

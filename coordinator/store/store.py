@@ -1,9 +1,10 @@
-"""The artifact store: part files on their way in, bundles by their hash, an index.
+"""The artifact store: part files on their way in, bundles by their hash (`finish` compares it).
 
     <root>/incoming/<sha256>.part           what has arrived of an artifact
     <root>/incoming/<sha256>.json           which chunks of it are surely on the disk
-    <root>/models/<model>_<mode>/<sha256>/bundle.tar.zst
+    <root>/models/<model>_<mode>/<sha256>/bundle.tar.zst    (<model>/ where there is no mode)
     <root>/models/<model>_checkpoints/<sha256>/bundle.tar.zst
+    <root>/models/<program>_programs/<sha256>/bundle.tar.zst
     <root>/models/index.jsonl               one row a completed job
 
 The list of chunks may lag behind the part file, never lead it: data is fsynced before the list that
@@ -19,12 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from broker.errors import BadStream, StorageError
+from broker.figures import size
 from broker.file_names import is_plain
 from broker.protocol.messages import NoRoom
-from broker.sentences import size
 from broker.stream.ranges import RangeSet
 from broker.system.files import RealDisk
-from coordinator.jobs.plan_entries import CHECKPOINTS
+from coordinator.jobs.plan_entries import CHECKPOINTS, PROGRAMS
 from coordinator.store.index_rows import IndexRows
 from coordinator.store.partfile import Part, listed_chunks, sha256_of, storage
 
@@ -156,7 +157,7 @@ class Store:
             part.close()
 
     def _target(self, artifact_id: str, model: str, mode: str) -> Path:
-        folder = _checked(_FOLDER, model) + "_" + _checked(_FOLDER, mode)
+        folder = _checked(_FOLDER, model) + (f"_{_checked(_FOLDER, mode)}" if mode else "")
         return self._models / folder / _checked(_HEX, artifact_id) / BUNDLE
 
     def _sync_names(self, target: Path) -> None:
@@ -258,6 +259,11 @@ class Store:
 def is_checkpoint(path: Path) -> bool:
     """Whether a bundle of the store is a checkpoint, not a result."""
     return path.parent.parent.name.endswith(f"_{CHECKPOINTS}")
+
+
+def is_parcel(path: Path) -> bool:
+    """Whether a bundle of the store is a program's parcel."""
+    return path.parent.parent.name.endswith(f"_{PROGRAMS}")
 
 
 def _checked(pattern: re.Pattern[str], name: str) -> str:

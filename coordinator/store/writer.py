@@ -6,11 +6,13 @@ windows limit what waits here. `background` does fsync, the final check, and sma
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
 
 from broker.errors import BadStream, FleetError, StorageError
+from broker.stream.ranges import RangeSet
 from coordinator.core import effects as fx
 from coordinator.jobs.records import BundleKept
 from coordinator.store.partfile import Part
@@ -93,7 +95,7 @@ class Intake:
         except FleetError as error:
             log.error("%s", error)
             lack = error.lack if isinstance(error, NoRoomError) else None
-            self._put(fx.PartFailed(task.artifact_id, task.part, str(error), no_room=lack))
+            self._put(fx.PartFailed(task.artifact_id, task.part, no_room=lack))
             return
         self._parts[task.artifact_id] = (task.part, part)
         self._put(fx.PartOpened(task.artifact_id, have, task.part))
@@ -104,8 +106,15 @@ class Intake:
         except FleetError as error:
             del self._parts[task.artifact_id]
             self._fail(number, part, error)
-        else:
-            self._put(fx.PartWritten(task.artifact_id, number, len(task.data)))
+            return
+        self._put(fx.PartWritten(task.artifact_id, number, len(task.data)))
+        claimed = part.claim()
+        if claimed is not None:
+            self._background(partial(self._sync, part, claimed))
+
+    def _sync(self, part: Part, claimed: RangeSet) -> None:
+        with contextlib.suppress(StorageError):  # the next write tells, or the end
+            part.sync(claimed)
 
     def _finish(self, number: int, part: Part, task: fx.FinishPart) -> None:
         try:
@@ -119,4 +128,4 @@ class Intake:
         log.error("%s", error)
         part.close()
         corrupt = isinstance(error, BadStream)
-        self._put(fx.PartFailed(part.artifact_id, number, str(error), corrupt=corrupt))
+        self._put(fx.PartFailed(part.artifact_id, number, corrupt=corrupt))

@@ -21,22 +21,21 @@ from textual.widgets import Footer, Input, Static
 
 from broker.errors import FleetError
 from broker.protocol.messages import AskCancel, AskDrain, AskRequeue, AskResume, Command
-from broker.sentences import printable
 from broker.system.machine import new_id, system_clock
+from broker.wrapping import printable
 from coordinator.client.contact import Outage, Unreachable
 from coordinator.client.rows import Row, Tables
 from coordinator.client.watcher import Watcher
 from coordinator.jobs.causes import in_words, set_aside
-from coordinator.jobs.in_words import words
+from coordinator.jobs.reason_words import words
 from coordinator.jobs.reasons import RESUMED
 from coordinator.top import headline, host_table, job_table
 from coordinator.top.detail import Detail, HostDetail, JobDetail
 from coordinator.top.dialogs import Confirm, Filter, Help
 from coordinator.top.keys import OneKeyAtATime
-from coordinator.top.layout import BAD, BUSY, DIM, GOOD, WARN, Cell
 from coordinator.top.table import ABOVE, FleetTable
+from coordinator.ui.fleet_columns import BAD, BUSY, DIM, GOOD, WARN, Cell
 from coordinator.ui.terminal import Line
-from coordinator.ui.words import told
 
 EVERY_S: Final = 0.5
 IDLE_EVERY_S: Final = 5.0  # while nothing is heard: ages go on
@@ -250,7 +249,7 @@ class Top(OneKeyAtATime):
         if host is None:
             self.notify("no host is selected; Tab leads to the hosts", severity="warning")
         elif lifted := [one for one in host.row.get("barred") or () if one["code"] in RESUMED]:
-            why = "\n".join(told(words(one, remedy=False)) for one in lifted)
+            why = "\n".join(printable(words(one, remedy=False)) for one in lifted)
             question = f"Give {name} jobs again? It is\n{why}"
             command: Command = AskResume(id=new_id(), host=host.name)
             self._confirm(question, "Resume it", f"{name} is given jobs again", command)
@@ -280,7 +279,7 @@ class Top(OneKeyAtATime):
         except FleetError as error:
             title = "No answer" if isinstance(error, Unreachable) else "Not done"
             # No markup: "[broker]" in it is text.
-            said = told(str(error))
+            said = printable(str(error))
             self.notify(said, title=title, severity="error", timeout=12, markup=False)
         else:
             self.notify(done)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from rich.text import Text
@@ -15,17 +15,35 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static, TabbedContent, TabPane
 
 from broker.errors import FleetError
-from broker.protocol.messages import AskEvents, AskLogs, AskShow, AskWhy
+from broker.figures import some
+from broker.protocol.messages import (
+    AskEvents,
+    AskLogs,
+    AskShow,
+    AskWhy,
+    Capability,
+    Gpu,
+    Heartbeat,
+    JobRow,
+)
 from broker.system.machine import new_id, system_clock
-from coordinator.client.rows import Tables
+from broker.wrapping import printable
+from coordinator.client.mirror import HostSeen, Snapshot
+from coordinator.client.rows import Row, Tables
 from coordinator.client.watcher import Watcher
-from coordinator.top import detail_pages
-from coordinator.ui.columns import Table
-from coordinator.ui.terminal import Line
+from coordinator.jobs import job_progress
+from coordinator.jobs.agent_words import holds
+from coordinator.jobs.reason_words import alike, summary, wished, words
+from coordinator.top.job_table import with_losses
+from coordinator.ui.fitted_table import Table
+from coordinator.ui.job_view import Facts, facts, history
+from coordinator.ui.terminal import Line, ago, figure, short, size, state
 
 EVERY_S: Final = 2.0
 DAY_S: Final = 86_400.0
 MAX_PAGES: Final = 20  # of a host's history
+TITLE: Final = 10
+_NAMED: Final = 6  # hosts of one reason that are named
 
 Loader = Callable[[], Awaitable[Text | Table]]
 
@@ -80,7 +98,7 @@ class Detail(ModalScreen[None]):
     def refresh_facts(self) -> None:
         """Show what is known now; of what is gone, how it was last."""
         self._facts = self.facts(self.query_one("#facts").content_size.width) or self._facts
-        self.query_one("#facts", Static).update(Line(self._facts, indent=detail_pages.TITLE))
+        self.query_one("#facts", Static).update(Line(self._facts, indent=TITLE))
 
     def action_page(self, index: int) -> None:
         """Turn to a page."""
@@ -132,7 +150,7 @@ class JobDetail(Detail):
         """Return how it is now."""
         seen, row = self.watcher.snapshot(), self.tables.jobs.rows.get(self.key)
         job = seen.jobs.get(self.key)
-        return detail_pages.job_facts(job, row, seen, width) if job and row else None
+        return job_facts(job, row, seen, width) if job and row else None
 
     @property
     def loaders(self) -> dict[str, Loader]:
@@ -141,13 +159,13 @@ class JobDetail(Detail):
 
     async def _history(self) -> Table:
         shown = await self.ask(AskShow(id=new_id(), job=self.key))
-        return detail_pages.events(shown["events"], "host")
+        return history(reversed(shown["events"]))
 
     async def _log(self) -> Text:
-        return detail_pages.log(await self.ask(AskLogs(id=new_id(), job=self.key, lines=300)))
+        return log(await self.ask(AskLogs(id=new_id(), job=self.key, lines=300)))
 
     async def _why(self) -> Text:
-        return detail_pages.why(await self.ask(AskWhy(id=new_id(), job=self.key)))
+        return why(await self.ask(AskWhy(id=new_id(), job=self.key)))
 
 
 class HostDetail(Detail):
@@ -156,7 +174,6 @@ class HostDetail(Detail):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("d", "app.drain", "Drain/resume")]
 
     def __init__(self, watcher: Watcher, tables: Tables, key: str) -> None:
-        """See `Detail`."""
         super().__init__(watcher, tables, key)
         self._events: list[dict[str, Any]] = []
         self._after = (0, 0)
@@ -165,7 +182,7 @@ class HostDetail(Detail):
         """Return how it is now."""
         seen = self.watcher.snapshot()
         host = seen.hosts.get(self.key)
-        return detail_pages.host_facts(host, seen) if host else None
+        return host_facts(host, seen) if host else None
 
     @property
     def loaders(self) -> dict[str, Loader]:
@@ -185,4 +202,100 @@ class HostDetail(Detail):
         del self._events[: -MAX_PAGES * 200]
         if not self._events:
             return Text("nothing in the last day")
-        return detail_pages.events(self._events, "name")
+        return history(reversed(self._events), "name")
+
+
+def job_facts(job: JobRow, row: Row, seen: Snapshot, width: int) -> Text:
+    """Return how a job is, in a few lines."""
+    data = job.model_dump(mode="json")
+    if width < TITLE + len(job.job_id):
+        data["job_id"] = short(job.job_id)
+    if (said := seen.progress.get(job.job_id)) is not None:
+        data["progress"] = said.model_dump()
+    metrics = job.metrics or {}
+    known = [name for name in metrics if not name.endswith("_ci") and figure(metrics, name)]
+    text = "  ".join(f"{name} {figure(metrics, name)}" for name in known[:4])
+    return _laid_out([*facts(data, with_losses(row, seen)), *([("Metrics", text)] if text else [])])
+
+
+def host_facts(host: HostSeen, seen: Snapshot) -> Text:
+    """Return what a host is and how it is."""
+    return _laid_out(_of_host(host, seen))
+
+
+def _of_host(host: HostSeen, seen: Snapshot) -> Iterator[tuple[str, str | Text]]:
+    capability, heartbeat = host.capability, host.heartbeat
+    heard = f", heard {ago(str(at))}" if (at := host.row.get("last_seen")) else ""
+    yield "Host", Text(host.name, style="bold")
+    yield "State", Text().append(state(host.condition)).append(heard)
+    for why in host.row.get("barred") or ():
+        yield "Barred", Text(printable(words(why)), style="yellow")
+    if host.refuses:
+        yield "Takes no jobs", Text(printable(holds(host.refuses)), style="yellow")
+    if capability is not None:
+        yield from _of_capability(capability, heartbeat)
+    gpus = heartbeat.gpus if heartbeat else ()
+    for gpu in gpus or (capability.gpus if capability else ()):
+        yield "GPU", printable(_gpu(gpu))
+    for held in heartbeat.jobs if heartbeat else ():
+        job, said = seen.jobs.get(held.job_id), seen.progress.get(held.job_id)
+        is_newer = said is not None and said.attempt == held.attempt
+        share = job_progress.share(said if is_newer else None, held)
+        done = f" {share:.0%}" if share is not None else ""
+        name = printable(job.name) if job else short(held.job_id)
+        yield "Job", f"{name}, attempt {held.attempt}, {held.phase}{done}"
+
+
+def _of_capability(
+    made: Capability, heartbeat: Heartbeat | None
+) -> Iterator[tuple[str, str | Text]]:
+    what = [made.description, made.cpu, f"{made.physical_cores} cores"]
+    yield "Is", printable(", ".join(filter(None, what)))
+    yield "System", printable(f"{made.os}, {made.arch}, Python {made.python}")
+    free = heartbeat.ram_available_bytes if heartbeat else made.ram_available_bytes
+    yield "RAM", f"{size(free)} free of {size(made.ram_total_bytes)}"
+    yield "Trainers", printable(", ".join(sorted(made.trainers)) or "none")
+    if made.data_id is None:
+        yield "Data", Text("none", style="yellow")
+    if made.gpu_problem:
+        yield "GPU", Text(printable(made.gpu_problem), style="yellow")
+
+
+def _gpu(gpu: Gpu) -> str:
+    parts = [f"{gpu.index}: {gpu.name or 'CUDA'}"]
+    if gpu.vram_total_bytes:
+        parts.append(f"{size(gpu.vram_free_bytes)} free of {size(gpu.vram_total_bytes)}")
+    parts += [f"{gpu.use_percent:.0f}%"] if gpu.use_percent is not None else []
+    parts += [f"{gpu.power_w:.0f} W"] if gpu.power_w is not None else []
+    return ", ".join(parts)
+
+
+def log(data: Mapping[str, Any]) -> Text:
+    """Return the end of a job's output."""
+    if not data["lines"]:
+        return Text("no output yet")
+    head = "… (the beginning is not kept)\n" if data["truncated"] else ""
+    return Text(head + printable("\n".join(data["lines"])))
+
+
+def why(data: Mapping[str, Any]) -> Text:
+    """Return why a job does not run: what would help, and reasons with the hosts they are of."""
+    text = Text(printable(summary(data)), style="bold")
+    title, changes = wished(data)
+    if changes:
+        text.append(f"\n\n{title}", style="")
+    for change in changes:
+        text.append(f"\n  {printable(change)}", style="")
+    for reasons, hosts in sorted(alike(data["hosts"]), key=lambda item: -len(item[1])):
+        text.append("\n\n" + "\n".join(printable(one) for one in reasons), style="")
+        text.append(f"\n  {len(hosts)}: {some(hosts, _NAMED)}", style="dim")
+    return text
+
+
+def _laid_out(facts: Facts) -> Text:
+    text = Text()
+    for title, said in facts:
+        text.append("\n" if text.plain else "")
+        text.append(f"{title:<{TITLE}}", style="dim")
+        text.append(said)
+    return text

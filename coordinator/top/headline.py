@@ -7,15 +7,14 @@ from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
-from broker.sentences import counted, span
+from broker.figures import counted, span
 from coordinator.client.contact import Outage
+from coordinator.client.mirror import Snapshot
 from coordinator.client.rows import Row, Tables
 from coordinator.client.rows import counts as counts_of
-from coordinator.client.seen import Snapshot
 from coordinator.client.watcher import Watcher
-from coordinator.jobs.in_words import no_room
-from coordinator.top.job_table import STYLES
-from coordinator.top.layout import BAD, DIM, GOOD, PLAIN, WARN, Cell
+from coordinator.jobs.reason_words import no_room
+from coordinator.ui.fleet_columns import BAD, DIM, GOOD, PLAIN, TONES, WARN, Cell
 
 PATIENCE_S: Final = 3.0  # for the first connection
 MORE: Final = " …"
@@ -57,7 +56,7 @@ def counts(tables: Tables, width: int) -> list[Cell]:
     cells += [(f" {away} away", WARN)] if away else []
     cells += [(f" {barred} barred", WARN)] if barred else []
     cells.append(("  jobs", DIM))
-    found = [(f" {jobs[state]} {state}", STYLES[state]) for state in _STATES if jobs[state]]
+    found = [(f" {jobs[state]} {state}", TONES[state]) for state in _STATES if jobs[state]]
     ranked = [(0, cell) for cell in cells]
     ranked += enumerate(found, 1) if found else [(0, (" none", PLAIN))]
     shown = _fitted(ranked, width - len(MORE))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
@@ -16,9 +17,10 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
-from broker.sentences import printable
+from broker.wrapping import printable
 from coordinator.client.rows import Row
-from coordinator.top.layout import PLAIN, Cell, Column, fit, gap, padded
+from coordinator.ui.fitted_table import fit
+from coordinator.ui.fleet_columns import PLAIN, Cell, FleetColumn
 
 ABOVE: Final = 2  # lines above the rows: what it is, and the titles of the columns
 FEW: Final = 100  # rows that are removed one by one
@@ -35,7 +37,7 @@ class Kind:
     """
 
     noun: str
-    columns: Sequence[Column]
+    columns: Sequence[FleetColumn]
     orders: Mapping[str, Callable[[Row], Any]]
     kinds: Mapping[str, Callable[[Row], bool]]
     words: Callable[[Row], Sequence[str]]
@@ -54,12 +56,11 @@ class FleetTable(DataTable[Any]):
     ]
 
     def __init__(self, kind: Kind) -> None:
-        """Begin empty."""
         super().__init__(cursor_type="row", header_height=ABOVE, cell_padding=0, id=kind.noun)
         self._of = kind
         self._all: Collection[Row] = ()
         self._key = ""  # of the row that was chosen; none: the first one is as good as any
-        self._fitted: list[tuple[Column, int]] = []
+        self._fitted: list[tuple[FleetColumn, int]] = []
         self._width = 0
         self.shown: Sequence[Row] = ()
         self.order, self.kind = next(iter(kind.orders)), next(iter(kind.kinds))
@@ -120,7 +121,7 @@ class FleetTable(DataTable[Any]):
         cells = [
             column.cell(row, width)
             for column, width in self._fitted
-            if remark is None or not column.left_out
+            if remark is None or not column.live
         ]
         return self._joined(cells if remark is None else [*cells, remark])
 
@@ -146,7 +147,7 @@ class FleetTable(DataTable[Any]):
         places = (index for index, row in enumerate(self.shown) if row["id"] == self._key)
         cursor = next(places, max(0, min(cursor, count - 1)))
         if window != self._width:
-            self._width, self._fitted = window, fit(self._of.columns, window)
+            self._width, self._fitted = window, fitted(self._of.columns, window)
             self.clear(columns=True)
             self.add_column("", width=window, key=_COLUMN)
         if self.row_count > count + FEW:
@@ -155,7 +156,7 @@ class FleetTable(DataTable[Any]):
             self.remove_row(str(self.row_count - 1))
         for index in range(self.row_count, count):
             self.add_row(_Row(self, index, window), key=str(index))
-        titles = self._joined([(column.title, PLAIN) for column, _ in self._fitted])
+        titles = self._joined([(column.title.upper(), PLAIN) for column, _ in self._fitted])
         name = Text(padded(self.title(), window), "bold")
         (column,) = self.columns.values()
         column.label = Text("\n").join([name, titles])
@@ -188,6 +189,26 @@ class _Row:
 
     def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
         yield self.table.row_text(self.index)
+
+
+def fitted(columns: Sequence[FleetColumn], window: int) -> list[tuple[FleetColumn, int]]:
+    """Return the columns that a window of so many characters has room for, with their widths."""
+    sizes = [(column.width, max(column.width, column.most)) for column in columns]
+    widths = fit(columns, sizes, window, gap(window))
+    return [(columns[index], width) for index, width in widths.items()]
+
+
+def gap(window: int) -> int:
+    """Return how many characters are between two columns."""
+    return 1 if window < 100 else 2
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """Return a text of exactly so many characters' room; what is cut off is replaced by `…`."""
+    have = cell_len(text)
+    if have > width:
+        return set_cell_size(text, max(0, width - 1)) + "…" if width else ""
+    return " " * (width - have) + text if right else text + " " * (width - have)
 
 
 def _after(names: Sequence[str], name: str) -> str:

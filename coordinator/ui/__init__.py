@@ -1,4 +1,4 @@
-"""Terminal output shared by the verbs and `fleet top`: options, tables, live views, words.
+"""Terminal output of the verbs and `fleet top`, and the columns that the page shares.
 
 Here are the exit codes of `fleet`; docs/reference/cli.md explains them.
 """

@@ -10,14 +10,15 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from broker.sentences import counted, printable
-from coordinator.jobs.set_aside import metric_words
+from broker.figures import counted
+from broker.wrapping import printable
+from coordinator.jobs.result_words import metric_words
 from coordinator.ui import words
+from coordinator.ui.options import F, Where, option
 from coordinator.ui.words import ID_CHARS
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ STATES: Final[dict[str, Sequence[str]]] = {
     "requeue": ("claimed", "running", "completed", "failed", "cancelled"),
     "get": ("completed",),
     "predict": ("completed",),
+    "report": ("completed",),
 }
 Found = list[tuple[str, str]]
 
@@ -58,9 +60,9 @@ def complete_job(
             for row in rows
         ]
         in_line = ctx.params.get("jobs") or ()
-        return [one for one in told if one[0].startswith(incomplete) and one[0] not in in_line]
+        return [one for one in told if one[0] not in in_line]
 
-    return _items(_within(ctx, ask))
+    return _items(_within(ctx, ask), incomplete)
 
 
 def complete_job_or_file(
@@ -87,10 +89,9 @@ def complete_attempt(
 
         shown = client.ask(AskShow(id=new_id(), job=job))
         there = [one for one in shown["results"] if one["is_there"]]
-        found = [(str(one["attempt"]), _of_result(one)) for one in there]
-        return [one for one in found if one[0].startswith(incomplete)]
+        return [(str(one["attempt"]), _of_result(one)) for one in there]
 
-    return _items(_within(ctx, ask))
+    return _items(_within(ctx, ask), incomplete)
 
 
 def complete_host(
@@ -99,19 +100,16 @@ def complete_host(
     """Return the hosts whose name begins so, with how they are."""
 
     def ask(client: OperatorClient) -> Found:
-        rows = client.list_workers()
-        found = [(row["host"], row["presence"]) for row in rows]
-        return [one for one in found if one[0].startswith(incomplete)]
+        return [(row["host"], row["presence"]) for row in client.list_workers()]
 
-    return _items(_within(ctx, ask))
+    return _items(_within(ctx, ask), incomplete)
 
 
 def complete_model(
     ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return the models that begin so, of which some host has a trainer."""
-    found = _within(ctx, _models)
-    return _items([one for one in found if one[0].startswith(incomplete)])
+    return _items(_within(ctx, _models), incomplete)
 
 
 def models_of_hosts(ctx: click.Context) -> list[str]:
@@ -150,10 +148,11 @@ def _of_result(result: dict[str, Any]) -> str:
     return ", ".join(said)
 
 
-def _items(found: Found) -> list[CompletionItem]:
+def _items(found: Found, incomplete: str) -> list[CompletionItem]:
+    """Return what begins so, and can be typed."""
     from click.shell_completion import CompletionItem
 
-    safe = [one for one in found if _SAFE.fullmatch(one[0])]
+    safe = [one for one in found if one[0].startswith(incomplete) and _SAFE.fullmatch(one[0])]
     return [CompletionItem(value, help=printable(help_)) for value, help_ in safe[:MAX_ITEMS]]
 
 
@@ -177,15 +176,17 @@ def _within(
 
 def _client(ctx: click.Context, timeout_s: float) -> OperatorClient:
     """Return a client by the options that are in the line so far, before the verb or after it."""
-    from broker.system.settings import BrokerSettings
     from coordinator.client.client import OperatorClient
 
-    params = {name: value for name, value in ctx.params.items() if value}
-    said = {"url": None, "topic_root": None} | ctx.find_root().params | params
-    said |= {"url": said.get("broker"), "topic_root": said.get("root")}
-    known = {name: said.get(name) for name in ("url", "topic_root", "identity", "plain")}
-    config = said.get("config")
-    settings = BrokerSettings.load(
-        Path(config) if config else None, {name: one or None for name, one in known.items()}
-    )
-    return OperatorClient(settings, timeout_s)
+    at = Where.of(ctx.params, ctx.find_root().params)
+    return OperatorClient(at.settings(), timeout_s)
+
+
+def attempt_option(help_: str) -> Callable[[F], F]:
+    """Return the option that names an attempt of the job in the line."""
+    number = click.IntRange(1)
+    return option("--attempt", "N", help_, type=number, shell_complete=complete_attempt)
+
+
+job_argument = click.argument("job", metavar="JOB", shell_complete=complete_job)
+host_argument = click.argument("host", metavar="HOST", shell_complete=complete_host)

@@ -10,32 +10,28 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import re
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import click
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.text import Text
 
+from broker.wrapping import printable
 from coordinator.client.contact import Unreachable
 from coordinator.ui import terminal
-from coordinator.ui.options import client_options, json_option
-from coordinator.ui.words import print_json, print_json_line, say
-
-if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
+from coordinator.ui.options import OperatorClient, client_options
+from coordinator.ui.words import is_json, print_json, print_json_line, say
 
 F = TypeVar("F", bound=Callable[..., Any])
 POLL_S: Final = 2.0
 CALM_S: Final = 0.3  # at least so long between two looks, however much happens
 BACK: Final = "it is back"
-_NUMBER: Final = re.compile(r"\d+")
 
 watch_option = click.option(
     "--watch", "-w", is_flag=True,
@@ -48,13 +44,19 @@ class View:
     """What a verb shows: `read` asks for it, `draw` makes renderables or plain lines of it.
 
     `code` is the exit code that what was read comes to, where it is shown once; `to_json` makes
-    JSON values of it.
+    JSON values of it. `complain` makes lines of what is wrong with it: for standard error, and
+    below the rest where it is watched.
     """
 
     read: Callable[[], Any]
     draw: Callable[[Any], Iterable[RenderableType]]
     code: Callable[[Any], int] = lambda _: 0
     to_json: Callable[[Any], Any] = lambda data: data
+    complain: Callable[[Any], Iterable[str]] = lambda _: ()
+
+    def whole(self, data: Any) -> list[RenderableType]:
+        """Return all that is shown of it."""
+        return [*self.draw(data), *self.complain(data)]
 
 
 def viewing(function: F) -> F:
@@ -64,34 +66,34 @@ def viewing(function: F) -> F:
     """
 
     @functools.wraps(function)
-    def wrapped(
-        client: OperatorClient, *args: Any, as_json: bool, watch: bool, **kwargs: Any
-    ) -> int:
+    def wrapped(client: OperatorClient, *args: Any, watch: bool, **kwargs: Any) -> int:
         view: View = function(client, *args, **kwargs)
-        if not watch:
-            return _show_once(view, as_json=as_json)
-        return watching(view, lambda: hear(client), as_json=as_json)
+        return watching(view, lambda: hear(client)) if watch else show_once(view)
 
-    return json_option(watch_option(client_options(wrapped)))  # type: ignore[return-value] # likewise
+    return watch_option(client_options(wrapped))  # type: ignore[return-value] # likewise
 
 
-def _show_once(view: View, *, as_json: bool) -> int:
+def show_once(view: View) -> int:
+    """Show a view; return its exit code."""
     data = view.read()
-    if as_json:
+    if is_json():
         print_json(view.to_json(data))
     else:
         terminal.put(terminal.console(), view.draw(data))
+        for text in view.complain(data):
+            say(printable(text), err=True)
     return view.code(data)
 
 
 def until(
     look: Callable[[], object], wait: Callable[[], object], tell: Callable[[str], None], *,
-    misses: float = math.inf,
+    misses: float = math.inf, back: str = BACK,
 ) -> bool:  # fmt: skip
     """Call `look` again and again until it returns a true value; return false at Ctrl-C.
 
     `wait` returns when something may have changed. While nobody answers it goes on, and `tell` is
-    told why, and once that somebody does again; after so many `misses` it raises `Unreachable`.
+    told why, once for each of those that may be missing, and then that somebody is `back`, unless
+    that is empty; after so many `misses` it raises `Unreachable`.
     """
     missed, told = 0, ""
     with contextlib.suppress(KeyboardInterrupt):
@@ -99,8 +101,8 @@ def until(
             begun_s = time.monotonic()
             try:
                 is_over = look()
-                if missed:
-                    tell(BACK)
+                if missed and back:
+                    tell(back)
                 missed, told = 0, ""
                 if is_over:
                     return True
@@ -108,20 +110,18 @@ def until(
                 missed += 1
                 if missed >= misses:
                     raise
-                why = str(error).splitlines()[0]
-                if (gist := _NUMBER.sub("", why)) != told:  # of seconds every word would be news
-                    tell(f"{why}; still trying")
-                told = gist
+                if error.what != told:
+                    tell(f"{error.wrong}; still trying")
+                told = error.what
             wait()
             time.sleep(max(0.0, CALM_S - (time.monotonic() - begun_s)))
     return False
 
 
-def watching(view: View, wait: Callable[[], object], *, as_json: bool) -> int:
+def watching(view: View, wait: Callable[[], object]) -> int:
     """Show a view again and again until Ctrl-C, whose exit code is 0."""
-    is_window = sys.stdout.isatty() and not as_json
-    with _Window() if is_window else _Lines(as_json=as_json) as shown:
-        until(lambda: shown.show(view.read(), view), wait, shown.tell)
+    with _Window() if sys.stdout.isatty() and not is_json() else _Lines() as shown:
+        until(lambda: shown.show(view.read(), view), wait, shown.tell, back=shown.back)
     return 0
 
 
@@ -134,8 +134,9 @@ def hear(client: OperatorClient) -> None:
 class _Lines:
     """Where a view is shown again and again: lines of JSON, or texts one below the other."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
+    back = BACK
+
+    def __init__(self) -> None:
         self._shown: Any = None
 
     def __enter__(self) -> Self:
@@ -149,12 +150,12 @@ class _Lines:
         shown = view.to_json(data)
         if shown == self._shown:
             return
-        if self._as_json:
+        if is_json():
             print_json_line(shown)
         else:
             if self._shown is not None:
                 click.echo()
-            terminal.put(terminal.console(), view.draw(data))
+            terminal.put(terminal.console(), view.whole(data))
             sys.stdout.flush()
         self._shown = shown
 
@@ -166,10 +167,12 @@ class _Lines:
 class _Window(_Lines):
     """The whole window, drawn again at every look; the last of it stays behind at the end."""
 
+    back = ""  # what is drawn shows it
+
     def __init__(self) -> None:
         from rich.live import Live
 
-        super().__init__(as_json=False)
+        super().__init__()
         self._console = terminal.console()
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._title = shlex.join(["fleet", *sys.argv[1:]])
@@ -187,16 +190,15 @@ class _Window(_Lines):
 
     def show(self, data: Any, view: View) -> None:
         """Draw it, changed or not: times that are relative go on."""
-        drawn = list(view.draw(data))
+        drawn = view.whole(data)
         self._parts = [terminal.Line(part) if isinstance(part, str) else part for part in drawn]
         self._as_of = time.strftime("%H:%M:%S")
         self._draw(f"{self._as_of}, Ctrl-C ends", "dim")
 
     def tell(self, text: str) -> None:
         """Say it above what was there last, and of when that is."""
-        if text != BACK:
-            old = f"; this is as of {self._as_of}" if self._as_of else ""
-            self._draw(f"{text}{old}", "red")
+        old = f"; this is as of {self._as_of}" if self._as_of else ""
+        self._draw(f"{text}{old}", "red")
 
     def _draw(self, words: str, style: str) -> None:
         self._live.update(Window(self._title, words, style, self._parts), refresh=True)
@@ -208,7 +210,6 @@ class Window:
     def __init__(
         self, title: str, words: str, style: str, parts: Sequence[RenderableType]
     ) -> None:  # fmt: skip
-        """Draw nothing yet."""
         self._head = Text(title, "bold").append(f"  {words}", style)
         self._parts = parts
 

@@ -4,46 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from broker.sentences import counted
-from broker.sentences import span as words_of_span
-from coordinator.jobs.in_words import all_words
-from coordinator.scheduler.estimates import Span
-from coordinator.scheduler.feasibility import MOST_HOSTS, ORDER, Against, What
+from broker.figures import counted
+from broker.figures import span as words_of_span
+from coordinator.jobs.reason_words import all_words, key
+from coordinator.jobs.reasons import Wait
+from coordinator.scheduler.estimates import Estimate, Span
+from coordinator.scheduler.feasibility import MOST_HOSTS, Against
 from coordinator.scheduler.forecast import Forecast, Outlook
-from coordinator.ui import terminal
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
 
 SOON_S: Final = 5.0
 BY_THE_WAY: Final = 2000  # unfinished jobs up to which `fleet status` predicts without being asked
 HOSTS_BY_THE_WAY: Final = 500  # likewise: each is asked for all that it is
-
-
-def say(out: Console, text: str | Text, indent: int = 0, *, hang: int = 0) -> None:
-    """Print a paragraph: on a terminal it wraps between words, elsewhere it is one line.
-
-    What does not fit goes on `hang` blanks further in than it begins.
-    """
-    if isinstance(text, str):
-        text = terminal.Text(terminal.told(text))
-    line = terminal.Text(" " * indent).append(text)
-    if out.is_terminal:
-        out.print(terminal.Line(line, indent=indent + hang))
-    else:
-        out.print(line, soft_wrap=True)
-
-
-def say_beside(out: Console, title: Text, texts: Sequence[str], indent: int) -> None:
-    """Print paragraphs beside a title, each below the other; as `say` does it."""
-    beside = title.cell_len
-    say(out, title + terminal.Text(texts[0]), indent, hang=beside)
-    for text in texts[1:]:
-        say(out, text, indent + beside)
 
 
 def at(in_s: float, now: datetime | None = None) -> str:
@@ -102,11 +75,11 @@ def end_of_plan(found: Forecast, hosts_starting: int = 0) -> str:
     return f"paused; if it went on now: {text}" if found.waits_for_fleet() else text
 
 
-def awaited(found: Forecast) -> Iterator[tuple[What, list[Outlook]]]:
+def awaited(found: Forecast) -> Iterator[tuple[Wait, list[Outlook]]]:
     """Yield what the jobs wait for that no host can take as things are, each with these jobs."""
     absent = found.of("absent")
-    for awaits in ORDER:
-        if ones := [one for one in absent if one.awaits == awaits]:
+    for awaits in Wait:
+        if ones := [one for one in absent if one.awaits is awaits]:
             yield awaits, ones
 
 
@@ -116,13 +89,13 @@ def _on_hosts(ones: Sequence[Outlook]) -> str:
     return ", ".join(*hosts) if len(hosts) == 1 and len(*hosts) <= MOST_HOSTS else ""
 
 
-def _for_what(awaits: What, hosts: str) -> str:
+def _for_what(awaits: Wait, hosts: str) -> str:
     match awaits:
-        case "quiet":
+        case Wait.QUIET:
             return "for a host that takes none now"
-        case "return":
+        case Wait.RETURN:
             return "for a host to come back"
-        case "data":
+        case Wait.DATA:
             return f"for data on {hosts or 'their hosts'}"
         case _:
             of = f" ({hosts})" if hosts else ""
@@ -145,6 +118,79 @@ def _is_far(found: Forecast) -> bool:
     return any(estimate is not None and estimate.is_far for estimate in known)
 
 
+def rests_on(found: Estimate, *, in_full: bool = False) -> str:
+    """Return what an estimate rests on; `in_full`: with how far those runs were like it."""
+    runs = counted(found.runs, "run")
+    theirs = f" of {counted(found.scaled_from, 'epoch')}" if found.scaled_from else ""
+    own, other = f"{found.model}-{found.mode}{theirs}", f"{found.model} in another mode{theirs}"
+    text = {
+        "here": f"{runs} of {own} here",
+        "model-here": f"{runs} of {other} here",
+        "elsewhere": f"{runs} of {own} on other hosts",
+        "model-elsewhere": f"{runs} of {other} on other hosts",
+        "earlier": "what its trainer said in an earlier attempt",
+        "eta": "its trainer's own ETA",
+        "progress": "its progress so far",
+        "overdue": f"longer already than {runs} of its like",
+    }.get(found.basis, "no basis: never completed yet")
+    scaled = f", scaled to {found.epochs}" if found.is_history and found.scaled_from else ""
+    aside = _left_aside(found) if in_full else ""
+    return ", ".join(filter(None, (f"{text}{scaled}", aside, _less(found))))
+
+
+def _left_aside(found: Estimate) -> str:
+    if not found.is_history:
+        return ""
+    if not found.epochs:
+        return "whatever their hyperparameters"
+    alike = "" if found.scaled_from else "of as many epochs, "
+    return f"{alike}whatever their other hyperparameters"
+
+
+def _less(found: Estimate) -> str:
+    rest = found.rest
+    how = "the" if rest.quick == rest.slow else "up to"
+    return "" if rest.quick == 1.0 else f"less {how} {1 - rest.quick:.0%} done before"
+
+
+def likely(one: Outlook, found: Forecast) -> str:
+    """Say when a job will start, or end, and what that rests on."""
+    by = rests_on(one.estimate, in_full=True) if one.estimate else ""
+    match one.verdict:
+        case "running" if one.ends_known and one.end is not None:
+            return f"It will likely end {about(one.end)}, by {by}."
+        case "running" if one.vague:
+            return ""  # its host is away: what is to be expected of it is said already
+        case "running" if one.estimate and one.estimate.basis == "overdue":
+            return f"When it ends is unknown: it has run {by}."
+        case "running":
+            return "How long it will take is unknown: nothing like it was ever completed."
+        case "starts":
+            it = "If the fleet goes on now, it" if found.paused else "It"
+            return _start(it, one, found, by)
+        case _:
+            return ""
+
+
+def _start(it: str, one: Outlook, found: Forecast, by: str) -> str:
+    assert one.start is not None  # noqa: S101 - it starts
+    assert one.end is not None  # noqa: S101 - likewise
+    before = found.outlooks.get(one.after or "")
+    after = f", when that has finished {before.spec.name}" if before else ""
+    if one.ahead:
+        others = "1 other pending job goes" if one.ahead == 1 else f"{one.ahead} others go"
+        after += f"; {others} there first"
+    if one.vague:
+        why = "since it comes after a job whose end nobody knows"
+        return f"{it} will likely go to {one.host}{after}; when is unknown, {why}."
+    text = f"{it} will likely start {about(one.start)}, on {one.host}{after}."
+    if one.after is None and one.start.median_s < SOON_S:
+        text = f"{it} will likely start {'now' if found.paused else 'soon'}, on {one.host}."
+    if one.ends_known:
+        return f"{text} Likely done {about(one.end)}, by {by}."
+    return f"{text} How long it takes is unknown: nothing like it was ever completed."
+
+
 def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
     """Return an outlook as JSON values: spans in seconds from now, medians as RFC 3339 as well.
 
@@ -163,23 +209,25 @@ def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
         "basis": one.estimate.basis if one.estimate else None,
         "runs": one.estimate.runs if one.estimate else None,
         "scaled_from": (one.estimate.scaled_from or None) if one.estimate else None,
-        "rests_on": one.estimate.words() if one.estimate else None,
+        "epochs": (one.estimate.epochs or None) if one.estimate else None,
+        "done_before": _done_before(one.estimate),
         "vague": one.vague,
         "after": one.after,
         "ahead": one.ahead,
-        "awaits": one.awaits,
-        "against": [
-            {
-                "host": against.host,
-                "hosts": against.hosts,
-                "reasons": [reason.to_dict() for reason in against.reasons],
-            }
-            for against in one.against
-        ],
+        "awaits": None if one.awaits is None else one.awaits.name.lower(),
+        "against": [_told(against) for against in one.against],
     }
 
 
-def summary_to_dict(found: Forecast, now: datetime, hosts_starting: int = 0) -> dict[str, Any]:
+def _told(against: Against) -> dict[str, Any]:
+    return {
+        "host": against.host,
+        "hosts": against.hosts,
+        "reasons": [reason.to_dict() for reason in against.reasons],
+    }
+
+
+def summary_to_dict(found: Forecast, now: datetime) -> dict[str, Any]:
     """Return the whole of a forecast as JSON values; when a paused plan will end is not known."""
     moment = _unknown if found.waits_for_fleet() else _moment
     return {
@@ -188,19 +236,20 @@ def summary_to_dict(found: Forecast, now: datetime, hosts_starting: int = 0) -> 
         "unknown": found.unknown,
         "paused": found.paused,
         "absent": len(found.of("absent")),
-        "awaits": {awaits: len(ones) for awaits, ones in awaited(found)},
+        "awaits": {awaits.name.lower(): len(ones) for awaits, ones in awaited(found)},
         "stuck": len(found.of("stuck")),
-        "text": end_of_plan(found, hosts_starting),
+        "other_epochs": _is_far(found),
     }
 
 
 def grouped(outlooks: Iterable[Outlook]) -> list[tuple[str, list[str]]]:
     """Return reasons with the names of the jobs that have them, the most frequent first."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, tuple[str, list[str]]] = {}
     for one in outlooks:
         text = "; ".join(map(_against, one.against)) or "no host is known"
-        found.setdefault(text, []).append(one.spec.name)
-    return sorted(found.items(), key=lambda one: -len(one[1]))
+        against = key([_told(told) for told in one.against])
+        found.setdefault(against, (text, []))[1].append(one.spec.name)
+    return sorted(found.values(), key=lambda one: -len(one[1]))
 
 
 def _against(told: Against) -> str:
@@ -208,6 +257,13 @@ def _against(told: Against) -> str:
     if told.host is not None:
         return f"{told.host}: {text}"
     return text if told.hosts == 1 else f"{text} ({told.hosts} hosts)"
+
+
+def _done_before(estimate: Estimate | None) -> dict[str, float] | None:
+    if estimate is None or estimate.rest.quick == 1.0:
+        return None
+    least, most = (round(1 - left, 3) for left in (estimate.rest.slow, estimate.rest.quick))
+    return {"least": least, "most": most}
 
 
 def _spread(span: Span | None) -> dict[str, float] | None:

@@ -18,6 +18,8 @@ from broker.system import children
 from broker.system.files import make_wanted
 from broker.system.process import VARIABLE
 
+REPORT_ENDS: Final = "_train.json"  # the name of a report in a job's result
+_DRAW_MODULE: Final = "agent.trainer.draw"
 STOP_TIMEOUT_S: Final = 25.0
 TAIL_LINES: Final = 15
 TAIL_BYTES: Final = 16 * 1024
@@ -48,12 +50,24 @@ def answer_of(module: str, arguments: Sequence[str]) -> Any:
         raise LocalError(f"{module}: {complaint}") from None
 
 
+def draw(folder: Path) -> list[Path]:
+    """Have the pages of the reports in a job's result drawn; return their paths.
+
+    Raises `LocalError` where there is no report that the trainers of this version have written.
+    """
+    place = folder.resolve()
+    said = answer_of(_DRAW_MODULE, [str(place)])
+    if said["event"] != "result":
+        raise LocalError(said["message"])
+    return [folder / Path(name).relative_to(place) for name in said["files"]]
+
+
 def _python() -> list[str]:
     """Return the interpreter, told to take our modules from where this process took them.
 
     `python -m` looks in the working folder first, where people may have an `agent` of their own.
     """
-    ours = Path.cwd() == Path(__file__).resolve().parents[3]
+    ours = Path.cwd() == Path(__file__).resolve().parents[2]
     return [sys.executable] if ours else [sys.executable, "-P"]
 
 

@@ -1,7 +1,7 @@
 """Verbs for several jobs: named one by one, or selected by the options of `fleet list`.
 
 For one named job `--json` prints an object, and an error is the verb's own. For several jobs it
-prints an array with an object for each; it has `ok`, and a `message` if that is false. The exit
+prints an array with an object for each; it has `ok`, and `why` not if that is false. The exit
 code is 0 when all succeeded (or none was selected), 3 when an answer is missing, otherwise 1.
 """
 
@@ -10,25 +10,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from broker.errors import BadMessage, BadStream, LocalError, plain
-from broker.sentences import printable
+from broker.wrapping import printable
 from coordinator.client.contact import NotDone, Unreachable
+from coordinator.jobs.causes import in_words
 from coordinator.ui import EXIT_REFUSED, EXIT_UNREACHABLE
 from coordinator.ui.candidates import STATES as SUITABLE
 from coordinator.ui.candidates import complete_job, complete_model
-from coordinator.ui.words import by_row, print_json, say, told
-
-if TYPE_CHECKING:
-    from coordinator.client.client import OperatorClient
+from coordinator.ui.options import OperatorClient
+from coordinator.ui.words import by_row, is_json, print_json, say
 
 F = TypeVar("F", bound=Callable[..., Any])
 Row = dict[str, Any]
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
-NAMED: Final = 8  # jobs of several
 TOLD: Final = 20  # of those that were refused
 
 status_option = click.option(
@@ -112,37 +110,52 @@ def exit_code(rows: Iterable[Row]) -> int:
 
 
 def tell(
-    rows: Sequence[Row], choice: Choice, say_row: Callable[[Row], object], *, as_json: bool
+    rows: Sequence[Row], choice: Choice, say_done: Callable[[list[Row]], object],
+    told_of: Sequence[Row] = (),
 ) -> int:  # fmt: skip
-    """Say what came of several jobs: of those that succeeded by `say_row`; return the exit code."""
-    if as_json:
+    """Say what came of several jobs: of those that succeeded by `say_done`; return the exit code.
+
+    Of some that failed it was told already (`told_of`).
+    """
+    if is_json():
         print_json(rows)
         return exit_code(rows)
-    for row in rows:
-        if row["ok"]:
-            say_row(row)
+    say_done([row for row in rows if row["ok"]])
     if not rows:
         say(choice.none())
-    complain(rows)
+    complain(row for row in rows if row not in told_of)
     return exit_code(rows)
+
+
+def each(
+    choice: Choice, asked: Callable[[], Iterable[str]], do: Callable[[str], Row],
+    say_row: Callable[[Row], object],
+) -> int:  # fmt: skip
+    """Do something for the job that is named, or for each of several, and say what came of it.
+
+    `asked` returns by which names or ids several are requested. Returns the exit code.
+    """
+    if choice.only is None:
+        return tell([*one_by_one(asked(), do)], choice, lambda rows: [*map(say_row, rows)])
+    row = do(choice.only)
+    if is_json():
+        print_json(row)
+    else:
+        say_row(row)
+    return 0
 
 
 def complain(rows: Iterable[Row]) -> None:
     """Say on standard error of each job that failed why."""
     failed = [row for row in rows if not row["ok"]]
     for row in failed[:TOLD]:
-        say(f"error: {told(row['message'])}", err=True)
+        say(f"error: {printable(in_words(row['why']))}", err=True)
     if len(failed) > TOLD:
         say(f"and {len(failed) - TOLD} more errors (--json has them)", err=True)
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first names of several jobs."""
-    more = len(names) - NAMED
-    return printable(", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else ""))
 
 
 def failure(job: str, code: str, error: Exception) -> Row:
     """Return why something was not done for a job."""
     message = plain(error) if isinstance(error, OSError) else str(error)
-    return {"ok": False, "job": job, "code": code, "message": message}
+    why = error.why if isinstance(error, NotDone) else {"code": "text", "text": message}
+    return {"ok": False, "job": job, "code": code, "why": why}

@@ -6,30 +6,25 @@ Words that need no terminal are in `words`, and are to be had from here as well.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from broker.sentences import HANG, LEAST, held, printable, span
+from broker.figures import span
+from broker.wrapping import HANG, LEAST, held, printable
+from coordinator.client.rows import Row
 from coordinator.jobs import host_condition
 from coordinator.jobs.causes import in_words
-from coordinator.ui.columns import HELD, Column, Table
+from coordinator.ui.fitted_table import HELD, Column, Table
+from coordinator.ui.fleet_columns import TONES, FleetColumn
 from coordinator.ui.words import *  # noqa: F403 - they are to be had from here as well
-from coordinator.ui.words import by, first_line, local, told
+from coordinator.ui.words import by, first_line, local
 
 __all__ = ["Column", "Text", "printable", "span"]  # as are these
 
-STATE_STYLES: Final = {
-    "pending": "yellow",
-    "claimed": "cyan",
-    "running": "blue",
-    "completed": "green",
-    "failed": "red",
-    "cancelled": "dim",
-}
-_TONES: Final = {"good": "green", "busy": "cyan", "warn": "yellow", "bad": "red", "dim": "dim"}
+STYLES: Final = {"good": "green", "busy": "cyan", "warn": "yellow", "bad": "red", "dim": "dim"}
 PIPE_WIDTH: Final = 1000  # nothing is cut for a program that reads
 
 
@@ -83,21 +78,26 @@ class Line:
         What does not fit goes on after `indent` blanks; unless that is said, a little further in
         than its line begins.
         """
-        self._text = text if isinstance(text, Text) else Text(told(text), style)
+        self._text = text if isinstance(text, Text) else Text(printable(text), style)
         self._indent = indent
+
+    def is_whole(self, console: Console) -> bool:
+        """Whether it is not broken: whoever reads it there is a program."""
+        return console.width >= PIPE_WIDTH
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines that fit."""
         width = options.max_width
         for line in self._text.split("\n", allow_blank=True):
-            if line.cell_len <= width or console.width >= PIPE_WIDTH:
+            if line.cell_len <= width or self.is_whole(console):
                 yield line
                 continue
             line.plain = held(line.plain, HELD)
             first = line.wrap(console, width)[0]
             rest = line[len(first.plain) :]
             rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
-            indent = _lead(line) + HANG if self._indent is None else self._indent
+            lead = len(line.plain) - len(line.plain.lstrip())
+            indent = lead + HANG if self._indent is None else self._indent
             beside = Text(" " * indent)
             after = rest.wrap(console, max(LEAST, width - indent)) if rest else ()
             for part in (first, *(beside + one for one in after)):
@@ -105,24 +105,26 @@ class Line:
                 yield part
 
 
-def _lead(line: Text) -> int:
-    return len(line.plain) - len(line.plain.lstrip())
-
-
 def put(out: Console, parts: Iterable[Any]) -> None:
     """Print parts of a view, each below the other; a plain string is a `Line`."""
     for part in parts:
         shown = Line(part) if isinstance(part, str) else part
         # Neither wrapped nor cut: for a program, a line is a line.
-        out.print(shown, soft_wrap=isinstance(shown, Line) and out.width >= PIPE_WIDTH)
+        out.print(shown, soft_wrap=isinstance(shown, Line) and shown.is_whole(out))
 
 
-def drawn(paint: Callable[[Console], None]) -> list[Line]:
-    """Return what a function prints on a console, as a part of a view."""
-    out = console()
-    with out.capture() as printed:
-        paint(out)
-    return [Line(Text.from_ansi(printed.get().rstrip("\n")))]
+class _Paragraph(Line):
+    """A line that only a terminal breaks, whatever `COLUMNS` says."""
+
+    def is_whole(self, console: Console) -> bool:
+        """Whether it is not broken."""
+        return not console.is_terminal
+
+
+def paragraph(text: str | Text, indent: int = 0, *, hang: int = 0, style: str = "") -> Line:
+    """Return sentences that begin after `indent` blanks, and go on `hang` blanks further in."""
+    shown = text if isinstance(text, Text) else Text(printable(text), style)
+    return _Paragraph(Text(" " * indent).append(shown), indent=indent + hang)
 
 
 def print_event(row: dict[str, Any]) -> None:
@@ -139,16 +141,23 @@ def print_event(row: dict[str, Any]) -> None:
     put(console(), [Line(line.append(f"  {rest}" if rest else ""), indent=16)])
 
 
-def state_of(row: Mapping[str, Any]) -> Text:
-    """Return a job's state in its colour; of a result below chance it is not that of a good one."""
-    return Text(row["state"], "yellow") if row.get("below_chance") else state(row["state"])
+def fleet_table(
+    columns: Sequence[FleetColumn], rows: Iterable[Row], *, bars: bool = False
+) -> Table:  # fmt: skip
+    """Return jobs or hosts as a table, with `bars` where they are watched."""
+    return Table(
+        columns,
+        [[styled(*one.cell(row, one.width * bars)) for one in columns] for row in rows],
+    )
 
 
-def result(row: Mapping[str, Any], text: str) -> Text:
-    """Return what a job has come to, in words, marked where that is below chance."""
-    return Text(text, "red" if row.get("below_chance") else "")
+def styled(text: str, tone: str) -> Text:
+    """Return a cell as it is shown."""
+    if not text.isprintable():
+        text = " ".join(printable(text).splitlines())
+    return Text(text, STYLES.get(tone, ""))
 
 
 def state(name: str) -> Text:
     """Return a job's state, or how a host is, in its colour."""
-    return Text(name, style=STATE_STYLES.get(name) or _TONES[host_condition.tone(name)])
+    return styled(name, TONES.get(name) or host_condition.tone(name))

@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from broker.errors import LocalError
+from broker.figures import counted, some
 from broker.protocol.messages import AskStatus, AskWhy
-from broker.sentences import counted
 from broker.system.address import parse_addresses, text_of
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient
-from coordinator.jobs.in_words import summary, wished, words
-from coordinator.jobs.set_aside import chance_words
+from coordinator.client.rows import listed
+from coordinator.jobs.reason_words import summary, wished, words
+from coordinator.jobs.result_words import mark_words
 from coordinator.ui import EXIT_NOTHING_RAN, EXIT_REFUSED, terminal
-from coordinator.ui.job_board import Board, Row
+from coordinator.ui.fleet_columns import JOBS, shown
+from coordinator.ui.follow import Board
 from coordinator.ui.live import until
 from coordinator.ui.progress import waiting
-from coordinator.ui.terminal import Column
+from coordinator.ui.words import is_json
 
 if TYPE_CHECKING:
     from coordinator.ui.processes import Fleet
@@ -35,6 +37,8 @@ MOST: Final = 100  # jobs that are asked about at the end
 MOST_ASKED: Final = 10  # and while nothing runs
 MOST_HELPS: Final = 8
 _NAMED: Final = 3
+_NOT_SHOWN: Final = ("share", "attempt", "priority", "started", "finished", "model", "mode", "id")
+Row = dict[str, Any]  # as the coordinator has told
 _ELSEWHERE: Final = (
     "have them trained elsewhere: a fleet of several machines takes them "
     '(README.md, "A fleet of several machines")'
@@ -59,13 +63,12 @@ def until_stopped(
         time.sleep(POLL_S)
 
 
-def watch_until_idle(
-    fleet: Fleet, settings: BrokerSettings, hosts: Collection[str], *, as_json: bool
-) -> int:
+def watch_until_idle(fleet: Fleet, settings: BrokerSettings, hosts: Collection[str]) -> int:
     """Show progress until nothing is left that could run on `hosts` or others, then the results.
 
     Return 0, `EXIT_REFUSED` where a job failed, or `EXIT_NOTHING_RAN` where none could be done.
     """
+    as_json = is_json()
     with OperatorClient(settings, TIMEOUT_S, patient=True) as client:
         with waiting("waiting for the coordinator to hear of every agent"):
             _meet(fleet, client, hosts)
@@ -137,16 +140,15 @@ class _Run:
         self.board.show(self.rows, counts)
         if status["active"]:
             self.says_why = True
-        elif self._is_stuck(status) and (words := held_up(self.client, self.rows)):
+        elif (
+            self.says_why and status["runnable"] and not self.board.is_live
+            and (words := held_up(self.client, self.rows))
+        ):  # fmt: skip
             self.says_why = False
-            terminal.say(terminal.told(words), err=self.aside)
+            terminal.say(terminal.printable(words), err=self.aside)
         # Twice, a second apart: between two jobs there is a moment in which nothing is assigned.
         self.idle_looks = 0 if status["active"] or status["runnable"] else self.idle_looks + 1
         return self.idle_looks >= 2
-
-    def _is_stuck(self, status: dict[str, Any]) -> bool:
-        """Whether nothing runs that could, and nobody has been told why."""
-        return self.says_why and not self.board.is_live and bool(status["runnable"])
 
 
 def _results(rows: list[Row], state: Path) -> None:
@@ -155,43 +157,19 @@ def _results(rows: list[Row], state: Path) -> None:
         out.print("nothing to do: the manifest has no jobs, or --manifest was not given")
         return
     done = [row for row in rows if row["state"] != "pending"]
-    columns = (
-        Column("JOB", least=24),
-        Column("HOST", rank=2, least=8),
-        Column("AUROC [95 % CI]"),
-        Column("AP", rank=4, right=True),
-        Column("F1", rank=5, right=True),
-        Column("TOOK", rank=1, right=True),
-        Column("ARTIFACT", rank=3, least=8),
-    )
     if not done:
         return
-    out.print(terminal.table(columns, [_result(row) for row in done]))
+    listed_rows = [listed(row, time.time()) for row in done]
+    out.print(terminal.fleet_table(shown(JOBS, "list", *_NOT_SHOWN), listed_rows))
     for row in done:
-        if row.get("below_chance"):
-            said = f"\n{row['name']} is {chance_words(row['metrics'])}"
+        if marks := row.get("marks"):
+            said = f"\n{row['name']} is {mark_words(marks, row['metrics'])}"
             terminal.put(out, [terminal.Line(said, style="yellow")])
         if row["error"]:
             words = terminal.Line(f"\n{row['name']} failed: {row['error']}", style="red")
             terminal.put(out, [words])
     stored = sum(row["state"] == "completed" for row in rows)
     terminal.put(out, [f"\n{counted(stored, 'artifact')} in {state / 'coordinator' / 'models'}"])
-
-
-def _result(row: Row) -> tuple[Any, ...]:
-    metrics = row["metrics"] or {}
-    f1 = "f1" if "f1" in metrics else "macro_f1"
-    return (
-        row["name"],
-        terminal.host(row),
-        terminal.result(row, terminal.figure(metrics, "auroc"))
-        if metrics
-        else terminal.state_of(row),
-        terminal.figure({"ap": metrics.get("average_precision")}, "ap"),
-        terminal.figure({"f1": metrics.get(f1)}, "f1"),
-        terminal.took(row),
-        terminal.short(row["artifact_id"]),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,14 +194,12 @@ def _of(client: OperatorClient, row: Row) -> LeftOver:
 
 
 def held_up(client: OperatorClient, rows: Sequence[Row]) -> str:
-    """Return why the first job waits that could run in time; empty where one is about to start."""
+    """Return why the first job waits that could run in time; empty where there is none."""
     waiting = [row for row in rows if row["state"] == "pending"]
     for row in waiting[:MOST_ASKED]:
         why = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
         if not why["suitable"]:
             continue
-        if "now" in why["suitable"]:
-            return ""
         names = {name for names in why["suitable"].values() for name in names}
         hosts = (host for host in why["hosts"] if host["host"] in names)
         found = {words(one) for host in hosts for one in host["reasons"]}
@@ -257,8 +233,7 @@ def in_words(client: OperatorClient, left: Sequence[LeftOver], count: int) -> It
     yield "What would help:"
     helps = _helps(left)
     for text, names in [*helps.items()][:MOST_HELPS]:
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        yield f"  {', '.join(names[:_NAMED])}{more}: {text}"
+        yield f"  {some(names, _NAMED)}: {text}"
     if len(helps) > MOST_HELPS:
         yield f"  and {len(helps) - MOST_HELPS} more changes"
     yield f"  {'or ' if helps else ''}{_ELSEWHERE}"

@@ -1,7 +1,8 @@
 """Artifacts on their way from the coordinator to a browser: fetched once, kept for a while.
 
 What comes is a stranger's: its sha256 is checked by whoever fetches, its archive is unpacked by
-`broker.system.archive` alone, and of what it holds only the report's page is kept, bounded.
+`broker.system.archive` alone, and of what it holds only the report's page is kept, bounded. The
+page is drawn when somebody looks, by a process of its own; a trainer may bring one instead.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from broker.errors import BadMessage, FleetError, LocalError
-from broker.sentences import is_figure
+from broker.figures import is_figure
 from broker.system.archive import Limits, unpack
 from coordinator.client.rows import interval_of
+from coordinator.ui.processes import REPORT_ENDS, draw
 
 MAX_BYTES: Final = 16 * 1024**2  # of a report, and of its page
 MAX_POINTS: Final = 2_000
@@ -186,10 +188,13 @@ def _read(bundle: Path, page: Path) -> Report:
     shutil.rmtree(unpacked, ignore_errors=True)
     try:
         files = unpack(bundle, unpacked, UNPACK)
-        found = next((path for path in files if path.name.endswith("_train.json")), None)
+        found = next((path for path in files if path.name.endswith(REPORT_ENDS)), None)
         if found is None:
             raise FleetError("there is no report in this artifact")
         drawn = found.with_suffix(".html")
+        if not drawn.is_file() and found.stat().st_size <= MAX_BYTES:
+            with contextlib.suppress(LocalError):  # a trainer of another kind has written it
+                draw(unpacked)
         if not drawn.is_file() or drawn.stat().st_size > MAX_BYTES:
             return read_report(found, None)
         return read_report(found, drawn.replace(page))

@@ -1,4 +1,4 @@
-"""What the pages share: the fleet, who may act, and the frame around each page."""
+"""What the pages share: the fleet, who may act, the frame around each page, and its banners."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from nicegui import Client, ui
 
 from broker.clock import Clock
 from broker.errors import FleetError
-from broker.protocol.messages import OperatorRequest
+from broker.figures import counted
+from broker.protocol.messages import AskPause, OperatorRequest
+from broker.system.machine import new_id
+from coordinator.jobs.reason_words import no_room
 from coordinator.web.artifacts import Artifacts
-from coordinator.web.bands import OUTAGES, show_bands
 from coordinator.web.hub import Hub, News
 from coordinator.web.parts import Tag, ask, button, link, notify
 from coordinator.web.security import Sessions, session_token
@@ -26,6 +28,18 @@ PAGES: Final = (
     ("/", "Overview"), ("/jobs", "Jobs"), ("/curves", "Curves"), ("/timeline", "Timeline"),
 )  # fmt: skip
 _LINKS: Final = {"broker": "no broker", "coordinator": "no coordinator", "answer": "no answer"}
+# What is missing, and what is done about it.
+OUTAGES: Final = {
+    "broker": ("The broker cannot be reached", "It is tried again all the time."),
+    "coordinator": (
+        "The coordinator is gone", "Start it (fleet coordinator); what runs goes on meanwhile."
+    ),
+    "answer": (
+        "The coordinator does not answer",
+        "Its log says what keeps it (a full disk); what runs goes on meanwhile.",
+    ),
+    "first": ("The coordinator has yet to answer", ""),
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -161,7 +175,7 @@ def frame(visit: Visit, title: str, active: str = "") -> Iterator[None]:
         with Tag("div", classes="who"):
             _who(visit)
     visit.keep_current(visit.enable_acts)
-    show_bands(visit)
+    show_banners(visit)
     with Tag("div", id="main", classes="page", role="main", tabindex="-1"):
         yield
 
@@ -206,3 +220,76 @@ def _who(visit: Visit) -> None:
     else:
         link("Log in", visit.login_path(), "plain-button")
     Tag("button", "◐", "plain-button", type="button", id="theme", aria_label="colours")
+
+
+class Said(NamedTuple):
+    """What a banner says, and since when it is so, where that is known."""
+
+    title: str
+    text: str
+    since_ms: int | None = None
+
+
+def show_banners(visit: Visit) -> None:
+    """Show what is not as it should be, while it is not."""
+    hub = visit.site.hub
+    # The style sheet takes the colours of what is old.
+    _banner(visit, "banner alarm outage", lambda: _outage(hub))
+    title = "Paused: no new jobs are given out"
+    with _banner(visit, "banner", lambda: Said(title, hub.paused) if hub.paused else None):
+        if visit.may_act():
+            Tag("span", "", "grow")
+            visit.act_button("Give jobs out again", lambda: ask_pause(visit, off=True))
+    _banner(visit, "banner alarm", lambda: _low_disk(hub))
+
+
+def _outage(hub: Hub) -> Said | None:
+    outage = hub.outage
+    if outage is None or outage.what == "first":
+        return None  # before the first answer nothing is wrong
+    since_ms = hub.epoch_ms(outage.since_s)
+    title, remedy = OUTAGES[outage.what]
+    since = "Since before this page was served. " if since_ms is None else ""
+    why = f" ({outage.why})" if outage.why else ""
+    return Said(title, f"{since}What is shown may be old. {remedy}{why}", since_ms)
+
+
+def _low_disk(hub: Hub) -> Said | None:
+    """Say that results wait for room on the coordinator's disk, while some do."""
+    lack = None if hub.seen.summary is None else hub.seen.summary.no_room
+    if lack is None:
+        return None
+    said = no_room(lack.model_dump(), several=lack.jobs > 1)
+    return Said("The coordinator's disk is low", f"{counted(lack.jobs, 'finished job')} {said}.")
+
+
+def _banner(visit: Visit, classes: str, words: Callable[[], Said | None]) -> Tag:
+    """Return a banner that is shown while there is something to say."""
+    with Tag("div", classes=classes) as banner:
+        # The alert alone is said aloud: the time beside it changes every few seconds.
+        title = Tag("b", role="alert")
+        since = Tag("time", data_way="since")
+        text = Tag("span")
+
+    def tell() -> None:
+        said = words()
+        banner.set_visibility(said is not None)
+        if said is not None:
+            title.set_text(said.title)
+            text.set_text(said.text)
+            since.props["data-ms"] = said.since_ms or 0
+            since.set_visibility(said.since_ms is not None)
+
+    visit.keep_current(tell)
+    return banner
+
+
+def ask_pause(visit: Visit, *, off: bool = False) -> None:
+    """Ask whether the fleet is to be paused, or to go on."""
+    if off:
+        title, verb = "Give jobs out again?", "Give jobs out"
+        text = "Whatever is pending, and has a host that is free, starts at once."
+    else:
+        title, verb = "Pause the fleet?", "Pause the fleet"
+        text = "No host is given a new job until somebody lifts it. What runs goes on."
+    visit.confirm(title, text, verb, AskPause(id=new_id(), off=off), danger=not off)

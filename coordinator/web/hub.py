@@ -21,8 +21,8 @@ from broker.protocol.acl import Principal
 from broker.protocol.messages import OperatorRequest
 from broker.protocol.topic_table import Role
 from coordinator.client.contact import Outage
+from coordinator.client.mirror import Snapshot
 from coordinator.client.rows import Delta, Row, Tables
-from coordinator.client.seen import Snapshot
 from coordinator.client.watcher import Watcher
 
 log = logging.getLogger("fleet.web")
@@ -40,7 +40,6 @@ class Listeners(Generic[T]):
     """Who is told something, until they end that."""
 
     def __init__(self) -> None:
-        """Begin with nobody."""
         self._all: dict[object, Callable[[T], object]] = {}
 
     def __bool__(self) -> bool:

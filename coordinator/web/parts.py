@@ -14,7 +14,7 @@ from typing import Any
 from nicegui import Client, ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from broker import sentences
+from broker import figures
 
 
 class Tag(TextElement):
@@ -162,7 +162,6 @@ class Facts:
     """Names and what they are. What has no value is hidden; what changes is changed in place."""
 
     def __init__(self) -> None:
-        """Make it, empty."""
         self._cells: dict[str, tuple[Tag, Tag]] = {}
         self._known: dict[str, Value] = {}
         self._list = Tag("dl", classes="facts")
@@ -223,7 +222,7 @@ def notify(client: Client, text: str, *, bad: bool = False) -> None:
 
 def size(count_bytes: float | None) -> str:
     """Return a number of bytes in binary units, nothing for none."""
-    return "" if count_bytes is None else sentences.size(count_bytes)
+    return "" if count_bytes is None else figures.size(count_bytes)
 
 
 def listed(value: Any) -> str:

@@ -31,14 +31,7 @@ from coordinator.client.watcher import Watcher
 from coordinator.web.artifacts import Artifacts, Fetch
 from coordinator.web.frame import Site
 from coordinator.web.hub import Hub
-from coordinator.web.pages import (
-    curves_page,
-    host_page,
-    job_page,
-    jobs_page,
-    overview_page,
-    timeline_page,
-)
+from coordinator.web.pages import curves_page, host_page, job_page, overview_page, timeline_page
 from coordinator.web.pages.overview_page import missing
 from coordinator.web.routes import STATIC, routes
 from coordinator.web.security import MAX_CONNECTIONS, MAX_OF_ONE, Connection, Guard, Sessions
@@ -99,14 +92,21 @@ async def _serve(
     hub = Hub(make_watcher, clock)
     sessions = Sessions(password if hub.is_operator() else None)
     app = application(Site(hub, sessions, settings, artifacts, clock))
-    server = _Server(_config(app, settings), lambda: ready(sock.getsockname()[1], hub))
+
+    def started() -> None:
+        # Not sooner: NiceGUI's start-up walks through all objects (`gc.get_objects`).
+        # CPython raises SystemError in another thread whose tuple is half made at that moment.
+        hub.start()
+        ready(sock.getsockname()[1], hub)
+
+    server = _Server(_config(app, settings), started)
     loop = asyncio.get_running_loop()
     end_with_parent(lambda: loop.call_soon_threadsafe(setattr, server, "should_exit", True))
-    hub.start()
     try:
         await server.serve(sockets=[sock])
     finally:
-        await asyncio.to_thread(hub.watcher.stop)
+        if server.started:
+            await asyncio.to_thread(hub.watcher.stop)
 
 
 def application(site: Site) -> Guard:
@@ -118,7 +118,7 @@ def application(site: Site) -> Guard:
         + "".join(f'<script src="/fleet/{name}.js?{version}"></script>' for name in SCRIPTS),
         shared=True,
     )
-    for page in (overview_page, jobs_page, job_page, host_page, curves_page, timeline_page):
+    for page in (overview_page, job_page, host_page, curves_page, timeline_page):
         page.register(site)
     # On this machine it would cost more time than it saves.
     compressed = functools.partial(GZipMiddleware, minimum_size=2_000, compresslevel=3)
@@ -157,7 +157,7 @@ def _config(app: Guard, settings: WebSettings) -> uvicorn.Config:
 def _bind(settings: WebSettings) -> socket.socket:
     try:
         found = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            *settings.address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         family, kind, protocol, _, address = found[0]
         sock = socket.socket(family, kind, protocol)
@@ -165,7 +165,7 @@ def _bind(settings: WebSettings) -> socket.socket:
         sock.bind(address)
     except OSError as error:
         raise LocalError(
-            f"--listen {settings.host}:{settings.port}: {error.strerror or error}; "
+            f"--listen {settings.listen}: {error.strerror or error}; "
             f"{why_not_here(error)} (port 0 takes a free one)"
         ) from None
     return sock

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from broker.errors import ConfigError
 from broker.pki import keyfiles
-from broker.system.address import is_loopback
+from broker.system.address import is_loopback, parse_listen
 
 MIN_PASSWORD_CHARS: Final = 12
 MAX_PASSWORD_BYTES: Final = 1024
@@ -20,18 +20,30 @@ MAX_PASSWORD_BYTES: Final = 1024
 class WebSettings:
     """Where to listen (port 0 takes a free one), with which certificate, for whom.
 
-    `names` are further host names that browsers may use for it. `private`: nobody looks without
-    the password. `public_url` is what browsers call it, where a proxy stands before it.
+    Each is an option of `fleet dashboard`. `names` are further host names that browsers may use for
+    it. `private`: nobody looks without the password; `read_only`: nobody has one. `public_url` is
+    what browsers call it, where a proxy stands before it.
     """
 
-    host: str = "127.0.0.1"
-    port: int = 8086
+    listen: str = "127.0.0.1:8086"
     certificate: Path | None = None
     key: Path | None = None
     plain: bool = False
     private: bool = False
+    read_only: bool = False
     names: tuple[str, ...] = ()
     public_url: str = ""
+    password_file: Path | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where to listen: host and port. Raises `ConfigError`."""
+        return parse_listen(self.listen, "--listen", WebSettings().listen)
+
+    @property
+    def host(self) -> str:
+        """The host of that."""
+        return self.address[0]
 
     @property
     def scheme(self) -> str:
@@ -55,7 +67,9 @@ class WebSettings:
 
     def check(self) -> None:
         """Raise `ConfigError` with the remedy for what is not safe, or cannot be."""
-        where = f"--listen {self.host}:{self.port}"
+        where = f"--listen {self.listen}"
+        if self.private and self.read_only:
+            raise ConfigError("--private needs a password, and --read-only has none")
         if self.public_url and not _is_site(self.public_url):
             raise ConfigError(
                 f"--public-url {self.public_url}: write it as https://NAME or https://NAME:PORT, "

@@ -1,104 +1,66 @@
-"""Tables of jobs and hosts: AG Grid with columns of ours, fed with what has changed.
+"""Tables of jobs and hosts: AG Grid with the columns of `fleet_columns`, fed with what changes.
 
-A grid hides columns when it is narrower than their `from` (pixels), the least important first, so
-that the same table fits a phone. The style sheet sets the height of the rows.
+A grid hides columns when it is narrower than their `from` (pixels), those of the highest rank
+first, so that the same table fits a phone. The style sheet sets the height of the rows.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from nicegui import ui
 
 from coordinator.client.rows import Delta, Row
+from coordinator.ui.fleet_columns import JOBS, FleetColumn
 from coordinator.web.parts import Tag
 
-
-def _column(
-    name: str, field: str, cell: str = "", *, from_px: int = 0, wide: int = 0, width: int = 0,
-    right: bool = False, live: bool = False, sort: str | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Return one column. `live`: its cell shows more fields than the one it is sorted by."""
-    # Of jobs, what is at work is what one looks for.
-    comparator = {"state": "byActivity", "took": "byTook"}.get(cell, "nullsLast")
-    made: dict[str, Any] = {
-        "headerName": name,
-        "field": field,
-        "colId": f"{field}-{cell}" if cell else field,
-        "sortable": True,
-        "resizable": True,
-        "minWidth": width or 90,
-        ":comparator": f"fleet.{comparator}",
-        "context": {"from": from_px},
-        "sort": "asc" if cell == "state" else sort,
-    }
-    made |= {"flex": wide} if wide else {"width": width or 100}
-    if cell:
-        made[":cellRenderer"] = f"fleet.cells.{cell}"
-    if live:
-        made[":equals"] = "() => false"
-    if right:
-        made["type"] = "rightAligned"
-    return made
+CHAR_PX: Final = 7
+CELL_PX: Final = 26  # around what a cell says
+FLEX_CHARS: Final = 8
+_BARS_PX: Final = {"percent": 100, "held": 108, "memory": 124, "share": 108}
+# Kinds whose cells hold more than text, or which may be cut.
+_PX: Final = {
+    "job": 130, "doing": 117, "left": 84, "metric": 104, "power": 78, "state": 104, "place": 104,
+    "condition": 104, **_BARS_PX,
+}  # fmt: skip
+_COMPARED: Final = {"state": "byActivity", "took": "byTook"}  # what is at work, one looks for
+ATTEMPTS: Final = tuple(
+    next(one for one in JOBS if one.key == key)
+    for key in ("name", "attempt", "host", "state", "started", "took")
+)
 
 
-def job_columns() -> list[dict[str, Any]]:
-    """Return the columns of the page of jobs."""
+def definitions(
+    columns: Sequence[FleetColumn], sort: str, order: str = "asc"
+) -> list[dict[str, Any]]:
+    """Return columns as AG Grid has them; that of the key `sort` is sorted by at first."""
     return [
-        _column("Job", "name", "job", wide=5, width=150),
-        _column("State", "state", "state", wide=3, width=104, live=True),
-        _column("Host", "host", "host", wide=2, width=110, from_px=560),
-        _column("Progress", "share", "share", wide=2, width=100, live=True, from_px=480),
-        _column("Model", "model", wide=1, width=124, from_px=870),
-        _column("Mode", "mode", width=90, from_px=960),
-        _column("Loss", "loss", "loss", width=90, right=True, from_px=1310),
-        _column("Metric", "value", "metric", wide=2, width=164, live=True, from_px=750),
-        _column("Began", "started", "ago", width=104, from_px=640),
-        _column("Took", "finished", "took", width=80, live=True, from_px=1040),
-        _column("Ends", "ends", "ahead", width=96, from_px=1140),
-        _column("Priority", "priority", width=84, right=True, from_px=1400),
+        {
+            "headerName": one.title,
+            "field": f"{one.key}_used" if one.kind == "memory" else one.key,
+            "colId": one.key,
+            "sortable": True,
+            "resizable": True,
+            "minWidth": _px(one),
+            ":comparator": f"fleet.{_COMPARED.get(one.kind, 'nullsLast')}",
+            "context": {"from": sum(_px(each) for each in columns if each.rank <= one.rank)},
+            "sort": order if one.key == sort else None,
+            **({"flex": one.most // FLEX_CHARS} if one.most else {"width": _px(one)}),
+            **({"type": "rightAligned"} if one.right and one.kind not in _BARS_PX else {}),
+            # A cell shows more fields than the one that it is sorted by.
+            **({} if one.kind == "text" else _drawn(one.kind)),
+        }
+        for one in columns
     ]
 
 
-def running_columns() -> list[dict[str, Any]]:
-    """Return the columns of what runs now."""
-    return [
-        _column("Job", "name", "job", wide=3, width=120),
-        _column("Progress", "share", "share", wide=2, width=108, live=True),
-        _column("Ends", "ends", "ahead", width=96, sort="asc"),
-        _column("Host", "host", "host", wide=2, width=110, from_px=520),
-        _column("Epoch", "epoch", wide=1, width=112, from_px=760),
-        _column("Loss", "loss", "loss", width=90, right=True, from_px=640),
-        _column("Began", "started", "ago", width=104, from_px=860),
-    ]
+def _drawn(kind: str) -> dict[str, Any]:
+    return {":cellRenderer": f"fleet.cells.{kind}", ":equals": "() => false"}
 
 
-def host_columns() -> list[dict[str, Any]]:
-    """Return the columns of the hosts."""
-    return [
-        _column("Host", "id", "host", wide=2, width=104, sort="asc"),
-        _column("State", "state", "condition", wide=1, width=126, live=True),
-        _column("Job", "job", "current", wide=3, width=108, live=True),
-        _column("Progress", "share", "held", wide=1, width=108, from_px=600),
-        _column("CPU", "cpu", "percent", wide=1, width=100, from_px=760),
-        _column("RAM, GiB", "ram_used", "ram", wide=1, width=124, live=True, from_px=860),
-        _column("GPU", "gpu", "percent", wide=1, width=100, from_px=960),
-        _column("VRAM, GiB", "vram_used", "vram", wide=1, width=124, live=True, from_px=1060),
-        _column("Power", "power", "power", width=78, right=True, from_px=1160),
-        _column("Heard", "seen", "ago", width=104, from_px=700),
-    ]
-
-
-def attempt_columns() -> list[dict[str, Any]]:
-    """Return the columns of the timeline's attempts."""
-    return [
-        _column("Job", "name", "job", wide=3, width=130),
-        _column("Attempt", "attempt", width=84, right=True, from_px=640),
-        _column("Host", "host", "host", wide=2, width=104),
-        _column("State", "state", "fate", wide=1, width=104),
-        _column("Began", "started", "ago", width=104, sort="desc", from_px=450),
-        _column("Took", "finished", "took", width=80, live=True, from_px=540),
-    ]
+def _px(column: FleetColumn) -> int:
+    return _PX.get(column.kind) or CHAR_PX * column.width + CELL_PX
 
 
 def as_rows(most: int) -> str:
@@ -120,15 +82,15 @@ class Grid(ui.aggrid):
 
 
 def grid(
-    label: str, columns: list[dict[str, Any]], rows: list[Row], *, height: str, empty: str,
-    is_filtered: bool = False, row_id: str = "(p) => p.data.id",
+    label: str, columns: Sequence[FleetColumn], rows: list[Row], *, height: str, empty: str,
+    sort: str, order: str = "asc", is_filtered: bool = False, row_id: str = "(p) => p.data.id",
 ) -> Grid:  # fmt: skip
     """Return a table. `label` is its name for screen readers, `empty` what is said of no rows.
 
     `is_filtered`: it shows what passes `fleet.filter`. `row_id` is JavaScript.
     """
     options: dict[str, Any] = {
-        "columnDefs": columns,
+        "columnDefs": definitions(columns, sort, order),
         "rowData": rows,
         ":getRowId": row_id,
         ":onGridReady": "fleet.ready",
@@ -168,7 +130,6 @@ class Part:
     """The rows of a table that fit a condition, for a grid that shows those alone."""
 
     def __init__(self, fits: Any, rows: list[Row]) -> None:
-        """Begin with these."""
         self._fits = fits
         self.rows = {row["id"]: row for row in rows if fits(row)}
 

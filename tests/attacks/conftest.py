@@ -40,7 +40,6 @@ class Attacked:
         return self.programs[-1].start()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a verb as alice."""
         where = ("--broker", self.url, "--identity", str(self.alice))
         return subprocess.run(
             [sys.executable, "-m", "coordinator.cli", *where, *arguments],
@@ -49,13 +48,11 @@ class Attacked:
         )  # fmt: skip
 
     def cli(self, *arguments: str) -> str:
-        """What alice sees."""
         ran = self.run(*arguments)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
     def status(self) -> dict[str, Any]:
-        """`fleet status --json`."""
         found: dict[str, Any] = json.loads(self.cli("status", "--json"))
         return found
 

@@ -24,7 +24,6 @@ def _counts(attacked: Any, kind: str) -> int:
 
 
 def test_a_host_speaks_and_listens_as_itself_alone(attacked: Any) -> None:
-    """Another's topics, the coordinator's, the broker's own, wildcards: each a count, no more."""
     mine = attacked.tls(attacked.house.identity("mallory"))
     others = [
         T.status("pi"), T.response("pi"), T.request("pi"), T.coordinator_status(), T.job(JOB),

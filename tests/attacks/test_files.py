@@ -76,7 +76,6 @@ def _extended(kind: bytes, content: bytes, size_bytes: int | None = None) -> byt
     ids=["holes that are none", "holes at nowhere", "a huge header", "a huge name"],
 )
 def test_what_an_archive_says_beside_its_files_is_not_taken(tar: bytes, tmp_path: Path) -> None:
-    """It is refused in words, and before it fills the memory."""
     bundle = _bundle(tmp_path / "b.tar.zst", tar)
     tracemalloc.start()
     try:
@@ -138,7 +137,6 @@ def test_a_name_that_windows_understands_otherwise_is_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["console", "auxiliary", "com10", "nul-1", ".hidden", "a b", "é"])
 def test_a_name_that_only_looks_like_one_is_taken(name: str) -> None:
-    """Nobody has to avoid a word for its beginning."""
     assert is_plain(name)
 
 
@@ -173,7 +171,6 @@ def _tensor(begin: int, end: int, shape: tuple[int, ...] = (8,)) -> dict[str, An
          "a shape that overflows", "a header nested too deeply", "nothing"],
 )  # fmt: skip
 def test_poisoned_tensors_are_refused(data: bytes) -> None:
-    """They are read by safetensors alone, which holds no code; nothing is unpickled."""
     with pytest.raises(ValueError):  # noqa: PT011 - the words are safetensors' own
         tensors_from_bytes(data)
 
@@ -208,7 +205,6 @@ def test_poisoned_trees_are_refused(data: bytes, words: str) -> None:
 
 @pytest.fixture(scope="module")
 def trees() -> bytes:
-    """A model of xgboost's own making."""
     import xgboost as xgb
 
     rng = np.random.default_rng(1)
@@ -255,7 +251,6 @@ def _of_tree(name: str, at: int, value: int) -> Change:
     ],
 )  # fmt: skip
 def test_trees_that_lead_out_of_themselves_are_refused(trees: bytes, change: Change) -> None:
-    """In circles, beyond their nodes, to features that there are not; whole ones are taken."""
     document = parse(trees)
     check_trees(document, 3)
     change(document)
@@ -300,8 +295,6 @@ def test_a_poisoned_checkpoint_is_left_aside(tmp_path: Path) -> None:
     said: list[str] = []
 
     class Says:
-        """What a trainer puts out."""
-
         def log(self, message: str) -> None:
             said.append(message)
 

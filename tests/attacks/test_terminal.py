@@ -18,7 +18,6 @@ HARMFUL = set("\x1b\x07\x9b\u202e\u2066\u2028\r")
 
 
 def test_words_of_a_host_do_nothing_to_a_terminal(attacked: Any) -> None:
-    """Its description, its GPUs, why it refuses: shown as text, in tables and in lines."""
     mine = attacked.tls(attacked.house.identity("mallory"))
     about = {"session": "s", "instance": "i"}
     gpu = m.Gpu(index=0, name=EVIL, uuid=EVIL[:80])
@@ -27,7 +26,8 @@ def test_words_of_a_host_do_nothing_to_a_terminal(attacked: Any) -> None:
         ram_total_bytes=1, ram_available_bytes=1, gpus=(gpu,), gpu_problem=EVIL, data_id="d",
         certificate_expires_at=EVIL[:40],
     )  # fmt: skip
-    beat = m.Heartbeat(**about, seq=1, ram_available_bytes=1, gpus=(gpu,), refuses=EVIL)
+    evil = m.Why(code="in_use", by=EVIL, gpu_users=(EVIL,), text=EVIL)
+    beat = m.Heartbeat(**about, seq=1, ram_available_bytes=1, gpus=(gpu,), refuses=(evil,))
     status = m.Status(state="online", boot_id="b", **about)
     said = {
         T.status("mallory"): status, T.capability("mallory"): capability,

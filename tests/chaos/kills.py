@@ -60,6 +60,7 @@ class Kills(Campaign):
         words = [sys.executable, "-I", "-S", str(TRAINER), str(self._journal), host]
         return (
             f"[trainers.seconds]\ncommand = {json.dumps(words)}\nresumable = true\n"
+            "telemetry = true\n"
             'schema = {type = "object", properties = {}}\n'
         )
 

@@ -31,7 +31,6 @@ class Network:
 
     @property
     def refused(self) -> dict[str, int]:
-        """What the broker refused, by reason."""
         counts: dict[str, int] = self.running.broker.refused
         return counts
 
@@ -50,7 +49,6 @@ class Network:
         return self.authority.context(None if name is None else self.issued(name))
 
     def client(self, name: str, client_id: str | None = None, **options: Any) -> Any:
-        """A paho client of somebody."""
         return self._connect(self.port, client_id or name, tls=self.tls(name), **options)
 
 

@@ -14,7 +14,6 @@ Connect = Callable[..., Any]  # the fixture `client`
 def test_each_publisher_is_heard_in_order(
     any_broker: Any, client: Connect, topic_root: str
 ) -> None:
-    """Whatever the others publish meanwhile."""
     reader = client(any_broker.port, f"{topic_root}-r")
     reader.subscribe(f"{topic_root}/+")
     names = ["a", "b", "c"]
@@ -32,7 +31,6 @@ def test_each_publisher_is_heard_in_order(
 def test_a_newcomer_of_the_same_name_takes_over(
     any_broker: Any, client: Connect, topic_root: str
 ) -> None:
-    """The older connection is served no more, and its end does not touch the newer one."""
     older = client(any_broker.port, f"{topic_root}-same")
     older.subscribe(f"{topic_root}/x")
     newer = client(any_broker.port, f"{topic_root}-same")
@@ -49,7 +47,6 @@ def test_a_newcomer_of_the_same_name_takes_over(
 def test_unsubscribing_ends_what_one_filter_brought(
     any_broker: Any, client: Connect, topic_root: str
 ) -> None:
-    """Other filters, of others or of its own, go on, wildcards or none."""
     one, other = (client(any_broker.port, f"{topic_root}-{name}") for name in "12")
     for name in ("plain", "wild/+", "stays/+"):
         one.subscribe(f"{topic_root}/{name}")

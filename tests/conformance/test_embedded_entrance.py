@@ -73,7 +73,6 @@ def _impostors(tmp_path: Path, network: Any) -> dict[str, ssl.SSLContext | None]
 
 
 def test_nobody_else_gets_in(tmp_path: Path, network: Any) -> None:
-    """None of them is answered by a CONNACK; each is counted; the fleet does not notice."""
     agent = network.client("gaming-pc")
     impostors = _impostors(tmp_path, network)
     for who, context in impostors.items():
@@ -100,10 +99,10 @@ def test_who_looks_whether_somebody_listens_is_refused_nothing(
 ) -> None:
     """They leave without a word. Who leaves within one is counted, before and after."""
     if tls:
-        network = new_network(websocket_port=0)
+        network = new_network(websocket=0)
         running, context = network.running, network.tls("gaming-pc")
     else:
-        running, context = new_embedded(websocket_port=0), None
+        running, context = new_embedded(websocket=0), None
     broker = running.broker
     for count in (1, 2):
         _looks(broker.port, broker.websocket_port, context)
@@ -114,7 +113,6 @@ def test_who_looks_whether_somebody_listens_is_refused_nothing(
 
 
 def test_tls_of_long_ago_is_refused(network: Any) -> None:
-    """TLS 1.1 is no option, even for a good certificate."""
     ancient = network.tls("gaming-pc")
     ancient.set_ciphers("ALL:@SECLEVEL=0")
     with warnings.catch_warnings():
@@ -131,7 +129,6 @@ def test_tls_of_long_ago_is_refused(network: Any) -> None:
     ids=str,
 )
 def test_a_name_that_is_nobodys_is_not_authorised(network: Any, names: tuple[str, ...]) -> None:
-    """The certificate is the fleet's own, but nobody is called like that."""
     issued = network.authority.issue(*names, file="odd")
     context = network.authority.context(issued)
     assert _knock(network.port, context, connect("x")) == CONNACK + NOT_AUTHORIZED
@@ -139,7 +136,6 @@ def test_a_name_that_is_nobodys_is_not_authorised(network: Any, names: tuple[str
 
 
 def test_the_user_name_has_no_say(network: Any) -> None:
-    """Who claims to be an operator has the rights of the certificate: no `#` for an agent."""
     first = connect("operator:alice", user="operator:alice")
     with joined(network.port, network.tls("gaming-pc"), first=first) as connection:
         connection.sendall(subscribe("fleet/#"))
@@ -147,7 +143,6 @@ def test_the_user_name_has_no_say(network: Any) -> None:
 
 
 def test_it_asks_who_it_is_before_it_touches_a_session(network: Any) -> None:
-    """Nobody's name, a revoked one, a will that is not allowed: the victim hears everything."""
     victim, coordinator = network.client("gaming-pc", "victim"), network.client("coordinator")
     victim.subscribe("fleet/gaming-pc/job/request")
     nobody = network.authority.context(network.authority.issue("Nobody"))
@@ -177,7 +172,6 @@ def test_it_ends_the_old_connection_at_a_takeover(network: Any) -> None:
 
 
 def test_a_goodbye_takes_the_will_away(network: Any) -> None:
-    """Even one in the same breath as the CONNECT: the next will is that of another."""
     watcher = network.client("operator:alice")
     watcher.subscribe("fleet/+/status")
     context = network.tls("gaming-pc")
@@ -190,7 +184,6 @@ def test_a_goodbye_takes_the_will_away(network: Any) -> None:
 
 
 def test_it_refuses_a_will_outside_the_rights(network: Any) -> None:
-    """Not authorised, and counted; the same client with a will of its own gets in."""
     agent = network.tls("gaming-pc")
     for topic in ("fleet/pi-4/status", "fleet/coordinator/status", "$SYS/x", "other"):
         refused = connect("x", will=(topic, b"lie"))
@@ -226,7 +219,6 @@ def test_it_ends_whoever_does_not_connect_in_time(new_network: Make) -> None:
 
 
 def test_an_address_has_few_connections_that_say_nothing(new_network: Make) -> None:
-    """One too many is closed at once; when the others are gone, there is room again."""
     network = new_network(max_waiting_per_address=3, connect_timeout_s=5.0)
     inside = network.client("gaming-pc")  # does not count: it has shown who it is
     waiting = [socket.create_connection(("127.0.0.1", network.port), 10) for _ in range(3)]
@@ -243,7 +235,6 @@ def test_an_address_has_few_connections_that_say_nothing(new_network: Make) -> N
 
 
 def test_a_name_has_so_many_connections(new_network: Make) -> None:
-    """One certificate cannot take all the room; others get in."""
     network = new_network(max_connections_per_name=2)
     for number in range(2):
         network.client("gaming-pc", f"c{number}")
@@ -272,7 +263,6 @@ def test_what_is_no_connect_ends_the_connection(network: Any, first: bytes) -> N
 
 
 def test_a_revoked_certificate_is_out_at_once(network: Any) -> None:
-    """The connection ends, its will is published, and it does not get in again; others stay."""
     watcher = network.client("operator:alice")
     watcher.subscribe("fleet/gaming-pc/status")
     agent = network.client("gaming-pc", will=("fleet/gaming-pc/status", b"lost"))
@@ -288,7 +278,6 @@ def test_a_revoked_certificate_is_out_at_once(network: Any) -> None:
 
 
 def test_an_old_list_of_revocations_still_counts(network: Any) -> None:
-    """One past its next update: nobody is let in by it, and nobody else is locked out."""
     network.authority.revoke(network.issued("gaming-pc"), lasts=-HOUR)
     agent = network.client("pi-4")
     network.authority.revoke(network.issued("pi-4"), lasts=-HOUR)
@@ -302,7 +291,6 @@ def test_an_old_list_of_revocations_still_counts(network: Any) -> None:
 def test_a_list_that_is_none_changes_nothing(
     tmp_path: Path, network: Any, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    """Who was revoked stays so; the log says what is wrong with the file."""
     agent = network.client("gaming-pc")
     network.authority.revoke(network.issued("gaming-pc"))
     assert agent.gone.wait(DEADLINE_S)
@@ -321,7 +309,6 @@ def test_a_list_that_is_none_changes_nothing(
 
 
 def test_a_certificate_that_expires_ends_its_connection(network: Any) -> None:
-    """It was good when it was shown; it is not any more."""
     short = network.authority.issue("pi-4", file="short", ends=timedelta(seconds=3))
     with joined(network.port, network.authority.context(short)) as connection:
         assert heard(connection, 1) == b""
@@ -347,7 +334,6 @@ def test_a_renewed_certificate_of_the_broker_is_taken(network: Any) -> None:
 def test_a_renewal_gone_wrong_keeps_the_old_certificate(
     network: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The new files do not go together; the log says so, and everybody gets in as before."""
     key = ec.generate_private_key(ec.SECP256R1())
     (network.authority.folder / "broker.key").write_bytes(key_pem(key))
     until(lambda: "the old certificates stay in use" in caplog.text, "the log says nothing")

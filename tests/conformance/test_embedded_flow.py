@@ -29,7 +29,6 @@ PING, GOODBYE = b"\xc0\0", b"\xe0\0"
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_all_that_was_sent_before_the_end_arrives_in_order(network: Any, tls: bool) -> None:
-    """Large and small in turn, more than one turn of the loop bears; then the sender is gone."""
     running = network.running if tls else InThread(lambda: EmbeddedBroker(ServerSettings(port=0)))
     watcher = network.client("operator:alice") if tls else network._connect(running.port, "watcher")
     topic = "fleet/pi-4/heartbeat"
@@ -45,7 +44,6 @@ def test_all_that_was_sent_before_the_end_arrives_in_order(network: Any, tls: bo
 
 
 def test_what_came_with_the_end_of_the_connection_counts(ours: InThread, client: Make) -> None:
-    """More than one turn of the loop bears; others have theirs in between."""
     watcher = client(ours.port, "watcher")
     watcher.subscribe("a")
     client(ours.port, "sender")
@@ -63,7 +61,6 @@ def test_what_came_with_the_end_of_the_connection_counts(ours: InThread, client:
 
 
 def test_a_message_comes_at_the_lower_qos_and_once(ours: InThread, client: Make) -> None:
-    """Of the sender's and the subscriber's newest; two filters that match are one message."""
     one = client(ours.port, "one")
     one.subscribe("a/#", 0)
     one.subscribe("a/#", 1)  # replaces the first (MQTT 3.1.1, 3.8.4-3)
@@ -104,7 +101,6 @@ def test_a_client_that_pings_and_does_not_keep_up_is_not_silent(
 def test_what_it_has_to_do_is_told(
     ours: InThread, client: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retained, for whoever comes; with a certificate the coordinator and people may read it."""
     monkeypatch.setattr(embedded, "LOAD_EVERY_S", 0.5)
     with wire(ours.port) as connection:
         connection.sendall(connect("x") + publish("a", b"xyz") * 500 + PING)
@@ -143,7 +139,6 @@ def test_the_doctor_says_when_the_broker_is_at_its_limit(
 
 
 def test_a_flood_of_small_packets_lets_others_have_their_turn(ours: InThread, client: Make) -> None:
-    """All of it is handled, and all of it answered."""
     other = client(ours.port, "other")
     other.subscribe("o")
     with joined(ours.port, first=connect("flood")) as flood:

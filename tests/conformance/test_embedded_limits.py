@@ -106,16 +106,6 @@ def test_what_is_no_packet_ends_the_connection(served: tuple[InThread, Any], bad
     until(lambda: running.broker.refused == {Reason.MALFORMED: 1}, "it was not counted")
 
 
-def test_a_packet_that_is_too_large_ends_the_connection_by_tls_too(new_network: Make) -> None:
-    """A PUBLISH has a limit of its own; the others' is smaller."""
-    network = new_network(max_packet_bytes=100_000)
-    for kind, length in ((b"\x30", b"\xa1\x8d\x06"), (b"\x82", b"\x81\x80\x04")):
-        with joined(network.port, network.tls("gaming-pc")) as connection:
-            connection.sendall(kind + length)
-            assert heard(connection, 1) == b""
-    network.refuses({Reason.OVERSIZE: 2})
-
-
 def test_a_client_has_so_many_filters(new_network: Make) -> None:
     """One more is refused, and counted; what is unsubscribed makes room, and leaves nothing."""
     network = new_network(max_filters=3)
@@ -209,7 +199,6 @@ def test_retained_messages_for_a_slow_subscriber_are_bounded(new_network: Make) 
 
 
 def test_what_waits_for_all_together_is_bounded(new_network: Make) -> None:
-    """Who has the most of it is disconnected; the others stay, and get everything."""
     limit_bytes = 16_000_000
     network = new_network(max_queued_bytes=limit_bytes)
     for client_id, filters in (("most", ("fleet/#",)), ("less", ("fleet/+/heartbeat",))):
@@ -264,7 +253,6 @@ def test_a_client_that_takes_nothing_can_be_ended(network: Any) -> None:
 
 
 def test_a_sender_that_does_not_read_is_not_read_either(ours: InThread, client: Make) -> None:
-    """Its answers would pile up; others are served meanwhile."""
     other = client(ours.port, "other")
     other.subscribe("o")
     with joined(ours.port, first=connect("flood")) as connection:
@@ -288,17 +276,6 @@ def test_a_sender_that_does_not_read_is_not_read_either(ours: InThread, client: 
         assert flood.channel.unsent_bytes < 500_000
         other.publish("o", b"fine")
         assert other.next() == ("o", b"fine")
-
-
-def test_topics_with_a_dollar_are_nobodys_on_loopback_either(ours: InThread, client: Make) -> None:
-    """Dropped and counted; the client stays."""
-    one = client(ours.port, "one")
-    one.subscribe("$SYS/#")
-    one.subscribe("own")
-    one.publish("$SYS/broker/uptime", b"lie")
-    one.publish("own", b"fine")
-    assert one.next() == ("own", b"fine")
-    assert ours.broker.refused == {Reason.PUBLISH: 1}
 
 
 def test_no_client_writes_a_line_of_its_own_into_the_log(

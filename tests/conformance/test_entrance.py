@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.client.link import LinkSettings
-from broker.protocol.events import Incoming, Outgoing
+from broker.protocol.link_events import Incoming, Outgoing
 from broker.protocol.messages import encode
 from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
@@ -17,7 +17,6 @@ from tests.harness.coming import Coming
 
 @pytest.fixture
 def coming(any_broker: Any, topic_root: str) -> Iterator[Coming]:
-    """One that connects."""
     topics = Topics(topic_root)
     name, filters = topics.client_id("coordinator"), topics.before_coordinator()
     settings = LinkSettings(parse_addresses(any_broker.url), name, filters, backoff_base_s=0.1)

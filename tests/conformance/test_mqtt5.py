@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
-from broker.embedded import EmbeddedBroker, Reason, ServerSettings, properties
+from broker.embedded import EmbeddedBroker, Reason, ServerSettings
 from broker.embedded.connect import MAX_HELD
-from broker.embedded.packets import Fields
 from tests.fuzz.mutate import mutate_bytes
 from tests.harness.inthread import InThread, until
 from tests.harness.rawmqtt import connect, heard, packet, publish, subscribe, text, wire
@@ -39,7 +37,6 @@ def _answer(port: int, first: bytes, tls: Any = None) -> bytes:
 
 
 def test_a_client_is_told_what_it_is_granted(new_embedded: Make) -> None:
-    """No alias, no shared subscription, an id where it has none, a session for a day at most."""
     port = new_embedded(max_packet_bytes=1_000).port
     with Peer5(port, "", SessionExpiryInterval=0xFFFFFFFF) as one:
         granted = one.granted.json()
@@ -103,7 +100,6 @@ BAD = {
 def test_the_end_of_a_connection_has_a_reason(
     ours: InThread, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody's fault is an exception in the log."""
     for bad in BAD[code]:
         with Peer5(ours.port) as one:
             one.say(bad)
@@ -112,7 +108,6 @@ def test_the_end_of_a_connection_has_a_reason(
 
 
 def test_whoever_the_broker_disconnects_is_told_why(new_embedded: Make) -> None:
-    """Another has its id; it is silent; it holds too much; the broker ends."""
     running = new_embedded()
     with Peer5(running.port) as old, Peer5(running.port):
         assert old.ends() == 0x8E
@@ -130,7 +125,6 @@ def test_whoever_the_broker_disconnects_is_told_why(new_embedded: Make) -> None:
 
 
 def test_a_denied_message_is_not_authorised(network: Any) -> None:
-    """By TLS; the level 4 client's is acknowledged as ever. Neither arrives, and both count."""
     watcher = network.client("operator:alice")
     watcher.subscribe("fleet/#", 1)
     lie, truth = "fleet/pi-4/status", "fleet/gaming-pc/status"
@@ -154,7 +148,6 @@ def test_a_denied_message_is_not_authorised(network: Any) -> None:
 
 
 def test_a_filter_is_refused_with_its_code(new_network: Make) -> None:
-    """Shared, beyond the rights, malformed, one too many; and what was there no more."""
     network = new_network(max_filters=2)
     with Peer5(network.port, tls=network.tls("gaming-pc")) as one:
         asked = ["$share/g/fleet/gaming-pc/job/request", "fleet/#", "fleet/+x", "a/" * 64]
@@ -166,7 +159,6 @@ def test_a_filter_is_refused_with_its_code(new_network: Make) -> None:
 
 
 def test_messages_pass_between_the_levels(ours: InThread) -> None:
-    """With their properties at level 5, live and retained; without at level 4."""
     told = {
         "UserProperty": [("k", "1"), ("k", "2")], "ContentType": "text/plain",
         "ResponseTopic": "a/b", "CorrelationData": b"\0\1", "PayloadFormatIndicator": 1,
@@ -200,7 +192,6 @@ def test_messages_pass_between_the_levels(ours: InThread) -> None:
 
 
 def test_a_subscription_has_options(ours: InThread) -> None:
-    """One's own messages or not, the retain flag as it came, retained ones when, and if."""
     with Peer5(ours.port) as one, Peer5(ours.port, "other") as other:
         one.subscribe("own", options=NO_LOCAL)
         one.subscribe("as/is", options=AS_PUBLISHED)
@@ -222,7 +213,6 @@ def test_a_subscription_has_options(ours: InThread) -> None:
 
 
 def test_a_subscription_has_an_identifier(ours: InThread) -> None:
-    """A message has those of all that it comes by; a retained one that which asks for it."""
     with Peer5(ours.port) as one:
         for filter_, number in (("a/#", b"\1"), ("+/b", b"\x80\1"), ("a/b", b"")):
             raw = b"\0" if not number else bytes((1 + len(number),)) + b"\x0b" + number
@@ -241,7 +231,6 @@ def test_a_subscription_has_an_identifier(ours: InThread) -> None:
 
 
 def test_no_more_is_sent_than_is_received_at_once(ours: InThread) -> None:
-    """Each acknowledgement brings the next; QoS 0 does not wait. Retained ones neither get lost."""
     with (
         Peer5(ours.port, ReceiveMaximum=2) as slow,
         Peer5(ours.port, "speaker") as speaker,
@@ -269,7 +258,6 @@ def test_no_more_is_sent_than_is_received_at_once(ours: InThread) -> None:
 
 
 def test_nothing_is_sent_that_is_larger_than_is_taken(ours: InThread) -> None:
-    """Properties count; it is dropped, and counted; what comes after it arrives."""
     with (
         Peer5(ours.port, "small", MaximumPacketSize=60, ReceiveMaximum=1) as small,
         Peer5(ours.port, "speaker") as speaker,
@@ -286,7 +274,6 @@ def test_nothing_is_sent_that_is_larger_than_is_taken(ours: InThread) -> None:
 
 
 def test_a_message_expires(ours: InThread) -> None:
-    """What is retained goes with what is left of its time, and then no more, at both levels."""
     with Peer5(ours.port) as one:
         one.say(publish5("a", b"x", retain=True, MessageExpiryInterval=1))
         one.say(publish5("b", b"y", retain=True, MessageExpiryInterval=600))
@@ -324,7 +311,6 @@ def test_properties_count_where_memory_is_limited(new_network: Make) -> None:
 def test_mutated_packets_end_in_a_reason_code(
     new_embedded: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every answer is a packet that paho can read; no exception; the broker goes on."""
     running, rng = new_embedded(), random.Random(5)
     good = [
         publish5("a/b", b"x", qos=1, UserProperty=("k", "v"), ContentType="t"),
@@ -360,17 +346,3 @@ def _answer_of_a_moment(port: int, first: bytes) -> bytes:
     with wire(port) as connection:
         connection.sendall(first + b"\xe0\0")
         return heard(connection, 1)
-
-
-def test_pahos_reader_and_ours_agree() -> None:
-    written = Properties(PacketTypes.PUBLISH)
-    written.PayloadFormatIndicator, written.MessageExpiryInterval = 1, 7
-    written.ContentType, written.ResponseTopic, written.CorrelationData = "é", "a", b"\0" * 300
-    written.UserProperty = [("a", "b"), ("a", "c")]
-    data = bytes(written.pack())
-    fields = Fields(PacketTypes.PUBLISH, data)
-    found = properties.read(fields)
-    assert fields.at_end()
-    again = props(PacketTypes.PUBLISH, MessageExpiryInterval=7)[1:] + found.passed_on
-    read = read_props(PacketTypes.PUBLISH, data[:2] + again)
-    assert read.json() == written.json()

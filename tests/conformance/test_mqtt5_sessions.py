@@ -41,7 +41,6 @@ def _back(running: InThread, client_id: str, **options: Any) -> Peer5:
 
 
 def test_a_session_outlives_its_connection(ours: InThread) -> None:
-    """What was sent meanwhile comes in the order of its arrival or release, but for QoS 0."""
     _away(ours, "x")
     with Peer5(ours.port, "speaker") as speaker:
         sent = [publish5("q", b"%d" % n, qos=n % 3, number=n + 1) for n in range(6)]
@@ -62,7 +61,6 @@ def test_a_session_outlives_its_connection(ours: InThread) -> None:
 
 
 def test_what_was_not_acknowledged_is_sent_again(ours: InThread) -> None:
-    """With its own packet id, as a repetition; what was received at QoS 2 is released."""
     with Peer5(ours.port, "x", **LONG) as one, Peer5(ours.port, "speaker") as speaker:
         one.subscribe("q", options=2)
         speaker.say(publish5("q", b"1", qos=1), publish5("q", b"2", qos=2, number=2))
@@ -86,7 +84,6 @@ def test_what_was_not_acknowledged_is_sent_again(ours: InThread) -> None:
 
 
 def test_a_message_of_qos_2_is_released_on_the_next_connection(ours: InThread) -> None:
-    """It arrives once, though its sender says it twice."""
     with Peer5(ours.port, "watcher") as watcher:
         watcher.subscribe("q")
         for packets in ((publish5("q", b"1", qos=2),), (publish5("q", b"1", qos=2),)):
@@ -101,7 +98,6 @@ def test_a_message_of_qos_2_is_released_on_the_next_connection(ours: InThread) -
 
 
 def test_a_session_expires(ours: InThread) -> None:
-    """With what has waited; nothing is left of its subscriptions. A message may expire before."""
     _away(ours, "short", SessionExpiryInterval=1)
     until(lambda: not len(ours.broker.router.subscriptions), "it is kept still")
     with _back(ours, "short") as one:
@@ -143,7 +139,6 @@ def _with_will(running: InThread, client_id: str, delay_s: int, **options: Any) 
 
 
 def test_a_will_waits_for_its_delay_or_the_end_of_the_session(ours: InThread) -> None:
-    """It has its properties; whoever is back before takes it away."""
     with Peer5(ours.port, "watcher") as watcher:
         watcher.subscribe("w", options=1)
         _with_will(ours, "returns", 600, **LONG).sock.close()

@@ -18,7 +18,7 @@ from broker.errors import ConfigError
 from broker.pki import identity as ids
 from broker.protocol import acl
 from broker.protocol.acl import Rights
-from broker.protocol.events import Disconnected
+from broker.protocol.link_events import Disconnected
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import Topics
 from broker.system.settings import BrokerSettings
@@ -108,7 +108,7 @@ def test_who_may_not_hear_it_is_told_and_ends(older: Callable[..., Older], kind:
         event = coming.hears()
         assert isinstance(event, Disconnected)
         assert f"the subscription to {TOPICS.holder()}" in event.why
-        assert REMEDY in event.why
+        assert REMEDY in event.remedy
     coming.now_s += DENIED_S
     with pytest.raises(ConfigError, match=f"the subscription to {TOPICS.holder()}"):
         coming.hears()
@@ -155,7 +155,6 @@ def test_that_mosquitto_drops_it_in_silence_is_told(
 def test_with_files_of_now_nothing_is_said(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The holder comes back, and the doctor is content."""
     broker = secured_brokers.MAKERS[kind](tmp_path, people=("operator:alice",), hosts=("one",))
     broker.start()
     coming = Older(broker, tmp_path)

@@ -65,7 +65,6 @@ def _denying(made: Secured, *names: str) -> Site:
 def test_rabbitmq_ends_the_connection_of_a_user_that_is_deleted(
     tmp_path: Path, connect_to: Callable[..., Actor]
 ) -> None:
-    """At once, without a word from it; nobody of that name comes back, and the others stay."""
     made = secured_brokers.rabbitmq(tmp_path, people=(WITNESS,), hosts=("one", "two"))
     made.start()
     try:

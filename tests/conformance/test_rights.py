@@ -85,7 +85,6 @@ def measure(broker: Secured, topics: list[str], *, websocket: bool) -> Cells:
 
 
 def expected(topics: list[str]) -> Cells:
-    """Return what the table says."""
     cells = Cells()
     told = {topic for topic in topics if any(_may_publish(who, topic) for who in EVERYBODY)}
     for who in EVERYBODY:
@@ -103,7 +102,6 @@ def _may_publish(who: Principal, topic: str) -> bool:
 
 @pytest.fixture
 def broker(secured_broker: Secured) -> Secured:
-    """Each broker in turn."""
     return secured_broker
 
 
@@ -117,7 +115,6 @@ def connect(broker: Secured, connect_to: Callable[..., Actor]) -> Callable[..., 
 def test_exactly_the_allowed_cells_work(
     broker: Secured, record_property: Callable[[str, object], None], websocket: bool
 ) -> None:
-    """Every role, every topic of the tree, both ways."""
     topics = [topic for _, _, topic in tree(TOPICS)] + list(FOREIGN)
     found, wanted = measure(broker, topics, websocket=websocket), expected(topics)
     record_property("cells", found.counts())
@@ -166,7 +163,6 @@ def test_a_brokers_own_topics_tell_an_agent_nothing(
 def test_a_will_on_anothers_topic_is_not_published(
     broker: Secured, connect: Callable[..., Actor]
 ) -> None:
-    """A host cannot announce the death of another; its own it can."""
     watcher = connect(WITNESS)
     watcher.subscribe("fleet/+/status", 1)
     liar = Actor("one", broker, will=(TOPICS.status("two"), b"dead"))
@@ -183,7 +179,6 @@ def test_a_will_on_anothers_topic_is_not_published(
 def test_what_is_retained_is_sent_to_those_who_may_read_it(
     broker: Secured, connect: Callable[..., Actor]
 ) -> None:
-    """Whatever they subscribe to; by wildcards, on brokers that do so."""
     writers = {name: connect(name) for name in ("two", "coordinator")}
     writers["two"].publish(TOPICS.capability("two"), b"retained", retain=True)
     reader = connect(WITNESS)
@@ -206,7 +201,6 @@ def test_what_is_retained_is_sent_to_those_who_may_read_it(
 def test_a_client_id_throws_no_host_off(
     broker: Secured, connect: Callable[..., Actor], client_id: str
 ) -> None:
-    """By whatever id, from whichever listener; on brokers that keep ids apart."""
     victim = connect("coordinator")
     harmful = trait("using another's client id", broker.kind) == "throws them off"
     for port in dict.fromkeys((broker.ports.people, broker.ports.hosts)):
@@ -221,7 +215,6 @@ def test_a_client_id_throws_no_host_off(
 
 
 def test_the_programs_of_one_person_run_side_by_side(connect: Callable[..., Actor]) -> None:
-    """Each has a client id of its own on the people's listener."""
     first, second = (connect("operator:alice", client_id=f"fleet-cli-{n}") for n in "12")
     for one in (first, second):
         one.subscribe("fleet/jobs/+", 1)
@@ -232,7 +225,6 @@ def test_the_programs_of_one_person_run_side_by_side(connect: Callable[..., Acto
 def test_nobody_gets_in_without_a_certificate_of_this_fleet(
     broker: Secured, tmp_path: Path
 ) -> None:
-    """Nor with one that another CA made, however it is named; nor in plain text."""
     stranger = Authority(tmp_path / "stranger")
     for port in {broker.ports.hosts, broker.ports.people}:
         for name in ("coordinator", "one", "operator:alice"):
@@ -244,7 +236,6 @@ def test_nobody_gets_in_without_a_certificate_of_this_fleet(
 def test_mosquitto_lets_nobody_in_who_is_revoked(
     tmp_path: Path, connect_to: Callable[..., Actor]
 ) -> None:
-    """By the list beside its certificates, and after a reload by the new one; the others stay."""
     made = secured_brokers.mosquitto(tmp_path, people=PEOPLE, revoked=("two", "operator:bob"))
     made.start()
     try:
@@ -265,7 +256,6 @@ def test_mosquitto_lets_nobody_in_who_is_revoked(
 
 
 def test_nats_learns_on_reload_who_its_hosts_are(tmp_path: Path) -> None:
-    """One that is left out is disconnected, one that is new gets in, the others stay."""
     made = secured_brokers.nats(tmp_path, people=PEOPLE, hosts=HOSTS)
     made.start()
     try:
@@ -287,7 +277,6 @@ def test_nats_learns_on_reload_who_its_hosts_are(tmp_path: Path) -> None:
 
 
 def test_a_host_that_is_enrolled_later(broker: Secured) -> None:
-    """It gets in by its certificate alone, or the broker has to be told of it."""
     late = Actor("late", broker)
     found = "gets in" if late.try_connect() else "needs a new file"
     late.stop()
@@ -358,7 +347,6 @@ def wait_until_written(folder: Path, text: bytes) -> None:
 
 
 def test_loopback_is_served_in_plain_text_if_asked_for(tmp_path: Path) -> None:
-    """Everybody on the machine may do everything; over TLS nothing changes."""
     made = secured_brokers.mosquitto(tmp_path, people=PEOPLE, loopback=True)
     made.start()
     try:

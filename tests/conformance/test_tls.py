@@ -16,7 +16,7 @@ from broker.errors import ConfigError
 from broker.pki import identity as ids
 from broker.pki.ca import Authority
 from broker.pki.identity import DAY_S, Identity, load_identity
-from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
 from tests.harness.brokers import BrokerProcess
@@ -26,7 +26,6 @@ from tests.harness.secure import House, mosquitto_tls
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    """A CA and a broker's certificate."""
     return House.make(tmp_path / "house")
 
 
@@ -69,7 +68,6 @@ def test_a_certificate_of_the_ca_opens_the_door(house: House, visit: Any) -> Non
 
 
 def test_a_certificate_that_ended_does_not(house: House, visit: Any) -> None:
-    """The program refuses to use it; the broker would refuse it as well."""
     folder = house.identity("pi", at_s=time.time() - 9 * DAY_S, days=1)
     with pytest.raises(ConfigError, match=r"the certificate ended on \d{4}-.*`fleet enroll`"):
         load_identity(folder, time.time())
@@ -116,7 +114,6 @@ def test_a_revoked_certificate_does_not(house: House, broker: BrokerProcess, vis
 
 
 def test_a_certificate_of_nobody_we_know_does_not(tmp_path: Path, house: House, visit: Any) -> None:
-    """Of another CA, and one that signed itself; with our CA beside it, the broker judges."""
     other = House.make(tmp_path / "other")
     stranger = other.identity("pi")
     (stranger / "ca.crt").write_bytes(house.authority.pem)
@@ -146,7 +143,6 @@ def test_a_certificate_that_takes_the_place_of_a_refused_one_is_tried_at_once(
 
 
 def test_a_broker_of_another_ca_is_not_believed(tmp_path: Path, house: House, visit: Any) -> None:
-    """The client leaves before it says anything."""
     other = House.make(tmp_path / "other")
     why = visit(load_identity(other.identity("pi"), time.time())).refused()
     assert "the broker's certificate does not hold" in why
@@ -199,7 +195,6 @@ def test_the_brokers_certificate_does_not_do_for_a_client(house: House, visit: A
 def test_a_renewed_certificate_is_used_at_the_next_connection(
     house: House, broker: BrokerProcess, visit: Any
 ) -> None:
-    """No restart: the files are read anew for each connection."""
     folder = house.identity("pi")
     one = visit(folder)
     assert isinstance(one.event(), Connected)
@@ -231,7 +226,6 @@ def test_a_key_of_another_certificate_is_told(house: House) -> None:
 def test_files_that_vanish_while_a_program_runs_are_told(
     house: House, broker: BrokerProcess, visit: Any
 ) -> None:
-    """It goes on trying, and says which folder."""
     folder = house.identity("pi")
     one = visit(folder)
     assert isinstance(one.event(), Connected)
@@ -242,6 +236,5 @@ def test_files_that_vanish_while_a_program_runs_are_told(
 
 
 def test_authorities_do_not_make_a_second_one(house: House) -> None:
-    """`Authority.create` never overwrites a key."""
     with pytest.raises(ConfigError, match="there is a CA already"):
         Authority.create(house.folder / "ca", time.time())

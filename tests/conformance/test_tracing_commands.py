@@ -47,7 +47,6 @@ def test_there_are_commands() -> None:
 
 @pytest.mark.parametrize("command", _commands(), ids=shlex.join)
 def test_an_observer_is_let_in_by_each_command(broker: Secured, command: list[str]) -> None:
-    """And every subscription is answered; where and with which files is said for this broker."""
     shown = broker.authority.named(WHO)
     own: list[str] = []
     words = iter(command)

@@ -33,7 +33,6 @@ PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 @pytest.fixture
 def broker(secured_broker: Secured) -> Secured:
-    """Each broker in turn."""
     return secured_broker
 
 
@@ -48,7 +47,6 @@ def connect(broker: Secured, connect_to: Callable[..., Actor]) -> Callable[..., 
 
 
 def test_the_largest_chunk_goes_both_ways(broker: Secured, connect: Callable[..., Actor]) -> None:
-    """Whoever traces chunks in a browser is sent them; a frame is as large as it has to be."""
     agent, watcher = connect("one"), connect("operator:alice")
     topic, chunk = TOPICS.chunk("one", "a" * 64, MAX_CHUNKS - 1), bytes(MAX_CHUNK_BYTES)
     plain = connect("coordinator", websocket=False)
@@ -98,7 +96,7 @@ class Local:
 
     def __init__(self, **settings: Any) -> None:
         self.running = InThread(
-            lambda: EmbeddedBroker(ServerSettings(port=0, websocket_port=0, **settings))
+            lambda: EmbeddedBroker(ServerSettings(port=0, websocket=0, **settings))
         )
         self.port: int = self.running.broker.websocket_port
 
@@ -178,7 +176,6 @@ def test_packets_may_be_cut_into_frames_anywhere(local: Callable[..., Local]) ->
 
 
 def test_a_browser_that_is_gone_without_a_word_is_forgotten(local: Callable[..., Local]) -> None:
-    """Its connection ends as any other does."""
     broker = local()
     one = broker.open()
     one.send(CONNECT)
@@ -190,7 +187,6 @@ def test_a_browser_that_is_gone_without_a_word_is_forgotten(local: Callable[...,
 
 
 def test_what_is_no_mqtt_ends_the_websocket(local: Callable[..., Local]) -> None:
-    """Text, a frame beyond the limit, no websocket at all."""
     broker = local()
     with broker.open() as one:
         one.send("text")
@@ -241,7 +237,6 @@ def _opened(port: int) -> Iterator[tuple[socket.socket, BinaryIO]]:
 
 
 def test_nobody_takes_much_memory_before_a_connect(local: Callable[..., Local]) -> None:
-    """What is begun and larger than a CONNECT may be ends the connection, not the wait for it."""
     broker = local(connect_timeout_s=600.0)
     with _opened(broker.port) as (browser, _):
         browser.sendall(LARGE + bytes(100_000))
@@ -267,7 +262,6 @@ def test_what_comes_in_one_with_the_connect_may_be_large(local: Callable[..., Lo
 
 
 def test_answers_to_pings_that_nobody_reads_do_not_pile_up(local: Callable[..., Local]) -> None:
-    """Those of a websocket neither; whoever reads again is served again."""
     broker, binary, ping = local(), 2, 9
     with socket.socket() as browser:
         browser.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -291,8 +285,8 @@ def test_answers_to_pings_that_nobody_reads_do_not_pile_up(local: Callable[..., 
 
 def test_beyond_this_machine_a_websocket_needs_an_identity() -> None:
     with pytest.raises(ConfigError, match="fleet init"):
-        ServerSettings(host="0.0.0.0", websocket_port=9001).check()  # noqa: S104 - refused
+        ServerSettings(host="0.0.0.0", websocket=9001).check()  # noqa: S104 - refused
     with pytest.raises(ConfigError, match="choose another"):
-        ServerSettings(port=9001, websocket_port=9001).check()
+        ServerSettings(port=9001, websocket=9001).check()
     with pytest.raises(ConfigError, match=r"--origin pi\.lan: write it as a browser does"):
-        ServerSettings(websocket_port=9001, origins=("pi.lan",)).check()
+        ServerSettings(websocket=9001, origins=("pi.lan",)).check()

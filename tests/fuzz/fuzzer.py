@@ -16,7 +16,7 @@ from agent.core.effects import CheckpointFound
 from agent.core.effects import Warn as AgentWarn
 from broker.errors import BadMessage
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
 from coordinator.core.effects import Warn
@@ -149,7 +149,7 @@ def _agent(record: list[tuple[str, bytes]]) -> Agent:
     topic = agent.topics.checkpoint_chunk("pi", checkpoint.artifact_id, 0)
     agent.handle(Incoming(topic, bytes(1024)))
     agent.hears(m.Cancel(id="c", job_id="dd" * 32, attempt=1))
-    agent.hears(m.Release(id="e", job_id="cc" * 32, attempt=1, why="drained"))
+    agent.hears(m.Release(id="e", job_id="cc" * 32, attempt=1, why=m.Why(code="drained")))
     rules = m.HostRules(quiet_hours=("Sat,Sun 10:00-11:00",), idle_only=True)
     agent.hears(m.Rules(id="u", digest="d", rules=rules))
     agent.hears(m.Rebirth(id="r"))

@@ -31,7 +31,7 @@ from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Incoming, Outgoing
+from broker.protocol.link_events import Connected, Incoming, Outgoing
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
 
@@ -75,7 +75,8 @@ class Agent:
 
     def __init__(self, *spooled: Any, gpus: tuple[m.Gpu, ...] = (), slots: int = 1,
                  ram_gib: float = 8, disk_gib: float = 100, data: str | None = "d",
-                 interrupted: Sequence[tuple[str, int]] = (), **settings: Any) -> None:  # fmt: skip
+                 interrupted: Sequence[tuple[str, int]] = (),
+                 programs: m.ProgramsAllowed | None = None, **settings: Any) -> None:  # fmt: skip
         self.topics = Topics()
         self.mono_s = 500.0
         self.ids = 0
@@ -94,7 +95,7 @@ class Agent:
         self.handle(Probed(m.Capability(
             session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
             ram_total_bytes=16 * GIB, ram_available_bytes=8 * GIB, gpus=gpus, trainers=TRAINERS,
-            data_id=data, slots=slots,
+            data_id=data, slots=slots, programs=programs,
         )))  # fmt: skip
 
     def new_id(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 import random
@@ -123,15 +124,19 @@ def embedded() -> BrokerProcess:
     )
 
 
-def mosquitto(folder: Path) -> BrokerProcess:
-    """Return a mosquitto, not started; skip the test where it is not installed."""
+def mosquitto(folder: Path, lines: str = "allow_anonymous true\n") -> BrokerProcess:
+    """Return a mosquitto, not started; skip the test where it is not installed.
+
+    `lines` are more of its configuration: who is let in, and what that may do.
+    """
     program = find_program("mosquitto")
 
     def command(port: int) -> list[str]:
         config = folder / f"mosquitto-{port}.conf"
         config.write_text(
-            f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n"
+            f"listener {port} 127.0.0.1\n{lines}set_tcp_nodelay true\n"
             "max_packet_size 1200000\nmax_queued_messages 100000\n"
+            f"user {getpass.getuser()}\n"  # else it may not read what is here
         )
         return [program, "-c", str(config)]
 

@@ -160,10 +160,6 @@ class Page:
         self.run(f"window.stale = true; location.href = {json.dumps(url)}; 1")
         self.until("!window.stale && document.readyState === 'complete'", f"{url} to load")
 
-    def at_start(self, code: str) -> None:
-        """Evaluate JavaScript in every page that is opened from now on, before its own."""
-        self._cdp.call("Page.addScriptToEvaluateOnNewDocument", source=code)
-
     def run(self, code: str) -> Any:
         """Evaluate JavaScript, and return its value."""
         answer = self._cdp.call(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.client.link import LinkSettings
-from broker.protocol.events import LinkEvent
+from broker.protocol.link_events import LinkEvent
 from broker.protocol.messages import Holder
 from broker.protocol.topics import Topics
 from coordinator.service.succession import Entrance

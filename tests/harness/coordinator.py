@@ -7,7 +7,7 @@ from typing import Any
 
 from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Incoming, Outgoing
+from broker.protocol.link_events import Connected, Incoming, Outgoing
 from broker.protocol.signing import OperatorKey, signed_by
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
@@ -38,9 +38,11 @@ from coordinator.jobs.records import (
 
 HEX = "5a" * 32
 OPERATOR = "operator:op/cli"
+FULL = m.Objection(code="full", said="its disk")
 ADAPTERS = {
     Kind.REQUEST: m.AGENT_REQUEST,
     Kind.GRANT: m.GRANT,
+    Kind.PUSH_GRANT: m.GRANT,
     Kind.JOB: m.JOB_ROW,
     Kind.SUMMARY: m.SUMMARY,
     Kind.COORDINATOR_STATUS: m.STATUS,
@@ -221,6 +223,13 @@ class Fleet:
         return found
 
 
+def _held(job: tuple[str, int, str] | m.HeldJob) -> m.HeldJob:
+    if isinstance(job, m.HeldJob):
+        return job
+    job_id, attempt, phase = job
+    return m.HeldJob.model_validate({"job_id": job_id, "attempt": attempt, "phase": phase})
+
+
 class Host:
     """An agent as the coordinator sees it."""
 
@@ -233,7 +242,7 @@ class Host:
         event = Incoming(topic, m.encode(message), retained)
         self.fleet.handle(event)
 
-    def joins(self, *jobs: tuple[str, int, str], **capability: Any) -> Host:
+    def joins(self, *jobs: tuple[str, int, str] | m.HeldJob, **capability: Any) -> Host:
         """Birth: status, capability, heartbeat, which lists (job id, attempt, phase)."""
         topics = self.fleet.topics
         self.status("online", "birth")
@@ -262,13 +271,13 @@ class Host:
             instance=self.instance, boot_id=self.boot_id, **more,
         ))  # fmt: skip
 
-    def beats(self, *jobs: tuple[str, int, str], **more: Any) -> None:
-        """A heartbeat that lists (job id, attempt, phase)."""
+    def beats(self, *jobs: tuple[str, int, str] | m.HeldJob, **more: Any) -> None:
+        """A heartbeat that lists (job id, attempt, phase), or all that is said of a job."""
         self.seq += 1
         self.says(self.fleet.topics.heartbeat(self.name), m.Heartbeat(
             session=self.session, instance=self.instance, seq=self.seq,
             ram_available_bytes=6 * 2**30,
-            jobs=tuple(m.HeldJob(job_id=j, attempt=a, phase=p) for j, a, p in jobs), **more,
+            jobs=tuple(map(_held, jobs)), **more,
         ))  # fmt: skip
 
     def reports(self, kind: Any, job: Job, attempt: int | None = None, **more: Any) -> Any:
@@ -299,6 +308,17 @@ class Host:
         self.reports(m.Started, self.fleet.job(name), slot=0, pid=1)
         return self.fleet.job(name)
 
+    def refuses(self, name: str = "job", why: m.Objection = FULL) -> m.Assign:
+        """Refuse what was assigned; returns that."""
+        assign: m.Assign = self.heard(m.Assign)[-1]
+        self.reports(m.Refused, self.fleet.job(name), request_id=assign.id, reasons=(why,))
+        return assign
+
+    def trains(self, job: Job, epoch: int, epochs: int = 100, **more: Any) -> None:
+        """The trainer of a job's newest attempt says how far it is."""
+        said = {"attempt": job.attempt, "epoch": epoch, "epochs": epochs} | more
+        self.says(self.fleet.topics.progress(self.name, job.job_id), m.Progress(**said))
+
     def finishes(self, job: Job, attempt: int | None = None, receipt: str = "") -> str | None:
         """Report it finished; returns the verdict, or `wanted` if the artifact is to be sent."""
         self.heard(m.Noted)
@@ -319,7 +339,7 @@ class Host:
 
     def gives_back(self, job: Job, artifact_id: str = HEX, **more: Any) -> Any:
         """Report it released, with a checkpoint; returns the report."""
-        fields = {"reason": "shut down", "size_bytes": 2000, "chunk_bytes": 1024} | more
+        fields = {"why": m.Why(code="leaving"), "size_bytes": 2000, "chunk_bytes": 1024} | more
         return self.reports(m.Released, job, artifact_id=artifact_id, **fields)
 
     def uploads(self) -> None:

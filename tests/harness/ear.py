@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from broker.client.link import Link, LinkSettings
-from broker.protocol.events import Disconnected, LinkEvent
+from broker.protocol.link_events import Disconnected, LinkEvent
 
 DEADLINE_S = 60.0
 
@@ -39,4 +39,4 @@ class Ear:
         """Why it was not let in."""
         event = self.event()
         assert isinstance(event, Disconnected)
-        return event.why
+        return str(event)

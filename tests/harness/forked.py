@@ -21,9 +21,7 @@ from pathlib import Path
 from typing import Any
 
 DEADLINE_S = 120.0
-LIBRARIES = [
-    "matplotlib.figure", "pyarrow.parquet", "sklearn.metrics", "torch", "torch._dynamo", "xgboost",
-]  # fmt: skip
+LIBRARIES = ["pyarrow.parquet", "torch", "torch._dynamo", "xgboost"]
 # Libraries read it when they are loaded, which a trainer does after it has set it.
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
 

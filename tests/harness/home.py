@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming, Outgoing
+from broker.protocol.link_events import Incoming, Outgoing
 from broker.protocol.topics import HOME_STATUS
 from coordinator.faces.homeassistant import HomeAssistant
 from coordinator.jobs.plan_entries import JobSpec, Plan

@@ -16,9 +16,8 @@ from broker.protocol.messages import (
     encode,
 )
 from broker.protocol.topics import Topics
-from coordinator.client.mirror import Mirror
+from coordinator.client.mirror import Mirror, Snapshot
 from coordinator.client.rows import Delta, Row, Tables
-from coordinator.client.seen import Snapshot
 
 GIB = 2**30
 
@@ -26,6 +25,17 @@ GIB = 2**30
 def job_id(name: str) -> str:
     """The id of a job of this name."""
     return name.encode().hex().ljust(64, "0")
+
+
+def told_row(name: str, state: Any = "pending", **more: Any) -> JobRow:
+    """The row of a job."""
+    row = {
+        "job_id": job_id(name), "name": name, "model": "gbt", "mode": "oracle", "state": state,
+        "priority": 0, "attempt": 1, "host": None, "error": None, "artifact_id": None,
+        "metrics": None, "created_at": "2026-01-02T12:00:00Z", "started_at": None,
+        "finished_at": None, **more,
+    }  # fmt: skip
+    return JobRow.model_validate(row)
 
 
 class Mirrored:
@@ -39,26 +49,22 @@ class Mirrored:
         """Let time pass."""
         self.now = Now(self.now.mono_s + seconds, self.now.wall_s + seconds)
 
-    def hears(self, topic: str, message: Any, *, retained: bool = False) -> None:
-        """A message comes; bytes are sent as they are."""
+    def hears(self, topic: str, message: Any, *, retained: bool = False) -> bool:
+        """A message comes, bytes as they are; whether it changes something."""
         payload = message if isinstance(message, bytes) else encode(message)
-        self.mirror.apply(self.topics.parse(topic), payload, self.now, retained=retained)
+        return self.mirror.apply(self.topics.parse(topic), payload, self.now, retained=retained)
 
     def job(self, name: str, state: Any = "pending", *, retained: bool = False, **more: Any) -> str:
         """A job's row comes; its id."""
-        row = {
-            "job_id": job_id(name), "name": name, "model": "gbt", "mode": "oracle", "state": state,
-            "priority": 0, "attempt": 1, "host": None, "error": None, "artifact_id": None,
-            "metrics": None, "created_at": "2026-01-02T12:00:00Z", "started_at": None,
-            "finished_at": None, **more,
-        }  # fmt: skip
-        made = JobRow.model_validate(row)
+        made = told_row(name, state, **more)
         self.hears(self.topics.job(made.job_id), made, retained=retained)
         return made.job_id
 
-    def status(self, host: str, state: Any = "online", reason: Any = "birth") -> None:
+    def status(
+        self, host: str, state: Any = "online", reason: Any = "birth", session: str = "s"
+    ) -> None:  # fmt: skip
         """A host's status comes, or the coordinator's."""
-        status = Status(state=state, reason=reason, session="s", instance="i", boot_id="b")
+        status = Status(state=state, reason=reason, session=session, instance="i", boot_id="b")
         is_host = host != "coordinator"
         topic = self.topics.status(host) if is_host else self.topics.coordinator_status()
         self.hears(topic, status)
@@ -83,10 +89,18 @@ class Mirrored:
             session="s", instance="i", seq=1, jobs=jobs, **made,
         ))  # fmt: skip
 
-    def progress(self, job: str, host: str, epoch: int, loss: float, eta_s: float = 125.0) -> None:
-        """A trainer tells of an epoch."""
-        said = Progress(attempt=1, epoch=epoch, epochs=10, val_loss=loss, eta_s=eta_s)
-        self.hears(self.topics.progress(host, job_id(job)), said)
+    def progress(
+        self,
+        job: str,
+        host: str,
+        epoch: int,
+        loss: float,
+        eta_s: float | None = 125.0,
+        attempt: int = 1,
+    ) -> bool:
+        """A trainer tells of an epoch; whether it is believed."""
+        said = Progress(attempt=attempt, epoch=epoch, epochs=10, val_loss=loss, eta_s=eta_s)
+        return self.hears(self.topics.progress(host, job_id(job)), said)
 
     @property
     def seen(self) -> Snapshot:

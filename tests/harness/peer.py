@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.client.link import Link, LinkSettings
 from broker.client.mailbox import Mailbox, feed
-from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.link_events import Connected, Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import GRANT, OPERATOR_REQUEST, decode
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics

@@ -1,15 +1,17 @@
-"""The pictures of the web page in docs/images, of a busy fleet:
+"""The pictures of the web page and of `fleet top` in docs/images, of a busy fleet:
 
     python -m tests.harness.pictures [--out docs/images] [--all DIR]
 
 A broker, a coordinator, eighteen simulated hosts and one real agent, which trains one real model so
 that there is a report to show. `--all` saves every page in both widths, light and dark, to look at.
-Needs Chromium, and Pillow (which comes with the trainers) to make the files small.
+Needs Chromium, and Pillow to make the files small.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
 import random
 import tempfile
 import threading
@@ -18,6 +20,9 @@ from pathlib import Path
 
 from PIL import Image
 
+from broker.system.settings import BrokerSettings
+from coordinator.client.watcher import Watcher
+from coordinator.top.app import Top
 from tests.harness.brokers import embedded
 from tests.harness.browser import Browser, Page
 from tests.harness.fleet import Fleet, Program
@@ -77,6 +82,28 @@ def save(page: Page, url: str, name: str, path: Path, *, whole: bool) -> None:
     print(path, f"{path.stat().st_size / 1024:.0f} kB", flush=True)
 
 
+def save_top(fleet: Fleet, url: str, browser: Browser, path: Path) -> None:
+    """Save what `fleet top` looks like in a window of 130 columns."""
+
+    async def drawn() -> str:
+        async with Top(watcher).run_test(size=(130, 38)) as pilot:
+            await pilot.pause(3.0)
+            return pilot.app.export_screenshot(title="fleet top")
+
+    watcher = Watcher(BrokerSettings(url=url, topic_root=fleet.root))
+    watcher.start()
+    try:
+        svg = asyncio.run(drawn())
+    finally:
+        watcher.stop()
+    svg = svg.replace(fleet.root, "fleet" + "&#160;" * (len(fleet.root) - len("fleet")))
+    page = browser.page(1629, 1005)
+    page.run(f"document.body.style.margin = 0; document.body.innerHTML = {json.dumps(svg)}; 1")
+    time.sleep(1.0)
+    page.picture(path)
+    small(path)
+
+
 def paths(fleet: Fleet) -> dict[str, str]:
     """The address of each page; the jobs are those that there are."""
     running = fleet.client.list_jobs(["running"])
@@ -124,6 +151,7 @@ def main() -> None:
             fleet.until("gbt-oracle", "completed")
             time.sleep(given.wait)
             _save_all(browser, url, paths(fleet), given.out, given.all)
+            save_top(fleet, broker.url, browser, (given.all or given.out) / "top.png")
         finally:
             over.set()
             browser.close()

@@ -1,7 +1,8 @@
-"""The plain way to assign: look at every pending job and every host, each time anew.
+"""The plain way to assign: ask for every pending job and every host what `fleet why` would say.
 
-What the coordinator's board decides has to be the same. `compared` has each of its decisions made
-both ways.
+What the coordinator's queue decides has to be the same: a job is given to a host that nothing
+speaks against, and no turn ends with a job left that nothing speaks against on some host.
+`compared` checks each decision and each turn of each core.
 """
 
 from __future__ import annotations
@@ -9,34 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 from broker.clock import Now
-from coordinator.core import assignment, host_views
+from coordinator.core import assignment
+from coordinator.core.host_views import against, host_views
+from coordinator.core.reactor import Core
 from coordinator.core.state import World
+from coordinator.jobs.jobs import claim_order
 from coordinator.jobs.states import JobState
 from coordinator.scheduler.rules import choose
 
 
 class OtherwiseDecided(AssertionError):  # noqa: N818 - what it is called
-    """The board has decided otherwise than the plain scan."""
+    """The queue has decided otherwise than the plain scan."""
 
 
 def plain_scan(world: World, now: Now) -> list[tuple[str, str]]:
     """Return which job would be given to which host, in this order; change nothing."""
-    if world.fleet.paused:
-        return []
     given = []
-    views = {view.host: view for view in host_views.host_views(world, now)}
-    pending = world.book.in_state(JobState.PENDING)
-    for job in sorted(pending, key=lambda job: (-job.spec.priority, job.created_at, job.spec.name)):
-        if not job.in_plan or host_views.retry_wait_s(world, job, now) > 0:
+    views = {view.host: view for view in host_views(world, now)}
+    for job in sorted(world.book.in_state(JobState.PENDING), key=claim_order):
+        if not job.in_plan:
             continue
-        over_s = world.pending_since_s[job.job_id] + world.grace_s()
-        waited_s = world.grace_s() if now.mono_s >= over_s else 0.0
-        not_now = host_views.refusals(world, job, now)
-        candidates = [view for view in views.values() if view.host not in not_now]
-        chosen = choose(job.spec, candidates, waited_s, world.grace_s(), job.host)
+        eligible = [one for one in views.values() if not any(against(world, job, one, now))]
+        chosen = choose(job.spec, eligible, last_host=job.host)
         if chosen is not None:
             given.append((job.spec.name, chosen.host))
             views[chosen.host] = replace(chosen, used_slots=chosen.used_slots + 1)
@@ -49,17 +48,22 @@ def compared() -> Iterator[list[int]]:
 
     Raises `OtherwiseDecided` at the first that differs.
     """
-    settle, sizes = assignment.settle, list[int]()
+    take, give_out, sizes = Core.take, assignment.give_out, list[int]()
 
     def both(world: World, now: Now) -> None:
-        expected = plain_scan(world, now)
-        earlier = len(world.claims)
-        settle(world, now)
+        expected, earlier = plain_scan(world, now), len(world.claims)
+        give_out(world, now)
         claims = [*world.claims.values()][earlier:]
         found = [(claim.request.name, claim.host) for claim in claims]
         if found != expected:
             raise OtherwiseDecided(f"{found}, not {expected}")
         sizes.append(len(found))
 
-    with patch.object(assignment, "settle", both):
+    def turn(core: Core) -> Any:
+        taken = take(core)
+        if left := plain_scan(core.world, core._now):
+            raise OtherwiseDecided(f"nothing speaks against {left}")
+        return taken
+
+    with patch.object(assignment, "give_out", both), patch.object(Core, "take", turn):
         yield sizes

@@ -69,10 +69,14 @@ class Watched:
     ) -> None:
         self.lines: queue.Queue[str] = queue.Queue()
         self.codes: queue.Queue[int] = queue.Queue()
-        self.trainer = Trainer(
-            command or [sys.executable, "-u", "-c", code], dict(os.environ), work,
-            self.lines.put, self.codes.put, starter,
-        )  # fmt: skip
+        if command is None:
+            work.mkdir(parents=True, exist_ok=True)
+            program = work / "program.py"
+            program.write_text(code, "utf-8")
+            command = [sys.executable, str(program)]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        environment.pop("PYTEST_CURRENT_TEST", None)
+        self.trainer = Trainer(command, environment, work, self.lines.put, self.codes.put, starter)
 
     def line(self) -> str:
         """Return the next line."""

@@ -17,7 +17,7 @@ import pytest
 
 from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Incoming, Outgoing
+from broker.protocol.link_events import Connected, Incoming, Outgoing
 from broker.protocol.signing import OperatorKey, signed_by
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics

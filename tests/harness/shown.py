@@ -19,6 +19,7 @@ from broker.protocol import messages as m
 from broker.protocol.topics import Topics
 from tests.harness.browser import Browser, Page, find_chromium
 from tests.harness.fleet import Fleet, Program
+from tests.harness.mirrored import told_row
 from tests.harness.swarm import Swarm
 
 PASSWORD = "a password for the tests"  # noqa: S105 - of a fleet that lives a minute
@@ -119,11 +120,10 @@ class Shown:
     def row(self, connect: Callable[..., Any], **more: Any) -> Iterator[Somebody]:
         """Publish the row of a job that the ledger does not have, until the end."""
         topics = Topics(self.fleet.root)
-        row = m.JobRow(**{  # type: ignore[arg-type]
-            "job_id": "e" * 64, "model": "gbt", "mode": "oracle", "state": "completed",
-            "priority": 0, "attempt": 1, "host": "gaming-pc-1", "error": None, "artifact_id": None,
-            "metrics": None, "created_at": "2026-05-28T20:00:00Z",
-            "started_at": "2026-05-28T20:00:00Z", "finished_at": "2026-05-28T20:01:00Z",
+        row = told_row(**{
+            "job_id": "e" * 64, "state": "completed", "host": "gaming-pc-1",
+            "created_at": "2026-05-28T20:00:00Z", "started_at": "2026-05-28T20:00:00Z",
+            "finished_at": "2026-05-28T20:01:00Z",
         } | more)  # fmt: skip
         port = int(self.fleet.broker_url.rpartition(":")[2])
         client = connect(port, f"somebody-{self.fleet.root}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 from coordinator.store.store import Store
@@ -32,3 +33,19 @@ def put(store: Store, data: bytes, mode: str = "oracle") -> str:
     part.write(0, data)
     store.finish(part, "gbt", mode)
     return hex_of(data)
+
+
+def fill(folder: Path) -> Path:
+    """Some files, as a trainer leaves them."""
+    (folder / "deep").mkdir(parents=True)
+    (folder / "model.json").write_text('{"a": 1}')
+    (folder / "deep" / "weights.bin").write_bytes(bytes(range(256)) * 100)
+    (folder / "empty").write_bytes(b"")
+    return folder
+
+
+def path_in(store: Store, artifact_id: str) -> Path:
+    """Return where an artifact is that the store has."""
+    path = store.path_of(artifact_id)
+    assert path is not None
+    return path

@@ -24,7 +24,7 @@ from broker.client.link import Link, LinkSettings
 from broker.client.mailbox import Mailbox, feed
 from broker.errors import BadMessage, BadTopic
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Incoming, LinkEvent, Outgoing
+from broker.protocol.link_events import Connected, Incoming, LinkEvent, Outgoing
 from broker.protocol.loglines import encode_lines
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
@@ -64,12 +64,9 @@ class Swarm:
             host.name = name
         self.hosts = {host.name: host for host in made}
         for host in list(self.hosts.values())[:quiet]:
-            host.refuses = "quiet hours until 22:00"
+            host.refuses = (m.Why(code="quiet", by="manifest", until="2026-05-28T22:00"),)
         self._asleep = list(self.hosts)[len(self.hosts) - asleep :] if asleep else []
-        self._trainers = {
-            name: m.TrainerInfo(hyper_schema=dict(schema))
-            for name, schema in builtin_trainers().items()
-        }
+        self._trainers = builtin_trainers()
         self._mailbox: Mailbox[LinkEvent] = Mailbox()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0

@@ -53,7 +53,7 @@ class Host:
     speed: float
     gpu: tuple[str, float] | None
     power_w: float
-    refuses: str = ""
+    refuses: tuple[m.Why, ...] = ()
     online: bool = True
     session: str = field(default_factory=new_id)
     instance: str = field(default_factory=new_id)

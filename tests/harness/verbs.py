@@ -87,6 +87,16 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "coordinator.cli", *arguments]
 
 
+def started(
+    *arguments: str, environment: Mapping[str, str] | None = None, **more: Any
+) -> subprocess.Popen[str]:
+    """Start a verb that goes on; what it says is read line by line."""
+    return subprocess.Popen(
+        command(*arguments), text=True, cwd=ROOT, env={**bare_environment(), **(environment or {})},
+        **{"stdout": subprocess.PIPE} | more,
+    )  # fmt: skip
+
+
 def answered(word: str, *arguments: str, **more: Any) -> Done:
     """Run a verb in a process whose standard input is a terminal, where `word` is typed."""
     pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")

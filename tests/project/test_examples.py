@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.programs.settings import ProgramSettings
 from agent.service.settings import AgentSettings
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
@@ -18,11 +19,13 @@ from coordinator.manifest.manifest_file import load_manifest
 from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
 
 ROOT = Path(__file__).resolve().parents[2]
-SETTINGS = (BrokerSettings, CoordinatorSettings, HomeAssistantSettings, AgentSettings)
+SETTINGS = (
+    BrokerSettings, CoordinatorSettings, HomeAssistantSettings, AgentSettings, ProgramSettings
+)  # fmt: skip
 
 
-def test_the_example_manifest_is_the_full_plan() -> None:
-    """Seven models in two modes, with their priorities and what they need."""
+def test_the_example_manifest_is_of_models_that_hold() -> None:
+    """Six models in two modes, with their priorities and what they need."""
     plan = load_manifest(ROOT / "etc/training_manifest.toml.example", builtin_trainers())
     found = {
         (job.model, job.mode): (job.priority, job.needs.require_cuda, job.needs.prefer_cuda)
@@ -35,7 +38,6 @@ def test_the_example_manifest_is_the_full_plan() -> None:
         "gru": (70, True, False),
         "lstm": (60, True, False),
         "transformer": (50, True, False),
-        "transformer_ssl": (40, True, False),
     }
     assert found == {
         (model, mode): needs
@@ -102,4 +104,4 @@ def test_make_demo_says_what_it_is_at_and_what_comes_next() -> None:
 
 
 def _echo(line: str) -> bool:
-    return line.startswith("echo") or " -m broker.sentences " in line
+    return line.startswith("echo") or " -m broker.wrapping " in line

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from broker.protocol import messages as m
 from coordinator.core.effects import ManifestRead
@@ -41,6 +41,10 @@ def jobs(draw: st.DrawFn) -> JobSpec:
     )  # fmt: skip
 
 
+plans = st.lists(jobs(), unique_by=lambda job: job.job_id)
+many = st.lists(jobs(), unique_by=lambda job: job.job_id, min_size=8)
+
+
 @st.composite
 def policies(draw: st.DrawFn) -> dict[str, HostPolicy]:
     """What the manifest says of some hosts."""
@@ -62,7 +66,6 @@ def _schema(deepest: int) -> m.TrainerInfo:
 
 @st.composite
 def capabilities(draw: st.DrawFn) -> dict[str, Any]:
-    """What a host may be."""
     models = draw(st.sampled_from((("gbt",), ("gbt", "mlp"), ("gbt", "mlp"))))
     cards = draw(st.integers(0, 2))
     return {
@@ -84,11 +87,19 @@ class BoardMachine(RuleBasedStateMachine):
         self.hosts: dict[str, Host] = {}
 
     def teardown(self) -> None:
-        """Leave everything as it was."""
         self._compared.__exit__(None, None, None)
 
-    @rule(specs=st.lists(jobs(), unique_by=lambda job: job.job_id), hosts=policies(),
-          grace_s=st.sampled_from((0.0, 60.0, 300.0)))  # fmt: skip
+    @initialize(specs=many, hosts=policies(),
+                whats=st.lists(capabilities(), min_size=3, max_size=3))  # fmt: skip
+    def begins(
+        self, specs: list[JobSpec], hosts: dict[str, HostPolicy], whats: list[dict[str, Any]]
+    ) -> None:
+        """There is something to be done, and somebody to do it."""
+        self.reload(specs, hosts, 60.0)
+        for name, what in zip(HOSTS, whats):
+            self.joins(name, what)
+
+    @rule(specs=plans, hosts=policies(), grace_s=st.sampled_from((0.0, 60.0, 300.0)))
     def reload(self, specs: list[JobSpec], hosts: dict[str, HostPolicy], grace_s: float) -> None:
         """The plan changes: jobs come, go, are changed; policies too."""
         self.fleet.handle(ManifestRead(Plan(tuple(specs), hosts, grace_s)))
@@ -109,18 +120,19 @@ class BoardMachine(RuleBasedStateMachine):
         host.session, host.instance = f"s-{self.fleet.new_id()}", f"i-{self.fleet.new_id()}"
         host.joins(**what)
 
-    @rule(name=hosts, free_gib=st.integers(0, 8), refuses=st.sampled_from(("", "", "quiet hours")))
-    def beats(self, name: str, free_gib: int, refuses: str) -> None:
+    @rule(name=hosts, free_gib=st.integers(0, 8), refuses=st.booleans())
+    def beats(self, name: str, free_gib: int, refuses: bool) -> None:
         """A host says how it is, and what it holds."""
         if name in self.hosts:
             held = [(job.job_id, job.attempt, "running") for job in self._held(name)]
             free = {"vram_free_bytes": free_gib * GIB, "vram_total_bytes": 8 * GIB}
             gpus = (m.Gpu(index=0, **free),) if free_gib % 2 else ()
-            self.hosts[name].beats(*held, refuses=refuses, gpus=gpus)
+            self.hosts[name].beats(
+                *held, refuses=(m.Why(code="quiet"),) if refuses else (), gpus=gpus
+            )
 
     @rule(name=hosts, reason=st.sampled_from(("goodbye", "lost")))
     def leaves(self, name: str, reason: str) -> None:
-        """A host goes."""
         if name in self.hosts:
             self.hosts[name].status("offline", reason)
 
@@ -152,7 +164,7 @@ class BoardMachine(RuleBasedStateMachine):
                 host.finishes(job)
                 host.uploads()
             case _:
-                host.reports(m.Released, job, reason="shutdown")
+                host.reports(m.Released, job, why=m.Why(code="leaving"))
 
     @rule(name=hosts)
     def stops(self, name: str) -> None:
@@ -180,17 +192,14 @@ class BoardMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((1.0, 40.0, 61.0, 700.0)))
     def time_passes(self, seconds: float) -> None:
-        """Retries, graces and leases end."""
         self.fleet.passes(seconds)
 
     @rule()
     def coordinator_restarts(self) -> None:
-        """What it remembers is the ledger's."""
         self.fleet.start()
 
     @rule()
     def status(self) -> None:
-        """Somebody looks, which changes nothing."""
         self.fleet.asks(m.AskStatus(id=self.fleet.new_id()))
 
     def _held(self, name: str) -> list[Any]:

@@ -27,8 +27,8 @@ from broker.protocol.messages import (
 from coordinator.client.predictions import Picture, Planned, views_of
 from coordinator.core.effects import Collect, Collected, ManifestRead
 from coordinator.jobs import host_paging
-from coordinator.jobs.in_words import summary
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id, spec_from_dict
+from coordinator.jobs.reasons import Wait
 from coordinator.scheduler.durations import History
 from coordinator.scheduler.estimates import Span
 from tests.harness.coordinator import HEX, Fleet
@@ -41,7 +41,6 @@ TRAINERS = {model: TrainerInfo(hyper_schema={}) for model in MODELS}
 
 
 def spec(name: str, model: str, priority: int, **needs: Any) -> JobSpec:
-    """A job."""
     return JobSpec(
         job_id=job_id(model, "oracle", {"of": name}, "host", (), 0), name=name, model=model,
         mode="oracle", hyper={}, split_recipe="host", train_hosts=(), seed=0, n_resamples=1,
@@ -69,7 +68,6 @@ def specs(draw: st.DrawFn) -> list[JobSpec]:
 
 @st.composite
 def capabilities(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
-    """One to three hosts."""
     found = {}
     for number in range(draw(st.integers(1, 3))):
         gpu = Gpu(index=0, vram_total_bytes=8 * GIB, vram_free_bytes=8 * GIB)
@@ -201,7 +199,6 @@ def test_every_face_agrees_on_what_no_host_can_run(
     hosts: dict[str, tuple[dict[str, Any], str]],
     paused: bool,
 ) -> None:
-    """The mark of `list`, the count of `status`, what `why` says, and the plan's `stuck`."""
     fleet = Fleet()
     if paused:
         fleet.asks(AskPause(id="pause"))
@@ -213,7 +210,7 @@ def test_every_face_agrees_on_what_no_host_can_run(
             case "snoozed":
                 fleet.asks(AskSnooze(id=f"s-{name}", host=name, for_s=600.0))
             case "quiet":
-                host.beats(refuses="quiet hours")
+                host.beats(refuses=(m.Why(code="quiet"),))
             case "away":
                 host.status("offline", "lost")
             case "bare":
@@ -236,11 +233,13 @@ def test_every_face_agrees_on_what_no_host_can_run(
     assert {one.spec.job_id for one in said.of("stuck")} == marked
     waits = {row["job_id"]: row["waits_for"]["what"] for row in rows if "waits_for" in row}
     absent = {one.spec.job_id: one.awaits for one in said.of("absent")}
-    assert {one: awaits for one, awaits in absent.items() if awaits in {"data", "resume"}} == waits
+    asked = {
+        one: wait.name.lower() for one, wait in absent.items() if wait in {Wait.DATA, Wait.RESUME}
+    }
+    assert asked == waits
     status = ask(AskStatus(id="s"))
     assert status["unplaceable"]["count"] == len(marked)
     assert status["waiting"]["count"] == len(waits)
     if not paused:
-        why = {row["job_id"]: summary(ask(AskWhy(id="y", job=row["job_id"]))) for row in rows}
-        ends = (" can take it", " cannot take it")
-        assert {job_id for job_id, one in why.items() if one.endswith(ends)} == marked
+        why = {row["job_id"]: ask(AskWhy(id="y", job=row["job_id"])) for row in rows}
+        assert {job_id for job_id, one in why.items() if one["hopeless"]} == marked

@@ -77,7 +77,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def commit(self) -> None:
-        """What is committed stays."""
         self.ledger.commit(self.book.take_changes())
         self.committed = dict(self.model)
 
@@ -120,7 +119,6 @@ class LedgerMachine(RuleBasedStateMachine):
         assert mirrored == self.model
 
     def teardown(self) -> None:
-        """Close the file."""
         self.ledger.close()
         self._folder.cleanup()
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from broker.protocol.messages import AskCancel, AskPlan, AskWorkers, OperatorResponse
 from coordinator.cli import reload as reload_lines
@@ -29,6 +27,7 @@ from coordinator.manifest.diff import from_list
 from coordinator.scheduler import unknown_hosts
 from coordinator.scheduler.durations import History
 from tests.harness.coordinator import OPERATOR, Fleet, spec
+from tests.harness.drawn import drawn
 
 HOSTS = ("pi", "pc", "yet-to-come")
 
@@ -75,10 +74,7 @@ def reloads(fleet: Fleet, plan: Plan) -> dict[str, Any]:
 
 
 def printed(data: dict[str, Any]) -> str:
-    """What people see of it."""
-    out = Console(width=120, record=True, file=io.StringIO())
-    reload_lines.tell(out, data, reload_lines.ALL)
-    return out.export_text()
+    return drawn(reload_lines.told(data, reload_lines.ALL), 120)
 
 
 @settings(max_examples=60)
@@ -86,7 +82,6 @@ def printed(data: dict[str, Any]) -> str:
 def test_a_plan_announces_what_a_reload_does(
     wanted: list[Plan], grace_s: float | None
 ) -> None:  # fmt: skip
-    """Whatever ran before, and whatever became of it: the same changes, counts and words."""
     fleet = Fleet(prefer_cuda_grace_s=grace_s)
     for name in HOSTS[:2]:
         fleet.host(name).joins()

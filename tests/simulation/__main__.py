@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import sys
 import time
@@ -108,7 +109,12 @@ def _outcomes(first: int, seeds: int, processes: int) -> Iterator[Outcome]:
 
 def _batch(seeds: range) -> list[Outcome]:
     logging.disable(logging.CRITICAL)
-    return [run_one(draw(seed)) for seed in seeds]
+    gc.disable()
+    outcomes = []
+    for seed in seeds:
+        outcomes.append(run_one(draw(seed)))
+        gc.collect(0)  # all that is left over is of this seed, and young
+    return outcomes
 
 
 def _describe(scenario: Scenario) -> str:

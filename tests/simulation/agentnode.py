@@ -26,10 +26,9 @@ from agent.core.effects import (
 from agent.core.reactor import Core as AgentCore
 from agent.service.shell import Shell as AgentShell
 from agent.service.shell import Surroundings as AgentSurroundings
-from agent.spool.bundle import BundleInfo
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import (
     AGENT_RESPONSE,
     MAX_SMALL_BYTES,
@@ -39,8 +38,10 @@ from broker.protocol.messages import (
     TrainerInfo,
     decode,
 )
+from broker.system.bundle import BundleInfo
 from broker.system.files import read, write_atomically
 
+from . import programs
 from .network import Link
 from .nodes import HEARTBEAT_S, ROOT, TOPICS, Machine, Node
 from .scenario import ONE_GO
@@ -179,7 +180,8 @@ class AgentNode(Node):
             measure=self._measure, look=self._look, start=self._start_trainer,
             suspended_s=lambda: machine.suspended_s,
         )  # fmt: skip
-        self.shell = AgentShell(core, around, self.spool, self.checkpoints)
+        self.programs = programs.of_host(machine, self.host)
+        self.shell = AgentShell(core, around, self.spool, self.checkpoints, self.programs)
         self.link = Link(
             self.run.broker, self.client_id, TOPICS.for_agent(self.host.name),
             self.from_link(self.generation), self.shell.will, new_id, machine.rng,
@@ -235,6 +237,7 @@ class AgentNode(Node):
             session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
             ram_total_bytes=int(host.ram_gib * GIB), ram_available_bytes=int(host.ram_gib * GIB),
             gpus=gpus, trainers=TRAINERS, data_id="d", slots=host.slots,
+            programs=self.programs.allowed(),
         )  # fmt: skip
 
     def _measure(self, gpus: tuple[Gpu, ...]) -> None:
@@ -252,7 +255,7 @@ class AgentNode(Node):
 
     def _seen(self, *, idle: bool) -> Looked:
         machine = self.machine
-        local = datetime.fromtimestamp(machine.now().wall_s, UTC).replace(tzinfo=None)
+        local = datetime.fromtimestamp(machine.wall_s(), UTC).replace(tzinfo=None)
         snooze = Snooze(now=True) if "snooze" in machine.wanted else None
         since_s = 0.0 if "keys" in machine.wanted else 1000.0
         return Looked(
@@ -267,6 +270,7 @@ class AgentNode(Node):
         machine.before("start")
         assign = effect.assign
         assert self.spool is not None
+        programs.check_started(machine, self.host, assign)
         machine.disk.make_folder(self.spool.work(assign.job_id, assign.attempt))
         key = (assign.job_id, assign.attempt)
         resumes = self.checkpoints.begin(*key, assign.void_attempt)

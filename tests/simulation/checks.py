@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker.protocol.messages import Failed, Finished
+from broker.protocol.reasons import Reason
 from coordinator.core.host_views import explain
-from coordinator.jobs.in_words import all_words
 from coordinator.jobs.jobs import Change, Job
-from coordinator.jobs.reasons import Reason
+from coordinator.jobs.reason_words import all_words
+from coordinator.jobs.reasons import wait
 from coordinator.jobs.records import Action, FleetRecord, HostRecord, Record, RequestKey
 from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.ledger.replay import contradiction
@@ -175,6 +176,8 @@ class Checker(TrainerChecks):
             self._given_up[job_id] = before.attempt
         self.rows[job_id] = after
         self._ran(change)
+        if change.event is Event.RELEASED:
+            self.released.add((after.job_id, change.attempt))
         self._offered(change)
         if after.state is JobState.COMPLETED and change.event is Event.COMPLETED:
             self.completions += 1
@@ -276,15 +279,14 @@ class Checker(TrainerChecks):
             or node.shell.core.state.owed
             or node.shell.core.state.runs
             or node.shell.waits_for_disk()
+            or node.working  # a bundle of what was cancelled meanwhile is made, and deleted
             for node in run.agents
         )
 
     @staticmethod
     def _explained(found: list[tuple[HostView, tuple[Reason, ...]]], here: set[str]) -> bool:
         """Whether `why` gives, for each host that is there, a reason that will not pass."""
-        for_good = {
-            view.host for view, reasons in found if any(not reason.passing for reason in reasons)
-        }
+        for_good = {view.host for view, reasons in found if not wait(reasons).passes}
         return here <= for_good
 
     def finally_(self) -> None:

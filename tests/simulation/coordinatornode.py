@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker.errors import StorageError
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.system.files import Disk
 from coordinator.core.core_settings import DAY_S, CoreSettings
-from coordinator.core.effects import ManifestRead
+from coordinator.core.effects import JournalRead, ManifestRead
 from coordinator.jobs.jobs import Change
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import Record
@@ -70,6 +70,7 @@ class CoordinatorNode(Node):
         self._writes: deque[Callable[[], None]] = deque()  # of its writing thread, in order
         self.manifest: Plan | None = run.scenario.plan()
         self._last_good = self.manifest
+        self.crl = ""  # in the CA's folder
 
     def _write(self, call: Callable[[], None]) -> None:
         """Have it run on the writing thread, after what was given to that before."""
@@ -101,7 +102,9 @@ class CoordinatorNode(Node):
         )  # fmt: skip
         keep = Retention(events_s=100.0, events_per_job=4, parts_s=300.0)
         self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now, keep)
-        self.shell.turn([ManifestRead(self.manifest or self._last_good)], now)
+        read: list[Any] = [ManifestRead(self.manifest or self._last_good)]
+        read += [JournalRead((), self.crl)] if self.crl else []
+        self.shell.turn(read, now)
         self.link = Link(
             self.run.broker, self.client_id, TOPICS.for_coordinator(),
             self.from_link(self.generation), self.shell.will, new_id, self.machine.rng,

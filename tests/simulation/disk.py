@@ -131,11 +131,11 @@ class SimDisk:
 
     def sync_folder(self, folder: Path) -> None:
         self._before("sync_folder")
-        prefix = str(folder) + "/"
-        last = 0
+        prefix, last = str(folder), 0
         for number, change in enumerate(self._journal, 1):
-            if any(name.rpartition("/")[0] + "/" == prefix for name, _ in change):
-                last = number
+            for name, _ in change:
+                if name.rpartition("/")[0] == prefix:
+                    last = number
         self._settle(last)
 
     def replace(self, old: Path, new: Path) -> None:
@@ -153,6 +153,8 @@ class SimDisk:
             self._change((str(path), "gone"))
 
     def make_folder(self, folder: Path) -> None:
+        if str(folder) in self._names:
+            return
         for each in (*reversed(folder.parents), folder):
             name = str(each)
             if name not in self._names and name != "/":
@@ -163,8 +165,8 @@ class SimDisk:
         if self.trouble == "read-only":
             return
         self._before("remove_tree")
-        prefix = str(folder) + "/"
-        gone = [name for name in self._names if name == str(folder) or name.startswith(prefix)]
+        whole, prefix = str(folder), f"{folder}/"
+        gone = [name for name in self._names if name == whole or name.startswith(prefix)]
         for name in sorted(gone, reverse=True):
             self._change((name, "gone"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from broker.protocol.events import Incoming, Outgoing
+from broker.protocol.link_events import Incoming, Outgoing
 from broker.protocol.messages import AGENT_REQUEST, AGENT_RESPONSE, Noted, Released, decode
 from coordinator.jobs.jobs import Change, Job
 from coordinator.jobs.records import Record

@@ -10,22 +10,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.core import leases, owner, reports, runs
+from agent.core import endings, leases, owner, reports, runs
 from agent.core.state import Run, State
+from agent.programs.programs import Programs
 from agent.service.disk import DiskWork
 from agent.spool.checkpoints import Checkpoints
+from agent.spool.fetched import Fetched
 from agent.spool.spool import Spool
 from broker.clock import Now
 from coordinator.core import (
-    assignment,
     earlier_attempts,
     filing,
+    give_back,
     presence,
-    release,
     stopping,
     stored_artifacts,
     uploads,
 )
+from coordinator.core import leases as coordinator_leases
 from coordinator.core.state import World
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import BundlesFiled, FleetRecord
@@ -79,16 +81,22 @@ def _publish_before_commit(patch: Patch) -> None:
     patch(Shell, "_flush", flush)
 
 
-def _checkpoints_not_hashed(patch: Patch) -> None:
-    real = Checkpoints.install
+def _not_hashed(folder: str) -> Callable[[Patch], None]:
+    """Take whatever has come into a folder for what was meant."""
 
-    def install(kept: Any, job_id: str, attempt: int, _meant: str, made_by: int) -> None:
-        file = kept._fetching[kept._part(job_id, attempt)]
-        file.seek(0)
-        found = hashlib.sha256(file.read()).hexdigest()
-        real(kept, job_id, attempt, found, made_by)
+    def apply(patch: Patch) -> None:
+        real = Fetched.whole
 
-    patch(Checkpoints, "install", install)
+        def whole(fetched: Any, job_id: str, attempt: int, digest: str) -> Any:
+            file = fetched._files.get(fetched._path(job_id, attempt))
+            if fetched._root.name == folder and file is not None:
+                file.seek(0)
+                digest = hashlib.sha256(file.read()).hexdigest()
+            return real(fetched, job_id, attempt, digest)
+
+        patch(Fetched, "whole", whole)
+
+    return apply
 
 
 def _requeue_goes_on(patch: Patch) -> None:
@@ -151,7 +159,7 @@ def _lease_by_wall_clock(patch: Patch) -> None:
     def renew(world: World, job: Job, now: Now) -> None:
         world.timers.set(("lease", job.job_id), now.wall_s - 1.8e9 + world.settings.stale_after_s)
 
-    patch(World, "renew_lease", renew)
+    patch(coordinator_leases, "renew", renew)
 
 
 def _lease_ends_with_connection(patch: Patch) -> None:
@@ -241,6 +249,18 @@ def _waiting_is_training(patch: Patch) -> None:
     patch(earlier_attempts, "ran_s", ran_s)
 
 
+def _given_back_and_run(patch: Patch) -> None:
+    real = endings.release
+
+    def release(state: State, run: Run, now: Now, *checkpoint: Any) -> None:
+        real(state, run, now, *checkpoint)
+        if run.why is not None and run.why.code == "busy":
+            run.stopping = run.why = None
+            state.runs[run.job_id] = run
+
+    patch(endings, "release", release)
+
+
 MUTANTS = (
     Mutant("no fencing at all", 100, _put(Job, "is_at", lambda job, host, attempt: True)),
     Mutant(
@@ -258,10 +278,10 @@ MUTANTS = (
     Mutant("kept bundles not filed", 600, _put(filing, "on_loaded", lambda world, kept, now: None)),
     Mutant("assignments not deduplicated", 50, _assignments_not_deduplicated),
     Mutant("lease by the wall clock", 3000, _lease_by_wall_clock),
-    Mutant("lease for ever", 100, _put(assignment, "on_lease_expired", lambda *_: None)),
+    Mutant("lease for ever", 100, _put(coordinator_leases, "on_expired", lambda *_: None)),
     Mutant("lease ends with the connection", 300, _lease_ends_with_connection),
     Mutant("lease not kept by the agent", 300, _put(leases, "on_timer", lambda *_: None)),
-    Mutant("on_lost = stop ignored", 300, _stop_on_lost_ignored),
+    Mutant("on_lost = stop ignored", 300, _stop_on_lost_ignored, first=700),
     Mutant("interrupted is not offered", 300, _interrupted_not_offered),
     Mutant("reports sent once", 50, _reports_sent_once),
     Mutant("reports not kept on disk", 100, _put(Spool, "keep", lambda spool, report, data: None)),
@@ -270,20 +290,23 @@ MUTANTS = (
     Mutant("late results dropped", 1000, _late_results_dropped),
     Mutant("final states move", 300, _final_states_move, first=4000),
     Mutant("bundle cleared too early", 100, _clears_unasked),
-    Mutant("checkpoints not hashed", 600, _checkpoints_not_hashed),
+    Mutant("checkpoints not hashed", 600, _not_hashed("checkpoints")),
     Mutant(
         "checkpoints of others taken",
         300,
         _put(Checkpoints, "files", lambda kept, job_id: kept._root / job_id[:1] / "files"),
     ),
+    Mutant("parcels not hashed", 2000, _not_hashed("programs")),
+    Mutant("signers not checked", 600, _put(Programs, "_check_signature", lambda *_: None)),
     Mutant("a requeue takes old checkpoints", 400, _requeue_goes_on),
     Mutant("unchanged is not given back", 1000, _unchanged_is_repeated),
     Mutant("given back and still there", 300, _given_back_and_still_there),
     Mutant("owner not heard", 300, _put(owner, "give_back", lambda *_: None)),
-    Mutant("releases not asked for", 1000, _put(release, "send", lambda *_: None)),
+    Mutant("releases not asked for", 1000, _put(give_back, "send", lambda *_: None)),
     Mutant(
         "pause lost by a restart", 1000, _put(Ledger, "load_fleet", lambda ledger: FleetRecord())
     ),
+    Mutant("given ahead, given back and run", 300, _given_back_and_run),
     Mutant("waiting is training", 50, _waiting_is_training),
 )
 

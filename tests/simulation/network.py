@@ -6,13 +6,13 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from broker.client.link import STEADY_S
 from broker.clock import backoff_s
-from broker.protocol.events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
+from broker.protocol.link_events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 
 from .clock import Timeline
 
@@ -51,6 +51,14 @@ class Session:
     filters: re.Pattern[str]
     plain: frozenset[str]
     will: Outgoing | None
+    known: dict[str, bool] = field(default_factory=dict)
+
+    def takes(self, topic: str) -> bool:
+        """Whether the client has subscribed to it."""
+        taken = self.known.get(topic)
+        if taken is None:
+            taken = self.known[topic] = self.filters.fullmatch(topic) is not None
+        return taken
 
 
 class Link:
@@ -303,14 +311,15 @@ class Broker:
                 self._retained.pop(message.topic, None)
         incoming = Incoming(message.topic, message.payload)
         for session in list(self._sessions.values()):
-            if session.filters.fullmatch(message.topic):
+            if session.takes(message.topic):
                 self._send(session, incoming)
 
     def _send(self, session: Session, message: Incoming) -> None:
         client_id = session.link.client_id
         if self.cut_off[client_id] or self._lost():
             return
-        if "/chunk/" in message.topic and self._rng.random() < self.weather.corrupt_chunk:
+        is_chunk = "/chunk/" in message.topic or "/push/" in message.topic
+        if is_chunk and self._rng.random() < self.weather.corrupt_chunk:
             self.faults["chunk corrupted"] += 1
             at = self._rng.randrange(len(message.payload))
             payload = bytearray(message.payload)
@@ -333,7 +342,7 @@ class Broker:
     def _gives_retained(self, session: Session, topic: str) -> bool:
         if self._quirks.retained_unasked and self._rng.random() < 0.3:
             return True
-        if not session.filters.fullmatch(topic):
+        if not session.takes(topic):
             return False
         return topic in session.plain or not self._quirks.no_retained_on_wildcards
 

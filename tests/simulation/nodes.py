@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.client.mailbox import Mailbox, feed
 from broker.clock import Now
 from broker.errors import StorageError
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.topics import Topics
 
 from .disk import SimDisk
@@ -39,7 +39,7 @@ class Machine:
         self.name = name
         self.run = run
         self.rng = random.Random(f"{name} {run.scenario.seed}")
-        self.disk = SimDisk(self.rng, lambda: self.now().wall_s, self.before)
+        self.disk = SimDisk(self.rng, self.wall_s, self.before)
         self.children: dict[int, SimTrainer] = {}
         self.boots = 0
         self.skew_s = 0.0
@@ -64,8 +64,15 @@ class Machine:
 
     def now(self) -> Now:
         """Both clocks."""
-        true_s = self.run.timeline.now_s
-        return Now(true_s - self._mono_zero_s, 1.8e9 + true_s + self.skew_s)
+        return Now(self.mono_s(), self.wall_s())
+
+    def mono_s(self) -> float:
+        """The monotonic clock."""
+        return self.run.timeline.now_s - self._mono_zero_s
+
+    def wall_s(self) -> float:
+        """The clock of people."""
+        return 1.8e9 + self.run.timeline.now_s + self.skew_s
 
     def before(self, _operation: str) -> None:
         """Called before each thing that leaves the process: here it may end."""
@@ -83,6 +90,7 @@ class Node(ABC):
         self.machine = machine
         self.client_id = client_id
         self.generation = 0
+        self.working = 0  # on other threads
         self.up = False
         self.asleep = False
         self.naps = 0
@@ -138,12 +146,14 @@ class Node(ABC):
     def background(self, call: Callable[[], None]) -> None:
         """Have a slow function run on another thread."""
         generation = self.generation
+        self.working += 1
 
         def work() -> None:
+            if self.asleep and generation == self.generation and self.up:
+                self.run.timeline.after(1.0, work)
+                return
+            self.working -= 1
             if generation == self.generation and self.up:
-                if self.asleep:
-                    self.run.timeline.after(1.0, work)
-                    return
                 self.guarded(call)
 
         self.run.timeline.after(self.machine.rng.random() * 0.5, work)
@@ -165,8 +175,8 @@ class Node(ABC):
 
     def wake(self, delay_s: float) -> None:
         """Have a turn in a while, if there is none before."""
-        at_s = self.run.timeline.now_s + delay_s
-        if not self.up or (self._turn_at_s is not None and self._turn_at_s <= at_s):
+        at_s, due_s = self.run.timeline.now_s + delay_s, self._turn_at_s
+        if not self.up or (due_s is not None and due_s <= at_s):
             return
         self._turn_at_s = at_s
         self.run.timeline.after(delay_s, partial(self._on_turn, self.generation, at_s))
@@ -188,7 +198,7 @@ class Node(ABC):
         """Have a turn when the next deadline comes."""
         due_s = self.next_deadline()
         if due_s is not None:
-            self.wake(max(0.0, due_s - self.machine.now().mono_s) + 1e-6)
+            self.wake(max(0.0, due_s - self.machine.mono_s()) + 1e-6)
 
     def crash(self) -> None:
         """The process ends without a word; with it the machine, if the power is cut."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from broker.errors import BadTopic
-from broker.protocol.events import Incoming, LinkEvent, Outgoing
+from broker.protocol.link_events import Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import (
     MAX_JOBS,
     AskCancel,
@@ -30,6 +30,7 @@ from broker.protocol.messages import (
 )
 from broker.protocol.topic_table import Kind
 
+from . import programs
 from .agentnode import AgentNode
 from .checks import Checker
 from .clock import Timeline
@@ -113,6 +114,8 @@ class Run:
         for number, node in enumerate((self.coordinator, *self.agents)):
             after(number * 0.1, node.start)
         self.operator.start()
+        if self.scenario.program is not None:
+            programs.start(self, self.scenario.program)
         for fault in self.scenario.faults:
             after(fault.at_s, lambda fault=fault: self._strike(fault))
         ends_s = max([0.0, *(fault.at_s + fault.for_s + 5.0 for fault in self.scenario.faults)])
@@ -290,7 +293,7 @@ class Run:
             topic = TOPICS.parse(message.topic)
         except BadTopic:
             return
-        raw = topic.kind.value.endswith("/chunk")
+        raw = topic.kind.value.endswith(("/chunk", "/push"))
         if raw or topic.kind.value in _UNTOLD or not message.payload:
             return
         said = json.loads(message.payload)

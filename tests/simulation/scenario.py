@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from broker.protocol.messages import Needs
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
 
+from . import programs
 from .network import Quirks, Weather
 
 FAULTS_S: Final = 600.0  # for how long there are faults
@@ -32,6 +33,7 @@ class HostSpec:
     quiet_hours: tuple[str, ...] = ()
     idle_only: bool = False
     on_busy: Literal["release", "finish"] = "release"
+    lets_in: str = ""  # programs that are pinned, or signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Scenario:
     quirks: Quirks
     faults: tuple[Fault, ...]
     batch_s: float = 0.002
+    program: programs.Plan | None = None
 
     def plan(self) -> Plan:
         """Return the manifest."""
@@ -106,8 +109,12 @@ def draw(seed: int) -> Scenario:
     ]  # fmt: skip
     rng = random.Random(f"leases {seed}")
     jobs = tuple(_lost(rng, job) for job in jobs)
+    rng = random.Random(f"quick {seed}")
+    if rng.random() < 0.15:  # most of them, so that hosts are given some ahead
+        jobs = tuple(replace(job, duration_s=rng.choice((0.5, 1.0, 1.5, 40.0))) for job in jobs)
     in_order = tuple(sorted(faults, key=lambda fault: fault.at_s))
-    return Scenario(seed, hosts, jobs, weather, quirks, in_order, batch_s)
+    program, hosts, jobs = programs.draw(seed, hosts, jobs)
+    return Scenario(seed, hosts, jobs, weather, quirks, in_order, batch_s, program)
 
 
 def _host(rng: random.Random, number: int) -> HostSpec:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.topic_table import Kind
 from tests.simulation.nodes import TOPICS
 from tests.simulation.run import Run
@@ -61,7 +61,7 @@ def trace() -> list[str]:
 def _shape(kind: Kind, payload: bytes) -> str:
     if not payload:
         return "empty"
-    if kind.value.endswith(("chunk", "job/log")):
+    if kind.value.endswith(("chunk", "operator/push", "job/log")):
         return f"{len(payload)} B"
     return json.dumps(_types(json.loads(payload)), sort_keys=True)
 

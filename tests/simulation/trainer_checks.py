@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from broker.protocol.messages import AGENT_REQUEST, Cancel, decode
 from coordinator.jobs.jobs import Change, Job
 from coordinator.jobs.states import Event
@@ -44,6 +44,7 @@ class TrainerChecks:
         self._ended: dict[tuple[str, int], tuple[SimTrainer, int, float]] = {}
         self._checkpoints: dict[bytes, SimTrainer] = {}
         self._running: dict[str, list[SimTrainer]] = {}
+        self.released: set[tuple[str, int]] = set()
 
     def trainer_started(self, node: AgentNode, child: SimTrainer) -> None:
         """A trainer runs."""
@@ -55,10 +56,23 @@ class TrainerChecks:
                 f"attempt {child.attempt} runs on {holder}, after {self._holders[key]}",
                 child.job_id,
             )
+        if key in self.released:
+            text = f"attempt {child.attempt} was given back, and starts on {holder}"
+            raise Violation("what was given back never starts", text, child.job_id)
         self._holders[key] = holder
         for other in self._running.setdefault(child.job_id, []):
             self._at_once(other, child)
         self._running[child.job_id].append(child)
+        own = [
+            one for one in node.machine.children.values()
+            if one.alive and one.generation == node.generation
+        ]  # fmt: skip
+        if len(own) > node.host.slots:
+            text = f"{len(own)} trainers on {node.machine.name}, which has {node.host.slots} slots"
+            raise Violation("a slot for each trainer", text, child.job_id)
+        if node.shell is not None:
+            ahead = any(run.slot is None for run in node.shell.core.state.runs.values())
+            self._run.faults["(given ahead)"] += ahead
 
     def _at_once(self, other: SimTrainer, child: SimTrainer) -> None:
         """Two trainers of one job run at once only where somebody has wanted that.

@@ -11,6 +11,7 @@ import pytest
 from tests.harness.browser import Browser
 from tests.harness.fleet import LONG, SHORT, Fleet, Program, patient, prepared_data, wait_until
 from tests.harness.owner import Owner
+from tests.harness.shown import Shown, slow_fleet
 from tests.harness.verbs import Done, is_program, process, verb
 
 
@@ -69,6 +70,17 @@ def browser() -> Iterator[Browser]:
     made = Browser()
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def shown(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, system_broker: str,
+    browser: Browser,
+) -> Iterator[Shown]:  # fmt: skip
+    """The web page of a fleet that trains slowly, as large as the module's `FLEET` says."""
+    tmp = tmp_path_factory.mktemp("fleet")
+    with slow_fleet(tmp, system_broker, browser, **request.module.FLEET) as made:
+        yield made
 
 
 @pytest.fixture

@@ -15,28 +15,22 @@ from typing import Any
 import pytest
 
 from coordinator.cli import VERBS
+from tests.harness.fleet import ROOT
+from tests.harness.verbs import Done, process, verb
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-def _tab(line: str, shell: str = "bash", **more: str) -> subprocess.CompletedProcess[str]:
+def _tab(line: str, shell: str = "bash", **more: str) -> Done:
     """What the script of `shell` calls when Tab is pressed at the end of a line."""
     words = line.split(" ")
-    environment = {
-        key: value for key, value in os.environ.items() if not key.startswith("FLEET_")
-    } | {
+    return process(environment=more | {
         "_FLEET_COMPLETE": f"{shell}_complete", "COMP_WORDS": line,
         "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1),
-    }  # fmt: skip
-    return subprocess.run(
-        [sys.executable, "-m", "coordinator.cli"],
-        capture_output=True, text=True, timeout=60, env=environment | more, cwd=ROOT, check=False,
-    )  # fmt: skip
+    })  # fmt: skip
 
 
-def _offered(done: subprocess.CompletedProcess[str]) -> list[str]:
-    assert (done.returncode, done.stderr) == (0, "")
-    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+def _offered(done: Done) -> list[str]:
+    assert done.stderr == ""
+    return [line.partition(",")[2] for line in done.text().splitlines() if line]
 
 
 @pytest.fixture
@@ -56,7 +50,6 @@ def tab(fleet: Any) -> Any:
 
 
 def test_jobs_and_hosts_are_completed(fleet: Any, tab: Any) -> None:
-    """By name or by id, and only those that make sense for the verb."""
     fleet.plan(
         'model = "gru"\nmode = "oracle"\nrequire_cuda = true',
         'model = "cnn"\nmode = "realistic"\nrequire_cuda = true',
@@ -84,7 +77,6 @@ def test_jobs_and_hosts_are_completed(fleet: Any, tab: Any) -> None:
 
 
 def test_of_two_jobs_with_one_name_each_is_offered_by_what_means_it(fleet: Any, tab: Any) -> None:
-    """That of the manifest by its name, the other by its id, also of a verb for that alone."""
     first = 'model = "gru"\nmode = "oracle"\nrequire_cuda = true'
     fleet.plan(first)
     fleet.coordinator()
@@ -101,7 +93,6 @@ def test_of_two_jobs_with_one_name_each_is_offered_by_what_means_it(fleet: Any, 
 def test_attempts_are_completed_that_have_brought_something(
     fleet: Any, tab: Any, short: str
 ) -> None:
-    """Also of a job that is no longer completed; with what it was."""
     fleet.plan(short)
     fleet.coordinator()
     agent = fleet.agent()
@@ -115,7 +106,6 @@ def test_attempts_are_completed_that_have_brought_something(
 
 
 def test_verbs_and_options_are_completed_without_asking_anybody() -> None:
-    """Every verb of the list, and the values that an option knows."""
     everything = _offered(_tab("fleet "))
     assert everything == list(VERBS)
     assert _offered(_tab("fleet li")) == ["list"]
@@ -127,7 +117,6 @@ def test_verbs_and_options_are_completed_without_asking_anybody() -> None:
     "where", ["mqtt://127.0.0.1:1", "http://nonsense", "mqtts://127.0.0.1:1", "mqtt://192.0.2.1"]
 )
 def test_nobody_to_ask_is_no_error(where: str) -> None:
-    """Nothing is offered, nothing is said, and nobody waits for long."""
     begun_s = time.monotonic()
     assert _offered(_tab(f"fleet --plain --broker {where} show ")) == []
     assert time.monotonic() - begun_s < 60, "a connect alone would be given up after two minutes"
@@ -136,12 +125,8 @@ def test_nobody_to_ask_is_no_error(where: str) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(shell: str, tmp_path: Path) -> None:
     """And bash takes it and completes with it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "coordinator.cli", "completion", shell],
-        capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert f"_FLEET_COMPLETE={shell}_complete" in done.stdout
+    script = verb("completion", shell).text()
+    assert f"_FLEET_COMPLETE={shell}_complete" in script
     bash = shutil.which("bash")
     if shell != "bash" or bash is None:
         return
@@ -150,7 +135,7 @@ def test_each_shell_gets_its_script(shell: str, tmp_path: Path) -> None:
     program.chmod(0o755)
     press = "COMP_WORDS=(fleet oper); COMP_CWORD=1; _fleet_completion fleet oper fleet"
     tried = subprocess.run(
-        [bash, "--norc", "-c", f"{done.stdout}\n{press}\necho ${{COMPREPLY[@]}}"],
+        [bash, "--norc", "-c", f"{script}\n{press}\necho ${{COMPREPLY[@]}}"],
         capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
         env=os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
     )  # fmt: skip

@@ -7,7 +7,7 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,22 +22,12 @@ from websockets.typing import Origin
 
 from broker.protocol import messages as m
 from broker.system.machine import new_id
-from tests.harness.browser import Browser
+from tests.harness.browser import Browser, Page
 from tests.harness.fleet import Fleet
-from tests.harness.shown import PASSWORD, WITH_BROWSER, Shown, slow_fleet
+from tests.harness.shown import PASSWORD, WITH_BROWSER, Shown
 
 pytestmark = WITH_BROWSER
-WORKERS, JOBS = 6, 20
-
-
-@pytest.fixture(scope="module")
-def shown(
-    tmp_path_factory: pytest.TempPathFactory, system_broker: str, browser: Browser
-) -> Iterator[Shown]:
-    """Six simulated hosts that train slowly, some forty jobs."""
-    tmp = tmp_path_factory.mktemp("fleet")
-    with slow_fleet(tmp, system_broker, browser, hosts=WORKERS, jobs=JOBS) as made:
-        yield made
+FLEET = {"hosts": 6, "jobs": 20}
 
 
 def _answer(url: str, data: bytes | None = None, **headers: str) -> tuple[int, str]:
@@ -51,7 +41,6 @@ def _answer(url: str, data: bytes | None = None, **headers: str) -> tuple[int, s
 
 
 def test_connections_that_say_nothing_lock_nobody_out(shown: Shown) -> None:
-    """Nor do requests that never end; they are ended soon, and an open page stays connected."""
     page = shown.page()
     page.until_text("gaming-pc-1")
     where = urlsplit(shown.url)
@@ -75,23 +64,32 @@ def test_connections_that_say_nothing_lock_nobody_out(shown: Shown) -> None:
 
 
 def test_who_has_not_logged_in_may_look_and_nothing_else(shown: Shown) -> None:
-    """There is no button to press, and the page says how to get one."""
-    job = shown.job("running")
-    page = shown.page(f"/job/{job['job_id']}")
+    """There is no button to press; a wrong password leads back to where it is asked for."""
+    page = shown.page(f"/job/{shown.job('running')['job_id']}")
     page.until_text("epoch", ".log")
     page.until_text("assigned", "table")
     assert page.run("document.querySelectorAll('.danger').length") == 0
     assert "Log in" in page.text("header")
-    assert shown.fleet.show(job["job_id"])["state"] == "running"
+    page.open(f"{shown.url}/login?next=//evil.example")
+    page.until("document.activeElement?.id === 'password'")
+    page.type("not the password")
+    page.click("button", "Log in")
+    page.until_text("That is not the password.")
+    assert page.run("document.cookie") == ""
+    assert page.run("document.querySelector('[name=next]').value") == "/"
 
 
-def test_a_running_job_is_cancelled_by_two_clicks_and_requeued_by_two(shown: Shown) -> None:
-    """The ledger says so, and who it was; the page shows it by itself."""
+def test_a_running_job_is_cancelled_and_requeued_once_somebody_says_yes(shown: Shown) -> None:
     job = shown.job("running")
     page = shown.browser.page()
     shown.log_in(page, f"/job/{job['job_id']}")
+    for verb, loss in (("Requeue", f"on {job['host']}, and begins"), ("Cancel", "its work is thr")):
+        shown.ask(page, verb)
+        page.until_text(loss, ".dialog")
+        page.click(".dialog button", "No, leave it")
+        page.until("!document.querySelector('.dialog')")
+    assert shown.fleet.show(job["job_id"])["state"] == "running"
     shown.ask(page, "Cancel")
-    page.until_text("its work is thrown away", ".dialog")
     shown.confirm(page)
     shown.until_ledger(job["job_id"], "cancelled", page)
     page.until_text("cancelled", ".state.big")
@@ -101,31 +99,23 @@ def test_a_running_job_is_cancelled_by_two_clicks_and_requeued_by_two(shown: Sho
     page.until("document.querySelector('.state.big').innerText !== 'cancelled'")
     events = shown.fleet.show(job["job_id"])["events"]
     said = [(event["event"], event["who"]) for event in events]
-    assert ("cancelled", "operator:local") in said
-    assert ("requeued", "operator:local") in said
+    assert {("cancelled", "operator:local"), ("requeued", "operator:local")} <= {*said}
     assert page.complaints == []
 
 
-def test_who_says_no_changes_nothing_and_may_say_yes_at_once(shown: Shown) -> None:
-    """The question goes, the job goes on; the next question is a new one."""
-    job = shown.job("running")
-    page = shown.browser.page()
-    shown.log_in(page, f"/job/{job['job_id']}")
-    shown.ask(page, "Cancel")
-    page.click(".dialog button", "No, leave it")
-    page.until("!document.querySelector('.dialog')")
-    assert shown.fleet.show(job["job_id"])["state"] == "running"
-    shown.ask(page, "Requeue")
-    page.until_text(f"on {job['host']}, and begins again", ".dialog")
-    page.click(".dialog button", "No, leave it")
-    page.until("!document.querySelector('.dialog')")
-    shown.ask(page, "Cancel")
+def _barred(shown: Shown, host: str) -> Any:
+    hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
+    return hosts[host]["barred"]
+
+
+def _resume(shown: Shown, page: Page, host: str) -> None:
+    shown.ask(page, "Resume")
     shown.confirm(page)
-    shown.until_ledger(job["job_id"], "cancelled", page)
+    page.until("![...document.querySelectorAll('.warn')].some(one => one.checkVisibility())")
+    assert _barred(shown, host) == []
 
 
 def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
-    """With a dialog each, and with the keyboard alone."""
     page = shown.browser.page()
     shown.log_in(page, "/host/lab-ws-1")
     shown.ask(page, "Drain")
@@ -135,19 +125,13 @@ def test_a_host_is_drained_and_resumed(shown: Shown) -> None:
     page.key("Enter", 13)
     page.until_text("drained by operator:local", ".warn")
     page.until_text("drained", ".state.big")
-    hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
-    assert hosts["lab-ws-1"]["barred"][0]["who"] == "operator:local"
-    shown.ask(page, "Resume")
-    shown.confirm(page)
-    page.until("![...document.querySelectorAll('.warn')].some(one => one.checkVisibility())")
-    hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
-    assert hosts["lab-ws-1"]["barred"] == []
+    assert _barred(shown, "lab-ws-1")[0]["who"] == "operator:local"
+    _resume(shown, page, "lab-ws-1")
 
 
 def test_a_host_is_snoozed_for_as_long_as_is_chosen(
     shown: Shown, client: Callable[..., Any]
 ) -> None:
-    """And gives back what runs, if that is ticked; `Resume` ends it."""
     page, heard = shown.browser.page(), shown.listen(client)
     shown.log_in(page, "/host/laptop-1")
     shown.ask(page, "Snooze")
@@ -155,40 +139,35 @@ def test_a_host_is_snoozed_for_as_long_as_is_chosen(
     page.click(".q-checkbox")
     shown.confirm(page)
     page.until_text("snoozed until", ".warn")
-    assert heard("snooze")["now"] is True
-    hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
-    (snoozed,) = hosts["laptop-1"]["barred"]
+    asked = heard("snooze")
+    assert asked["now"] is True
+    assert 0 < asked["expires_at"] - time.time() < 60, "nobody is surprised an hour later"
+    (snoozed,) = _barred(shown, "laptop-1")
     assert (snoozed["code"], snoozed["who"]) == ("snoozed", "operator:local")
     left_s = datetime.fromisoformat(snoozed["until"]).timestamp() - time.time()
     assert 2.9 * 3600 < left_s <= 3 * 3600
-    shown.ask(page, "Resume")
-    shown.confirm(page)
-    page.until("![...document.querySelectorAll('.warn')].some(one => one.checkVisibility())")
-    hosts = {row["host"]: row for row in shown.fleet.client.list_workers()}
-    assert hosts["laptop-1"]["barred"] == []
+    _resume(shown, page, "laptop-1")
 
 
 def test_the_fleet_is_paused_and_goes_on(shown: Shown) -> None:
-    """Every open page says so, to those as well who may only look."""
     page, visitor = shown.browser.page(), shown.page("/jobs")
     shown.log_in(page)
     shown.ask(page, "Pause the fleet")
     shown.confirm(page)
-    page.until_text("the fleet was paused by operator:local", ".band")
-    visitor.until_text("`fleet pause --off` lifts it", ".band")
+    page.until_text("the fleet was paused by operator:local", ".banner")
+    visitor.until_text("`fleet pause --off` lifts it", ".banner")
     assert visitor.run("document.querySelectorAll('.button').length") == 0
     paused = shown.fleet.client.ask(m.AskStatus(id=new_id()))["paused"]
     assert paused["who"] == "operator:local"
-    shown.ask(page, "Give jobs out again", ".band button")
+    shown.ask(page, "Give jobs out again", ".banner button")
     shown.confirm(page)
-    gone = "![...document.querySelectorAll('.band')].some(one => one.checkVisibility())"
-    page.until(gone, "the band to go")
-    visitor.until(gone, "the band to go")
+    gone = "![...document.querySelectorAll('.banner')].some(one => one.checkVisibility())"
+    page.until(gone, "the banner to go")
+    visitor.until(gone, "the banner to go")
     assert shown.fleet.client.ask(m.AskStatus(id=new_id()))["paused"] is None
 
 
 def test_a_logout_in_one_window_ends_the_other_windows_rights(shown: Shown) -> None:
-    """A page that is still open, with a button still on it, does nothing any more."""
     job = shown.job("running")
     page = shown.browser.page()
     shown.log_in(page, f"/job/{job['job_id']}")
@@ -200,26 +179,10 @@ def test_a_logout_in_one_window_ends_the_other_windows_rights(shown: Shown) -> N
     assert shown.fleet.show(job["job_id"])["state"] == "running"
 
 
-def test_a_wrong_password_lets_nobody_in(shown: Shown) -> None:
-    """And leads back to where it is asked for."""
-    page = shown.page("/login?next=//evil.example")
-    page.until("document.activeElement?.id === 'password'")
-    page.type("not the password")
-    page.click("button", "Log in")
-    page.until_text("That is not the password.")
-    assert page.run("document.cookie") == ""
-    assert page.run("document.querySelector('[name=next]').value") == "/"
-
-
 def test_another_site_gets_nothing(shown: Shown) -> None:
-    """Not by a name of its own that points here, not from its own pages, not by a websocket."""
     code, words = _answer(shown.url, Host="evil.example")
     assert (code, "--name evil.example" in words) == (403, True)
-    assert _answer(shown.url)[0] == 200
-    port = shown.url.rpartition(":")[2]
-    assert _answer(shown.url, Host=f"localhost:{port}")[0] == 200
     assert _answer(f"{shown.url}/logout", b"", Origin="https://evil.example")[0] == 403
-    assert _answer(f"{shown.url}/logout", b"")[0] == 403
     url = shown.url.replace("http", "ws") + "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
     connect(url, origin=Origin(shown.url), proxy=None).close()
     with pytest.raises(InvalidStatus, match="403"):
@@ -227,7 +190,6 @@ def test_another_site_gets_nothing(shown: Shown) -> None:
 
 
 def test_read_only_is_read_only(shown: Shown) -> None:
-    """Nobody can log in where nobody may do anything, with the right password neither."""
     other = Shown(shown.fleet, shown.browser, "--read-only")
     try:
         page = other.page("/login")
@@ -244,7 +206,6 @@ def test_read_only_is_read_only(shown: Shown) -> None:
 
 
 def test_what_is_private_shows_nothing_without_the_password(shown: Shown) -> None:
-    """Neither a page nor a websocket nor an artifact."""
     other = Shown(shown.fleet, shown.browser, "--private")
     try:
         page = other.page("/jobs")
@@ -264,7 +225,6 @@ def test_what_is_private_shows_nothing_without_the_password(shown: Shown) -> Non
 def test_a_result_is_shown_and_its_artifact_comes_whole(
     fleet: Fleet, browser: Browser, short: str, tmp_path: Path
 ) -> None:
-    """A real training: metrics with intervals, the loss, the report's own page, the download."""
     fleet.plan(short)
     fleet.coordinator()
     agent = fleet.agent()

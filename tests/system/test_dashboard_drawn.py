@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.topics import Topics
-from tests.harness.browser import Browser
-from tests.harness.shown import WITH_BROWSER, Shown, slow_fleet
+from tests.harness.shown import WITH_BROWSER, Shown
 
 pytestmark = WITH_BROWSER
-
-
-@pytest.fixture(scope="module")
-def shown(
-    tmp_path_factory: pytest.TempPathFactory, system_broker: str, browser: Browser
-) -> Iterator[Shown]:
-    """Three simulated hosts that train slowly, some twenty jobs."""
-    tmp = tmp_path_factory.mktemp("fleet")
-    with slow_fleet(tmp, system_broker, browser, hosts=3, jobs=20) as made:
-        yield made
-
-
-def test_curves_are_drawn(shown: Shown) -> None:
-    """A line for each job that runs."""
-    page = shown.page("/curves")
-    page.until("Number(document.querySelector('[data-series]')?.dataset.series) > 2")
+FLEET = {"hosts": 3, "jobs": 20}
 
 
 # What the tooltips of the timeline's bars say, each in lines.
@@ -41,28 +23,7 @@ TIPS = """(() => {
 })()"""
 
 
-# Notes whether a table ever said that nothing has begun.
-LIES = """new MutationObserver(() => {
-  const said = document.querySelector(".empty");
-  window.lied ||= said?.checkVisibility() && said.textContent.includes("no job has begun");
-}).observe(document, { childList: true, subtree: true, characterData: true });"""
-
-
-def test_the_timeline_does_not_say_that_it_is_empty_before_it_knows(shown: Shown) -> None:
-    """Neither as the first who asks nor later; its table says that it asks, and then nothing."""
-    for _ in range(2):
-        page = shown.browser.page()
-        page.at_start(LIES)
-        page.open(f"{shown.url}/timeline")
-        page.until("Number(document.querySelector('[data-bars]')?.dataset.bars) > 2", "the bars")
-        page.until("document.querySelectorAll('.ag-row').length > 2", "the table")
-        assert page.run("window.lied ?? false") is False
-        assert "asking the coordinator" not in page.text()
-        assert page.complaints == []
-
-
 def test_the_timeline_keeps_every_attempt_and_grows(shown: Shown) -> None:
-    """A job that is requeued has two bars at last, in each browser, also in one opened later."""
     page = shown.page("/timeline")
     bars = "Number(document.querySelector('[data-bars]')?.dataset.bars)"
     before = page.until(f"{bars} > 2 && {bars}")
@@ -83,7 +44,6 @@ def test_the_timeline_keeps_every_attempt_and_grows(shown: Shown) -> None:
 def test_a_wait_for_a_report_is_neither_told_nor_drawn_as_training(
     shown: Shown, client: Callable[..., Any]
 ) -> None:
-    """A host trained for a minute and was away for a day: a minute in the table, and as a bar."""
     with shown.row(client, name="away-one", finished_at="2026-05-29T20:00:00Z", ran_s=61.0):
         page = shown.page("/timeline")
         chart = "getElement(document.querySelector('[data-bars]').id.slice(1)).chart"
@@ -98,7 +58,6 @@ def test_a_wait_for_a_report_is_neither_told_nor_drawn_as_training(
 def test_a_long_job_beside_short_ones_is_told_whole(
     shown: Shown, client: Callable[..., Any]
 ) -> None:
-    """Its epoch fits the column; curves are over the share of the epochs, until told otherwise."""
     with shown.row(client, name="long-one", state="running", finished_at=None) as somebody:
         page = shown.page()
         page.until_text("long-one", ".ag-cell")
@@ -123,7 +82,6 @@ def test_a_long_job_beside_short_ones_is_told_whole(
 def test_the_use_of_a_host_that_was_heard_once_is_a_point_of_this_minute(
     shown: Shown, client: Callable[..., Any]
 ) -> None:
-    """Not an empty day around it; and of one that was never heard, the page says that."""
     topics = Topics(shown.fleet.root)
     attic = client(int(shown.fleet.broker_url.rpartition(":")[2]), f"attic-{shown.fleet.root}")
     status = m.Status(state="online", session="s", instance="i", boot_id="b")

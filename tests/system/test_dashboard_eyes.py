@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.harness.browser import Browser, Page
-from tests.harness.shown import WITH_BROWSER, Shown, slow_fleet
+from tests.harness.browser import Page
+from tests.harness.shown import WITH_BROWSER, Shown
 
 pytestmark = WITH_BROWSER
 LONG_HOST = "a-workstation-with-a-long-name-on-the-attics-2nd-floor"
 HOSTS = ("pc-10", "pc-2", LONG_HOST)
-PHONE = {"width": 390, "height": 844}
+FLEET = {"hosts": 3, "jobs": 12, "names": HOSTS}
+PHONE = {"width": 360, "height": 780}
 PATHS = (
     "/", "/jobs", "/curves", "/timeline", "/login", "/nowhere", "/host/pc-2", "running", "big-one",
 )  # fmt: skip
@@ -20,16 +19,6 @@ DRAWN = (
     "document.querySelector('[data-ready], [data-series], [data-bars], .log, .login, h1 + .note')"
 )
 TOLD = "!document.body.innerText.includes('asking the coordinator')"
-
-
-@pytest.fixture(scope="module")
-def shown(
-    tmp_path_factory: pytest.TempPathFactory, system_broker: str, browser: Browser
-) -> Iterator[Shown]:
-    """Three simulated hosts that train slowly, one of a long name; a job that none can take."""
-    tmp = tmp_path_factory.mktemp("fleet")
-    with slow_fleet(tmp, system_broker, browser, hosts=3, jobs=12, names=HOSTS) as made:
-        yield made
 
 
 def _open(shown: Shown, page: Page, path: str) -> None:
@@ -60,13 +49,13 @@ SMALL = """(() => {
 })()"""
 
 
-def test_all_that_is_pressed_on_a_phone_is_as_large_as_a_thumb(shown: Shown) -> None:
-    """On every page and in a question; and to type does not enlarge the page."""
+def test_a_page_fits_a_phone_and_thumbs(shown: Shown) -> None:
     page = shown.browser.page(**PHONE)
     shown.log_in(page)
     for path in PATHS:
         _open(shown, page, path)
         assert page.run(SMALL) == [], path
+        page.until("document.documentElement.scrollWidth <= window.innerWidth", f"{path} to fit")
     _open(shown, page, "/host/pc-2")
     shown.ask(page, "Snooze")
     assert page.run(SMALL) == []
@@ -129,6 +118,32 @@ FAINT = """(() => {
 })()"""
 
 
+# Attempts of each end, such as hosts have of the last two minutes.
+FATES = """(() => {
+  const ends = ["completed", "failed", "cancelled", "lost", "released"];
+  const runs = ends.map((end, at) => {
+    const began = Date.now() - 20000 * (ends.length + 1 - at);
+    const ended = began + 19000 - 2000 * at;
+    return [String(at).repeat(64), `it-${end}`, 1, "pc-gone", began, ended, end];
+  });
+  const chart = document.querySelector("[data-bars]").id.slice(1);
+  fleet.feedTimeline(Number(chart), { past: { runs, afresh: false, most: 3000 } });
+})()"""
+
+
+def _open_timeline(shown: Shown, page: Page) -> None:
+    """Go to the timeline, and wait until it has attempts of each end, and one that runs."""
+    page.open(f"{shown.url}/timeline")
+    page.until("Number(document.querySelector('[data-bars]')?.dataset.bars) > 2", "the bars")
+    page.run(FATES)
+    for name in ("it-released", "gbt-"):
+        page.until(
+            "[...document.querySelectorAll('.chart svg text')]"
+            f".some(one => one.textContent.startsWith('{name}'))",
+            f"a bar with {name} on it",
+        )
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_text_stands_out_from_its_ground(shown: Shown, *, dark: bool) -> None:
     """By WCAG 2's AA, as it is computed on each page."""
@@ -136,10 +151,11 @@ def test_text_stands_out_from_its_ground(shown: Shown, *, dark: bool) -> None:
     for path in PATHS:
         _open(shown, page, path)
         assert page.run(FAINT) == [], path
+    _open_timeline(shown, page)
+    assert page.run(FAINT) == [], "the names on the bars, whatever became of the attempts"
 
 
 def test_why_a_job_waits_comes_first_and_is_whole_on_a_phone(shown: Shown) -> None:
-    """However long the hosts' names are."""
     page = shown.browser.page(**PHONE)
     _open(shown, page, "big-one")
     page.until_text(LONG_HOST, "table")
@@ -155,7 +171,6 @@ def test_why_a_job_waits_comes_first_and_is_whole_on_a_phone(shown: Shown) -> No
 
 
 def test_the_history_on_a_phone_has_room_for_its_reasons(shown: Shown) -> None:
-    """In the whole width, and by the clock."""
     page = shown.browser.page(**PHONE)
     _open(shown, page, "running")
     page.until_text("assigned", "[aria-label=History] table")
@@ -172,7 +187,6 @@ def test_the_history_on_a_phone_has_room_for_its_reasons(shown: Shown) -> None:
 
 
 def test_a_list_that_goes_on_has_a_shadow_where_it_does(shown: Shown) -> None:
-    """Above, below, or nowhere, as it is scrolled: no bar tells it on a phone."""
     page = shown.browser.page(**PHONE)
     _open(shown, page, "running")
     page.until_text("assigned", "[aria-label=History] table")
@@ -204,7 +218,6 @@ def test_a_phone_tells_how_far_what_runs_is(shown: Shown) -> None:
 
 
 def test_tab_leaves_a_table_that_the_arrow_keys_lead_through(shown: Shown) -> None:
-    """And Enter follows what a cell names."""
     page = shown.browser.page()
     _open(shown, page, "/")
     page.until_text("pc-10", ".ag-cell")
@@ -230,29 +243,23 @@ def test_tab_leaves_a_table_that_the_arrow_keys_lead_through(shown: Shown) -> No
 
 
 def test_hosts_stand_in_the_order_in_which_people_count(shown: Shown) -> None:
-    """`pc-2` before `pc-10`, with no click."""
     page = shown.page()
     page.until_text(f"{len(HOSTS)} of {len(HOSTS)} online")
     names = (
-        "[...document.querySelectorAll('section[aria-label=Hosts] .ag-row [col-id=id-host]')]"
+        "[...document.querySelectorAll('section[aria-label=Hosts] .ag-row [col-id=id]')]"
         ".map(one => one.innerText)"
     )
     page.until(f"{names}.length === {len(HOSTS)}")
     assert page.run(names) == [LONG_HOST, "pc-2", "pc-10"]
 
 
-def test_a_table_in_which_nothing_is_found_says_so(shown: Shown) -> None:
-    """And no longer, once something is."""
+def test_where_there_is_nothing_to_show_that_is_said(shown: Shown) -> None:
     page = shown.page("/jobs?text=nothing-is-called-this")
     page.until_text("no job to show", ".empty")
     page.run("fleet.filter({text: ''})")
     page.until_text("gbt-", ".ag-cell")
     page.until("!document.querySelector('.empty').checkVisibility()")
-
-
-def test_a_chart_with_nothing_to_draw_says_so(shown: Shown) -> None:
-    """And no longer, once it has something."""
-    page = shown.page("/curves")
+    page.open(f"{shown.url}/curves")
     said = "getComputedStyle(document.querySelector('.chart'), '::after').content"
     page.until("Number(document.querySelector('[data-series]')?.dataset.series) > 1")
     assert page.run(said) == "none"
@@ -262,7 +269,6 @@ def test_a_chart_with_nothing_to_draw_says_so(shown: Shown) -> None:
 
 
 def test_no_line_of_a_chart_is_told_by_its_colour_alone(shown: Shown) -> None:
-    """Who sees no colours tells training from validation by the dashes."""
     page = shown.browser.page()
     _open(shown, page, "running")
     page.until("document.querySelector('[data-series=\"2\"]')", "both losses")
@@ -274,65 +280,14 @@ def test_no_line_of_a_chart_is_told_by_its_colour_alone(shown: Shown) -> None:
     page.until(f"new Set({dashes}).size > 1", "dashes")
 
 
-# Attempts of each end, such as hosts have of the last two minutes.
-FATES = """(() => {
-  const ends = ["completed", "failed", "cancelled", "lost", "released"];
-  const runs = ends.map((end, at) => {
-    const began = Date.now() - 20000 * (ends.length + 1 - at);
-    const ended = began + 19000 - 2000 * at;
-    return [String(at).repeat(64), `it-${end}`, 1, "pc-gone", began, ended, end];
-  });
-  const chart = document.querySelector("[data-bars]").id.slice(1);
-  fleet.feedTimeline(Number(chart), { past: { runs, afresh: false, most: 3000 } });
-})()"""
-
-
-def _open_timeline(shown: Shown, page: Page) -> None:
-    """Go to the timeline, and wait until it has attempts of each end, and one that runs."""
-    page.open(f"{shown.url}/timeline")
-    page.until("Number(document.querySelector('[data-bars]')?.dataset.bars) > 2", "the bars")
-    page.run(FATES)
-    for name in ("it-released", "gbt-"):
-        page.until(
-            "[...document.querySelectorAll('.chart svg text')]"
-            f".some(one => one.textContent.startsWith('{name}'))",
-            f"a bar with {name} on it",
-        )
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_names_on_the_timelines_bars_stand_out(shown: Shown, *, dark: bool) -> None:
-    """Whatever became of the attempt."""
-    page = shown.browser.page(dark=dark)
-    _open_timeline(shown, page)
-    assert page.run(FAINT) == []
-
-
-def test_the_timelines_attempts_are_reached_by_keyboard(shown: Shown) -> None:
-    """In a table, the newest first: the arrow keys lead through it, Enter goes to a job."""
-    page = shown.browser.page()
-    page.open(f"{shown.url}/timeline")
-    page.until_text("gbt-", ".ag-cell")
-    page.run("document.querySelector('.filters select').focus(); 1")
-    page.key("Tab", 9)
-    inside = "document.activeElement.closest('section')?.getAttribute('aria-label')"
-    assert page.run(inside) == "Attempts"
-    page.key("ArrowDown", 40)
-    page.until("document.activeElement.innerText.startsWith('gbt-')", "the newest attempt")
-    name = page.run("document.activeElement.innerText")
-    page.key("Enter", 13)
-    page.until(f"document.querySelector('h1')?.innerText === '{name}'", "its page")
-
-
-def test_the_timelines_attempts_are_a_table_for_screen_readers(shown: Shown) -> None:
-    """With what the bars tell by colour, place and length; it is sorted by each."""
+def test_the_timelines_attempts_are_a_table_for_screen_readers_and_keys(shown: Shown) -> None:
     page = shown.browser.page()
     _open_timeline(shown, page)
     page.until_text("it-lost", ".ag-cell")
     nodes = page.accessible()
     assert [node["name"] for node in nodes if node["role"] in {"grid", "treegrid"}] == ["Attempts"]
     titles = [node["name"] for node in nodes if node["role"] == "columnheader"]
-    assert titles == ["Job", "Attempt", "Host", "State", "Began", "Took"]
+    assert titles == ["Job", "Try", "Host", "State", "Began", "Took"]
     cells = [node["name"] for node in nodes if node["role"] == "gridcell"]
     row = cells[cells.index("it-lost") :][:6]
     assert (row[:4], row[5]) == (["it-lost", "1", "pc-gone", "lost"], "13 s")
@@ -341,6 +296,14 @@ def test_the_timelines_attempts_are_a_table_for_screen_readers(shown: Shown) -> 
         "document.querySelector('.ag-row[row-index=\"0\"] a')?.innerText === 'it-released'",
         "the shortest first",
     )
+    page.run("document.querySelector('.filters select').focus(); 1")
+    page.key("Tab", 9)
+    inside = "document.activeElement.closest('section')?.getAttribute('aria-label')"
+    assert page.run(inside) == "Attempts", "it is reached by keyboard"
+    page.key("ArrowDown", 40)
+    page.until("document.activeElement.innerText === 'it-released'", "the first attempt")
+    page.key("Enter", 13)
+    page.until("location.pathname.startsWith('/job/')", "its page")
 
 
 # An attempt of more than an hour ago.
@@ -353,7 +316,6 @@ OLD = """(() => {
 
 
 def test_a_table_of_the_timeline_follows_the_time_that_is_chosen(shown: Shown) -> None:
-    """What is not drawn is not listed."""
     page = shown.browser.page()
     _open_timeline(shown, page)
     page.run(OLD)
@@ -364,23 +326,23 @@ def test_a_table_of_the_timeline_follows_the_time_that_is_chosen(shown: Shown) -
     page.until(f"{listed.format('it-lost')} && !{listed.format('of-old')}", "the last hour alone")
 
 
-@pytest.mark.parametrize("width", [390, 600, 1280])
-def test_that_no_host_can_run_a_job_is_said_whole(shown: Shown, width: int) -> None:
+def test_that_no_host_can_run_a_job_is_said_whole(shown: Shown) -> None:
     """Beside its state, in words, however narrow the table is."""
-    page = shown.browser.page(width, 800)
+    page = shown.browser.page(390, 800)
     _open(shown, page, "/jobs?text=big-one")
     page.until_text("no host can run it", ".ag-row")
-    seen = page.run(
+    seen = (
         "[...document.querySelectorAll('.hopeless')].map(one => {"
         "const { left, right, top, height } = one.getBoundingClientRect();"
         "const isAt = x => document.elementsFromPoint(x, top + height / 2).includes(one);"
-        "return [isAt(left + 2), isAt(right - 2)] })"
+        "return isAt(left + 2) && isAt(right - 2) })"
     )
-    assert seen == [[True, True]]
+    for width in (390, 600, 1280):
+        page.resize(width, 800)
+        page.until(f"window.innerWidth === {width} && {seen}.join() === 'true'", f"{width} pixels")
 
 
 def test_a_long_name_has_two_lines_on_a_phone(shown: Shown) -> None:
-    """Such names differ at their ends; on a desktop each row is a line."""
     page = shown.browser.page(**PHONE)
     page.open(shown.url)
     page.until_text("a-workstation", ".ag-cell")

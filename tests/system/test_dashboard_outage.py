@@ -6,42 +6,35 @@ import json
 import random
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from broker.protocol.messages import AskCurves
-from broker.system.machine import new_id
 from tests.harness.brokers import BrokerProcess
 from tests.harness.browser import Browser, Page
-from tests.harness.fleet import Fleet, Program, wait_until
+from tests.harness.fleet import Fleet, Program
 from tests.harness.secure import House
 from tests.harness.shown import WITH_BROWSER, Shown, slow_fleet
 from tests.harness.swarm import Swarm
+from tests.system.test_uploads import GATED, MIB, lay_in_spool
 
 pytestmark = WITH_BROWSER
-SLOW = "hyper.epochs = 10000\nhyper.patience = 10000"
-# The epochs of the first line of a page's chart.
-DRAWN = """window.getElement(Number(document.querySelector(".nicegui-echart").id.slice(1)))
-  .chart.getOption().series[0]?.data.map((point) => point[0])"""
 JOB = 'model = "mlp"\nmode = "realistic"\nname = "waits"\nrequire_cuda = true'
 
 
 FILTER = "getComputedStyle(document.querySelector('#main')).filter"
 
 
-def _until_band(page: Page, text: str) -> None:
-    """Wait until a band says so, with the time, and the page is marked as old, its button dead."""
-    page.until_text(text, ".band")
-    page.until("document.querySelector('.band time').textContent.includes(':')", "since when")
+def _until_banner(page: Page, text: str) -> None:
+    """Wait until a banner says so, with the time; the page is marked as old, its button dead."""
+    page.until_text(text, ".banner")
+    page.until("document.querySelector('.banner time').textContent.includes(':')", "since when")
     page.until(f"{FILTER} === 'grayscale(1)'", "no colours")
     page.until("document.querySelector('.button.danger').disabled", "no command to give")
 
 
 def _until_live(page: Page) -> None:
     page.until_text("live", "header")
-    page.until("![...document.querySelectorAll('.band')].some(one => one.checkVisibility())")
+    page.until("![...document.querySelectorAll('.banner')].some(one => one.checkVisibility())")
     page.until(f"{FILTER} === 'none'")
     page.until("!document.querySelector('.button.danger').disabled")
 
@@ -50,7 +43,6 @@ def test_what_is_missing_is_said_until_it_is_back(
     tmp_path: Path, browser: Browser, new_broker: Callable[[str], BrokerProcess],
     make_fleet: Callable[[Path, str, Path], Fleet],
 ) -> None:  # fmt: skip
-    """A coordinator that is stopped, or is gone, and a broker: the page recovers by itself."""
     broker = new_broker("embedded")
     fleet = make_fleet(tmp_path, broker.url, tmp_path)
     fleet.plan(JOB)
@@ -63,21 +55,21 @@ def test_what_is_missing_is_said_until_it_is_back(
 
     coordinator.process.send_signal(signal.SIGSTOP)
     try:
-        _until_band(page, "The coordinator does not answer")
+        _until_banner(page, "The coordinator does not answer")
     finally:
         coordinator.process.send_signal(signal.SIGCONT)
     _until_live(page)
 
     coordinator.kill()
-    _until_band(page, "The coordinator is gone")
+    _until_banner(page, "The coordinator is gone")
     coordinator.start()
     _until_live(page)
 
     broker.end(signal.SIGKILL)
-    _until_band(page, "The broker cannot be reached")
+    _until_banner(page, "The broker cannot be reached")
     late = browser.page()  # who comes meanwhile is told the same
     shown.log_in(late, "/jobs")
-    late.until_text("The broker cannot be reached", ".band")
+    late.until_text("The broker cannot be reached", ".banner")
     broker.start()
     _until_live(page)
     late.until_text("live", "header")
@@ -102,7 +94,6 @@ def _until_shown(page: Page, *tables: list[str]) -> None:
 def test_hosts_and_jobs_that_come_and_go_leave_no_hole(
     tmp_path: Path, browser: Browser, new_broker: Callable[[str], BrokerProcess]
 ) -> None:
-    """An open page has the rows that there are: at first, as hosts come, after an outage."""
     broker = new_broker("embedded")
     jobs = [f"gbt-{n:02}" for n in range(6)]
     with slow_fleet(tmp_path, broker.url, browser, hosts=1, jobs=6, names=["a"]) as shown:
@@ -118,7 +109,7 @@ def test_hosts_and_jobs_that_come_and_go_leave_no_hole(
             fleet.cancel(jobs[0])
             _until_shown(page, jobs[1:5], [*"abcd"])
             broker.end(signal.SIGKILL)
-            page.until_text("The broker cannot be reached", ".band")
+            page.until_text("The broker cannot be reached", ".banner")
             page.until_text("4 of 4 online")
             broker.start()
             page.until_text("live", "header")
@@ -130,33 +121,9 @@ def test_hosts_and_jobs_that_come_and_go_leave_no_hole(
         assert page.complaints == []
 
 
-def test_the_losses_of_a_job_are_drawn_from_its_first_epoch(fleet: Fleet, browser: Browser) -> None:
-    """Whoever comes late sees all of it, also of a coordinator that has started since."""
-    fleet.plan(f'model = "gru"\nmode = "oracle"\nname = "long"\n{SLOW}')
-    coordinator = fleet.coordinator()
-    fleet.agent()
-    job_id = fleet.until("long", "running")["job_id"]
-
-    def curve() -> list[int]:
-        (found,) = fleet.client.ask(AskCurves(id=new_id(), jobs=(job_id,)))["curves"] or [None]
-        return [point[0] for point in found["points"]] if found else []
-
-    wait_until(lambda: len(curve()) > 3, "some epochs")
-    before = curve()
-    coordinator.kill()
-    coordinator.start()
-    wait_until(lambda: curve()[: len(before) - 1] == before[:-1], "the curve that it has kept")
-    shown = Shown(fleet, browser)
-    fleet.programs.append(shown.program)
-    for path in ("/curves", f"/job/{job_id}"):
-        page = shown.page(path)
-        page.until(f"({DRAWN})?.[0] === 1", "a curve that begins with the first epoch")
-
-
 def test_the_timeline_asks_until_the_coordinator_has_answered(
     fleet: Fleet, browser: Browser
 ) -> None:
-    """Only then there is nothing; the page says that it asks, to those as well who hear it."""
     fleet.plan(JOB)
     coordinator = fleet.coordinator()
     shown = Shown(fleet, browser)
@@ -175,27 +142,26 @@ def test_the_timeline_asks_until_the_coordinator_has_answered(
     page.until("!document.body.innerText.includes('sking the coordinator')", "the end of asking")
 
 
-def test_a_command_that_is_given_expires(
-    fleet: Fleet, browser: Browser, client: Callable[..., Any]
-) -> None:
-    """Whoever was told that nobody answered is not surprised by it an hour later."""
-    fleet.plan(JOB)
-    fleet.coordinator()
+def test_every_page_says_how_much_room_a_result_waits_for(fleet: Fleet, browser: Browser) -> None:
+    fleet.plan(GATED)
+    coordinator = fleet.coordinator(reserve_bytes=1 << 40)
+    lay_in_spool(fleet, "pi", fleet.until("big", "pending")["job_id"], MIB)
+    fleet.agent("pi", wait=False)
     shown = Shown(fleet, browser)
     fleet.programs.append(shown.program)
-    heard = shown.listen(client)
-    page = browser.page()
-    shown.log_in(page, f"/job/{fleet.until('waits', 'pending')['job_id']}")
-    shown.ask(page, "Cancel")
-    shown.confirm(page)
-    page.until_text("cancelled", ".state.big")
-    assert 0 < heard("cancel")["expires_at"] - time.time() < 60
+    page = shown.page()
+    page.until_text("The coordinator's disk is low")
+    page.until_text("1 finished job waits for room on the coordinator's disk: it needs 1.0 MiB ")
+    coordinator.stop()
+    fleet.coordinator()
+    fleet.until("big", "completed")
+    page.until("!document.body.innerText.includes('disk is low')", "the end of the banner")
+    assert page.complaints == []
 
 
 def test_an_observer_over_tls_looks_and_does_no_more(
     tmp_path: Path, browser: Browser, make_fleet: Callable[[Path, str, Path], Fleet]
 ) -> None:
-    """The broker, the page and the browser, each connection with certificates."""
     house = House.make(tmp_path)
     fleet = make_fleet(tmp_path, "", tmp_path)
     broker = Program(

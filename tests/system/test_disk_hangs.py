@@ -1,23 +1,113 @@
-"""A coordinator whose disk hangs, as one of a network may: it ends when it is asked to."""
+"""Disks that hang, as one of a network may: of a host, and of the coordinator."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import shutil
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
-from tests.harness.fleet import Fleet
+from agent.host.data_folder import ANSWER_S, SCHEMA_FILE
+from tests.harness.fleet import Fleet, wait_until
 from tests.harness.shell import ID, finished
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no file of this system holds its writer"),
+    pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no file of this system holds its reader"),
 ]
+
+# It ends with the exit code that somebody writes into a pipe.
+TRAINER = """import pathlib, sys
+code = int(open(sys.argv[1]).read())
+(out,) = (pathlib.Path(one[10:]) for one in sys.argv if one.startswith("--out-dir="))
+out.mkdir(exist_ok=True)
+(out / "model").write_text("model")
+sys.exit(code)"""
+JOB = 'model = "waits"\nmode = "oracle"'
+
+
+@pytest.fixture
+def ends_with(tmp_path: Path) -> Path:
+    """The pipe that the trainer waits for."""
+    os.mkfifo(tmp_path / "ends-with")
+    return tmp_path / "ends-with"
+
+
+@pytest.fixture
+def training(fleet: Fleet, tmp_path: Path, ends_with: Path) -> Fleet:
+    """A fleet of one host, on a copy of the data, whose trainer runs."""
+    fleet.data = shutil.copytree(fleet.data, tmp_path / "copy")
+    command = json.dumps([sys.executable, "-c", TRAINER, str(ends_with)])
+    schema = 'schema = { type = "object", properties = {} }'
+    trainer = f"[trainers.waits]\ntelemetry = true\ncommand = {command}\n{schema}\n"
+    fleet.plan(JOB)
+    fleet.coordinator(more=trainer)
+    fleet.agent(more=trainer)
+    fleet.until("waits-oracle", "running")
+    return fleet
+
+
+def barred(fleet: Fleet) -> list[str]:
+    """Why the host is given no jobs, by code; it is there all the while."""
+    (row,) = fleet.client.list_workers()
+    assert row["status"] == "online"
+    return [one["code"] for one in row["barred"]]
+
+
+def hold(pipe: Path) -> int:
+    """Wait until somebody reads a pipe, and have him wait until what is returned is closed."""
+    held: list[int] = []
+
+    def is_held() -> bool:
+        with contextlib.suppress(OSError):  # of a pipe that nobody reads yet
+            held.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(held)
+
+    wait_until(is_held, "a look at the data")
+    return held[0]
+
+
+def test_a_disk_that_hangs_costs_nothing_else(training: Fleet) -> None:
+    schema = training.data / SCHEMA_FILE
+    pipe, kept = training.data / "pipe", training.data / "kept"
+    os.mkfifo(pipe)
+    shutil.copy(schema, kept)
+    pipe.replace(schema)
+    held = hold(schema)
+    training.cancel("waits-oracle")
+    agent = training.programs[-1]
+    is_over = "its trainer has ended; the attempt is cancelled"
+    wait_until(lambda: is_over in agent.said(), "the end of a trainer", ANSWER_S - 2)
+    wait_until(lambda: bool(barred(training)), "a host without data")
+    assert barred(training) == ["no-data"]
+    assert f"{training.data} has not answered for 10 s" in agent.said()
+    kept.replace(schema)
+    os.close(held)
+    wait_until(lambda: not barred(training), "a host with data")
+
+
+def test_a_disk_that_hangs_keeps_no_agent_from_ending(training: Fleet, ends_with: Path) -> None:
+    job_id = training.show("waits-oracle")["job_id"]
+    bundle = training.tmp / "pi" / "spool" / f"{job_id}.1.making"
+    os.mkfifo(bundle)
+    ends_with.write_text("0")
+    agent = training.programs[-1]
+    wait_until(lambda: "its trainer is done" in agent.said(), "the end of the trainer")
+    assert agent.end(signal.SIGTERM) == 1
+    assert "a disk has not answered for 30 s: ending without it" in agent.said()
+    assert training.client.list_workers()[0]["presence"] == "left"
+    training.agent()
+    training.until("waits-oracle", "completed")
+    assert training.show("waits-oracle")["attempt"] == 1
 
 
 def test_a_disk_that_hangs_keeps_no_coordinator_from_ending(fleet: Fleet) -> None:
-    """It says why it does not wait any longer; what the ledger has is filed by the next one."""
+    """It says why it does not wait; what the ledger has is filed by the next one."""
     state = fleet.tmp / "coordinator"
     state.mkdir()
     finished(state).ledger.close()

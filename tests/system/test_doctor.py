@@ -1,8 +1,8 @@
-"""`fleet doctor`, as a person runs it: real brokers, real trainers, real files."""
+"""`fleet doctor` as a person runs it: alone, and beside programs that run."""
 
 from __future__ import annotations
 
-import getpass
+import contextlib
 import os
 import shutil
 import signal
@@ -17,8 +17,11 @@ import pytest
 
 from tests.harness.brokers import BrokerProcess, mosquitto
 from tests.harness.doctor import NOWHERE, checked, checks, doctor
-from tests.harness.fleet import ROOT
-from tests.harness.verbs import command, process
+from tests.harness.fleet import ROOT, Fleet, Program
+from tests.harness.owner import Owner
+from tests.harness.verbs import command, process, verb
+
+Check = Callable[..., dict[str, tuple[str, str]]]
 
 
 @pytest.fixture
@@ -28,7 +31,6 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_without_a_broker_all_the_rest_is_checked(state: Path, data: Path) -> None:
-    """One line a check with its remedy, exit code 1, and nothing on the disk has changed."""
     done = doctor(f"--broker={NOWHERE}", f"--state={state}", f"--data={data}")
     assert (done.returncode, done.stderr) == (1, "")
     levels = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()}
@@ -40,38 +42,26 @@ def test_without_a_broker_all_the_rest_is_checked(state: Path, data: Path) -> No
 
 
 @pytest.fixture
-def strict_mosquitto(tmp_path: Path) -> Iterator[Callable[[str], BrokerProcess]]:
-    """`strict_mosquitto(lines)`: a mosquitto with further lines of configuration."""
-    made: list[BrokerProcess] = []
+def strict(tmp_path: Path) -> Iterator[Callable[[str], BrokerProcess]]:
+    """`strict(lines)`: a mosquitto whose configuration has these lines."""
+    with contextlib.ExitStack() as stack:
 
-    def make(lines: str) -> BrokerProcess:
-        broker = mosquitto(tmp_path)
-        plain = broker.start_command
+        def start(lines: str) -> BrokerProcess:
+            broker = mosquitto(tmp_path, lines)
+            broker.start()
+            stack.callback(broker.end)
+            return broker
 
-        def command(port: int) -> list[str]:
-            found = plain(port)
-            config = Path(found[-1])
-            text = config.read_text().replace("allow_anonymous true\n", "")
-            config.write_text(f"user {getpass.getuser()}\n{text}{lines}")  # or it cannot read here
-            return found
-
-        broker.start_command = command
-        broker.start()
-        made.append(broker)
-        return broker
-
-    yield make
-    for broker in made:
-        broker.end()
+        yield start
 
 
 def test_a_broker_that_denies_is_found_out(
-    strict_mosquitto: Callable[[str], BrokerProcess], state: Path, tmp_path: Path
+    strict: Callable[[str], BrokerProcess], state: Path, tmp_path: Path
 ) -> None:
     """It acknowledges what it denies: only the message that does not come back tells."""
     acl = tmp_path / "acl"
     acl.write_text("topic read fleet/#\n")
-    broker = strict_mosquitto(f"allow_anonymous true\nacl_file {acl}\n")
+    broker = strict(f"allow_anonymous true\nacl_file {acl}\n")
     found = checked(f"--broker={broker.url}", f"--state={state}")
     assert found["session"][0] == "fail"
     assert "did not come back" in found["session"][1]
@@ -79,10 +69,9 @@ def test_a_broker_that_denies_is_found_out(
 
 
 def test_a_broker_that_asks_for_a_password_says_so_and_none_is_shown(
-    strict_mosquitto: Callable[[str], BrokerProcess], state: Path
+    strict: Callable[[str], BrokerProcess], state: Path
 ) -> None:
-    """The broker's own words; a password that did not fit is not repeated."""
-    broker = strict_mosquitto("allow_anonymous false\n")
+    broker = strict("allow_anonymous false\n")
     url = f"mqtt://ann:hunter22@127.0.0.1:{broker.port}"
     done = doctor("--json", f"--state={state}", FLEET_BROKER=url)
     level, text = checks(done)["session"]
@@ -108,68 +97,53 @@ def test_a_listener_that_says_nothing_holds_nobody(state: Path) -> None:
         assert checked(f"--broker={url}", f"--state={state}")["session"][0] == "fail"
 
 
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("mqtt://no-such-host.invalid", "no-such-host.invalid does not resolve"),
-        ("http://127.0.0.1", "--broker: the scheme is 'http'"),
-    ],
-)
-def test_an_address_that_leads_nowhere_is_told(url: str, said: str, state: Path) -> None:
-    done = doctor(f"--broker={url}", "--plain", f"--state={state}", "--role=coordinator")
-    assert done.returncode == 1
-    assert said in done.stdout
+NOT_ASKED = {"broker", "session", "rights"}
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "said", "skipped"),
     [
-        ("mqtt://192.0.2.7", "without TLS"),
-        ("mqtts://192.0.2.7", "no identity of the coordinator in "),
+        ("mqtt://no-such-host.invalid", "no-such-host.invalid does not resolve", set()),
+        ("http://127.0.0.1", "--broker: the scheme is 'http'", set()),
+        ("mqtt://192.0.2.7", "without TLS", NOT_ASKED),
+        ("mqtts://192.0.2.7", "no identity of the coordinator in ", NOT_ASKED),
     ],
 )
-def test_beyond_this_machine_the_doctor_asks_for_an_identity(
-    url: str, said: str, state: Path
+def test_an_address_that_leads_nowhere_or_wants_an_identity_is_told(
+    url: str, said: str, skipped: set[str], state: Path
 ) -> None:
-    done = doctor(f"--broker={url}", f"--state={state}", "--role=coordinator")
-    assert done.returncode == 1
-    assert said in done.stdout
-    levels = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()[:-1]}
-    assert levels["identity"] == "fail"
-    skipped = {name for name, level in levels.items() if level == "skip"}
-    assert skipped == {"broker", "session", "rights"}
+    plain = [] if skipped else ["--plain"]
+    done = doctor(f"--broker={url}", f"--state={state}", "--role=coordinator", *plain)
+    assert (done.returncode, said in " ".join(done.stdout.split())) == (1, True)
+    if skipped:
+        levels = {line.split()[1]: line.split()[0] for line in done.stdout.splitlines()[:-1]}
+        assert levels["identity"] == "fail"
+        assert {name for name, level in levels.items() if level == "skip"} == skipped
 
 
-@pytest.mark.parametrize("role", ["agent", "coordinator", "operator"])
+EACH = {
+    "agent": {"host", "state", "disk", "lock", "data", "owner", "coordinator"},
+    "coordinator": {"state", "disk", "lock", "manifest", "ca", "rights"},
+    "operator": {"coordinator"},
+}
+
+
+@pytest.mark.parametrize("role", EACH)
 def test_whatever_is_wrong_each_check_has_its_line(role: str, tmp_path: Path) -> None:
-    """What was not looked at says why; here nothing can be read of the settings."""
+    """Here nothing can be read of the settings; `| head -1` is no fault of the doctor."""
     config = tmp_path / "fleet.toml"
     config.write_text("[broker]\nurll = 1\n[agent]\nhots = 1\n[coordinator]\nstat = 1\n")
     done = doctor(f"--role={role}", f"--config={config}", "--json")
     found = checks(done)
     assert done.returncode == 1
     assert found["config"][0] == "fail"
-    each = {"identity", "broker", "session"}
-    each |= {
-        "agent": {"host", "state", "disk", "lock", "data", "owner", "coordinator"},
-        "coordinator": {"state", "disk", "lock", "manifest", "ca", "rights"},
-        "operator": {"coordinator"},
-    }[role]
-    assert {name for name in found if found[name][0] == "skip"} == each
-
-
-@pytest.mark.parametrize("role", ["agent", "coordinator", "operator"])
-def test_whoever_reads_only_the_first_line_is_told_of_no_fault(role: str, tmp_path: Path) -> None:
-    """`fleet doctor | head -1`: whoever reads has gone, as after every other verb."""
-    config = tmp_path / "fleet.toml"
-    config.write_text("[broker]\nurll = 1\n[agent]\nhots = 1\n[coordinator]\nstat = 1\n")
+    skipped = {name for name, (level, _) in found.items() if level == "skip"}
+    assert skipped == {"identity", "broker", "session"} | EACH[role]
     ends = os.pipe()
     os.close(ends[0])
     try:
-        done = process(
-            "doctor", f"--role={role}", f"--config={config}",
-            capture_output=False, stdout=ends[1], stderr=subprocess.PIPE,
-        )  # fmt: skip
+        streams = {"capture_output": False, "stdout": ends[1], "stderr": subprocess.PIPE}
+        done = process("doctor", f"--role={role}", f"--config={config}", **streams)
     finally:
         os.close(ends[1])
     assert (done.returncode, done.stderr) == (0, "")
@@ -194,7 +168,6 @@ def test_ctrl_c_ends_it_without_a_traceback(role: str, tmp_path: Path) -> None:
 
 
 def test_a_coordinator_has_its_manifest_checked(state: Path, tmp_path: Path) -> None:
-    """The first error, and how to see the others."""
     plan = tmp_path / "plan.toml"
     plan.write_text("schema_version = 1\n[[jobs]]\nmodel = 'gbtt'\nmode = 'oracle'\n")
     where = ["--role=coordinator", f"--broker={NOWHERE}", f"--state={state}"]
@@ -240,7 +213,115 @@ def test_damaged_data_and_a_trainer_that_is_not_there_are_told(
 
 
 def test_an_option_of_the_other_role_is_refused() -> None:
-    """Exit code 2, as with every wrong usage."""
     done = doctor("--role=coordinator", "--data=/srv")
     assert done.returncode == 2
     assert "--data: only with --role agent" in done.stderr
+
+
+@pytest.fixture
+def check(fleet: Fleet) -> Check:
+    """`check(state, *arguments)`: what the doctor finds in a folder of the test's fleet."""
+    where = (f"--broker={fleet.broker_url}", f"--root={fleet.root}")
+    return lambda state, *more: checked(*where, f"--state={fleet.tmp / state}", *more)
+
+
+@pytest.mark.smoke
+def test_with_a_broker_and_a_coordinator_all_is_well(
+    fleet: Fleet, check: Check, data: Path
+) -> None:
+    coordinator = fleet.coordinator()
+    found = check("new", f"--data={data}")
+    assert {level for level, _ in found.values()} == {"ok"}
+    assert "name" not in found
+    assert "another coordinator" in check("new", "--role=coordinator")["name"][1]
+    itself = check("coordinator", "--role=coordinator")
+    assert f"runs (process {coordinator.process.pid})" in itself["lock"][1]
+    assert itself["session"][0] == "ok"
+    assert "name" not in itself
+
+
+@pytest.mark.slow
+def test_an_agent_of_the_same_name_elsewhere_is_told(fleet: Fleet, check: Check) -> None:
+    agent = fleet.agent("desk")
+    level, text = check("new", "--host=desk")["name"]
+    assert (level, "another agent" in text) == ("warn", True)
+    here = check("desk", "--host=desk")
+    assert (here["session"][0], here["coordinator"][0]) == ("ok", "warn")
+    assert "name" not in here
+    assert agent.process.poll() is None
+    assert "not connected" not in agent.said()
+
+
+def test_a_host_that_the_plan_names_and_nobody_knows_is_warned_of(
+    fleet: Fleet, check: Check, cli: Callable[..., object]
+) -> None:
+    """By what the coordinator that runs here knows, else the ledger; where neither says, so."""
+    fleet.plan('model = "gbt"\nmode = "oracle"\nallowed_hosts = ["atic"]')
+    plan = ("coordinator", "--role=coordinator", f"--manifest={fleet.manifest}")
+    assert "no host is known" in check(*plan)["manifest"][1]
+    coordinator, agent = fleet.coordinator(), fleet.agent("attic")
+    level, text = check(*plan)["manifest"]
+    assert (level, "did you mean 'attic'" in text) == ("warn", True)
+    by_its_word = check(*plan[:2])
+    assert by_its_word["manifest"] == (level, text), "the plan of the one that runs"
+    cli("drain", "attic")  # of which the ledger keeps a record
+    agent.kill()
+    coordinator.kill()
+    assert check(*plan)["manifest"] == (level, text), "the ledger knows it"
+
+
+def test_the_data_of_the_agent_that_runs_here_is_what_counts(
+    owner: Owner, program: Callable[..., Program], system_broker: str, data: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "agents.toml"
+    config.write_text(f"[agent]\ndata = '{data}'\n")
+    name = f"beside-{os.getpid()}"
+    who = (f"--broker={system_broker}", f"--root={name}", f"--host={name}")
+    its = (*who, f"--state={tmp_path / 'agent'}")
+    agent = program(owner, "agent.service", *its, f"--config={config}")
+    for state in ("agent", "another"):
+        level, text = checked(*who, f"--state={tmp_path / state}")["data"]
+        assert level == "ok"
+        assert f"the agent that runs here (process {agent.process.pid}) has it" in text
+    named = checked(*its, f"--data={tmp_path}")
+    assert named["data"][0] == "fail", "what is named is what is asked about"
+    agent.stop()
+    program(owner, "agent.service", *its)
+    level, text = checked(*its)["data"]
+    assert (level, "was told of no prepared data" in text) == ("warn", True)
+
+
+@pytest.fixture
+def persons_home(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine where `fleet init` was run: a person's identity, no host's."""
+    home = {"XDG_CONFIG_HOME": str(tmp_path / "owner"), "XDG_STATE_HOME": str(tmp_path / "s")}
+    verb("init", "--broker", "127.0.0.1", "--operator", "alice", environment=home).text()
+    return home
+
+
+def test_a_persons_machine_is_checked_as_that_person(
+    persons_home: dict[str, str], owner: Owner, program: Callable[..., Program], tmp_path: Path
+) -> None:
+    """The identity that is there, the broker, the coordinator; nothing that only an agent needs."""
+    identity = f"--identity={owner.fleet / 'broker'}"
+    served = program(owner, "broker.embedded", "--listen", "127.0.0.1:0", identity)
+    url = f"--broker=mqtts://127.0.0.1:{served.ready['port']}"
+    done = doctor(url, "--json", **persons_home)
+    assert (done.json()["role"], done.json()["ok"]) == ("operator", True)
+    found = checks(done)
+    assert [name for name, (level, _) in found.items() if level != "ok"] == ["coordinator"]
+    assert "operator:alice" in found["session"][1]
+    assert "trainers" not in found
+    program(owner, "coordinator.service", url, f"--state={tmp_path / 'c'}")
+    found = checked(url, **persons_home)
+    assert (found["coordinator"][0], found["clock"][0]) == ("ok", "ok")
+
+
+def test_who_says_what_the_machine_is_to_be_is_taken_at_their_word(
+    persons_home: dict[str, str], tmp_path: Path
+) -> None:
+    nowhere = "--broker=mqtts://127.0.0.1:1"
+    assert checked(nowhere, **persons_home)["broker"][0] == "fail"
+    for said in ("--role=agent", f"--state={tmp_path / 'state'}"):
+        level, text = checked(nowhere, said, **persons_home)["identity"]
+        assert (level, "no identity of a host" in text) == ("fail", True)

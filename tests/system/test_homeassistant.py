@@ -61,7 +61,6 @@ def check(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., subpr
 def test_whoever_switches_it_off_has_no_ghosts(
     make_fleet: Any, any_broker: Any, client: Any, tmp_path: Path, wait_for: Any
 ) -> None:
-    """On: entities, and what they read, are retained. Off: the next start removes all of it."""
     fleet = make_fleet(tmp_path, any_broker.url, tmp_path)
     retained: dict[str, bytes] = {}
 
@@ -100,10 +99,6 @@ def test_whoever_switches_it_off_has_no_ghosts(
 def test_the_fleet_in_a_real_home_assistant(
     check: Any, make_fleet: Any, new_broker: Any, data: Path, tmp_path: Path, long: str, kind: str
 ) -> None:
-    """It makes every entity, by MQTT 5, and complains of nothing, in its log or as a repair.
-
-    A dead agent is shown, a forgotten one gone.
-    """
     broker = new_broker(kind)
     fleet = make_fleet(tmp_path, broker.url, data)
     fleet.plan(long)

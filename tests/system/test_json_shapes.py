@@ -22,10 +22,8 @@ READING: Final = {
     "plan": "plan {manifest}",
     "status": "status",
     "list": "list",
-    "show completed": "show gbt-oracle",
-    "show pending": "show gru-oracle",
+    "show": "show gbt-oracle",
     "why": "why gru-oracle",
-    "why completed": "why gbt-oracle",
     "logs": "logs gbt-oracle",
     "workers": "workers",
     "events": "events",
@@ -34,7 +32,6 @@ READING: Final = {
 }
 CHANGING: Final = {
     "pause": "pause",
-    "pause off": "pause --off",
     "drain": "drain pi",
     "resume": "resume pi",
     "snooze": "snooze pi 1h",
@@ -55,19 +52,22 @@ ALONE: Final = {
 }
 
 
-def shape(value: Any) -> Any:
-    """Return a value with its parts replaced by their types; of a list, the first part."""
+def shape(value: Any, path: str = "") -> dict[str, Any]:
+    """Return the type of each part of a value by its path; of a list, of the first part."""
     match value:
         case {"event": _, "why": _}:
-            # A cause: its figures depend on its code.
-            return {key: "cause" if key == "why" else shape(one) for key, one in value.items()}
-        case dict():
-            return {key: shape(one) for key, one in value.items()}
-        case list():
-            return [shape(value[0])] if value else []
-        case float():
-            return "int"  # JSON has numbers
-    return type(value).__name__
+            value = value | {"why": "a cause, whose figures depend on its code"}
+        case {"hyper_schema": _}:
+            value = value | {"hyper_schema": "a schema of its trainer's own"}
+        case {"trainers": {"gbt": one}}:
+            value = value | {"trainers": {"gbt": one}}
+    if isinstance(value, dict) and value:
+        parts = [shape(one, f"{path}.{key}") for key, one in value.items()]
+        return {at: kind for part in parts for at, kind in part.items()}
+    if isinstance(value, list) and value:
+        return shape(value[0], f"{path}[]")
+    # JSON has numbers.
+    return {path: "int" if isinstance(value, float) else type(value).__name__}
 
 
 def test_json_has_the_keys_that_scripts_rely_on(
@@ -93,7 +93,7 @@ def test_json_has_the_keys_that_scripts_rely_on(
             code, answer = said(words)
             if name == "workers":
                 answer[0]["heartbeat"]["jobs"] = []  # it may still list the finished one
-            found[name] = {"exit": code, "json": shape(answer)}
+            found[name] = {"exit": code, **shape(answer)} if code else shape(answer)
 
     ask(READING | CHANGING)
     agent.stop()

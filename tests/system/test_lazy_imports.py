@@ -15,12 +15,12 @@ pytestmark = pytest.mark.system
 
 # None of these is for the daemons, nor for a command that shows a few lines.
 HEAVY = {
-    "IPython", "amqtt", "fastapi", "matplotlib", "nicegui", "numpy", "pandas",
+    "IPython", "amqtt", "fastapi", "jinja2", "matplotlib", "nicegui", "numpy", "pandas",
     "prometheus_client", "pyarrow", "safetensors", "scipy", "sklearn", "starlette", "textual",
     "torch", "transitions", "typer", "uvicorn", "websockets", "xgboost", "yaml",
 }  # fmt: skip
 BUNDLES = {"tarfile", "zstandard", "cryptography"}
-# What libraries would import for uses that nobody makes of them here (`broker/system/lean.py`).
+# What libraries would import, and nobody needs here (`broker/system/import_blocks.py`).
 NEEDLESS = {
     "email", "http", "importlib.metadata", "urllib.request",
 }  # fmt: skip
@@ -42,7 +42,6 @@ def loaded(program: str) -> set[str]:
 
 
 def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> None:
-    """The agent as it runs, over TLS, from its start to its end: what it has loaded by then."""
     who = House.make(tmp_path / "house").identity("pi")
     (tmp_path / "data").mkdir()
     options = ["--broker", "mqtts://127.0.0.1:1", "--identity", str(who), "--state", str(tmp_path)]
@@ -72,7 +71,7 @@ def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> N
     (f"{_VIEWS}, coordinator.cli.status, coordinator.ui.outlook", HEAVY | BUNDLES | OTHERS_MESSAGES
      | NEEDLESS | {"agent", "asyncio", "difflib", "rich.live", "rich.markdown", "rich.syntax",
         "sqlite3", "tomllib"}),
-    (f"{_VIEWS}, coordinator.cli.list_, coordinator.cli.workers", HEAVY | BUNDLES | OTHERS_MESSAGES
+    (f"{_VIEWS}, coordinator.cli.lists", HEAVY | BUNDLES | OTHERS_MESSAGES
      | {"coordinator.scheduler.forecast", "rich.live", "rich.markdown"}),
     ("import coordinator.cli; coordinator.cli.main(['--help'])",
      HEAVY | BUNDLES | {"paho", "pydantic", "rich", "broker.protocol.messages"}),

@@ -52,7 +52,7 @@ def batches() -> Iterator[list[Change | HostRecord]]:
     yield [*book.take_changes()]
     book.move(jobs[1], Event.RETRIED, now, "test", host=None, failures=1, not_before=now.text())
     failed = book.move(jobs[2], Event.FAILED, now, "test", error="boom")
-    quarantine = HostRecord("pi", quarantine="2 jobs failed", at=now.text(), who="test")
+    quarantine = HostRecord("pi", quarantine=("a", "b"), at=now.text(), who="test")
     yield [*book.take_changes(), quarantine]
     book.move(failed, Event.REQUEUED, now, "test", host=None)
     yield [*book.take_changes()]
@@ -172,7 +172,6 @@ def assert_rows_and_events_agree(ledger: Ledger) -> None:
 def test_a_ledger_survives_sigkill_at_every_statement(
     tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also while it is made or migrated: it opens, nothing is torn, what was said to be in is."""
     model = tmp_path / "model.db"
     if start == "old":
         monkeypatch.setattr(database, "scripts", lambda: NEXT)
@@ -195,7 +194,6 @@ def test_a_ledger_survives_sigkill_at_every_statement(
 
 
 def test_a_ledger_survives_a_log_that_was_torn_anywhere(tmp_path: Path) -> None:
-    """A power cut may leave any beginning of the write-ahead log: only whole transactions count."""
     expected = moments(tmp_path / "model.db", prune=False)
     living = tmp_path / "living.db"
     ledger = Ledger(living)
@@ -224,7 +222,6 @@ def test_a_ledger_survives_a_log_that_was_torn_anywhere(tmp_path: Path) -> None:
 
 
 def test_a_backup_holds_what_was_in_when_it_began(tmp_path: Path) -> None:
-    """It is made while another process has the file open, and after that one was killed."""
     killed_at = run(tmp_path) - 4  # within the last transaction
     model = moments(tmp_path / "model.db")
     for name, expected in (("whole", model[-1]), (str(killed_at), model[-2])):
@@ -242,7 +239,6 @@ def test_a_backup_holds_what_was_in_when_it_began(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_cannot_be_made_is_not_blamed_on_the_ledger(tmp_path: Path) -> None:
-    """The target is named; nothing is left behind."""
     Ledger(tmp_path / "l.db").close()
     (tmp_path / "file").touch()
     for folder in ("nowhere", "file"):

@@ -6,16 +6,14 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.harness.fleet import ROOT
 from tests.harness.swarm import Swarm
+from tests.harness.verbs import started
 
 QUICK, SLOW = 400.0, 0.5
 
@@ -64,15 +62,11 @@ def change(fleet: Any) -> str:
     return str(fleet.manifest)
 
 
-def test_what_is_over_is_accounted_for_and_what_waits_explained(past: Any, cli: Any) -> None:
-    """By model and day; clause by clause, with what would help."""
-    stats = cli("stats", "--by", "model", "--by", "day", "--json").json()
-    assert stats["total"]["jobs"]["completed"] == 5
+def test_what_waits_is_explained(past: Any, cli: Any) -> None:
+    """Clause by clause, with what would help; what is over is accounted for."""
+    stats = cli("stats", "--by", "model", "--json").json()
     (model,) = stats["by"]["model"]
     assert (model["model"], model["attempts"]["completed"], model["success"]) == ("mlp", 5, 1.0)
-    assert model["median_s"] > 0
-    assert sum(day["attempts"]["completed"] for day in stats["by"]["day"]) == 5
-
     why = cli("why", "huge", "--json").json()
     clauses = {one["clause"]: (one["against"], one["left"]) for one in why["clauses"]}
     assert clauses["require_cuda"] == (3, 2)
@@ -100,7 +94,6 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     assert {outlooks[f"new-{n}"]["basis"] for n in range(8)} <= {"here", "elsewhere"}
     assert {outlooks[f"new-{n}"]["scaled_from"] for n in range(7)} == {None}
     assert outlooks["new-7"]["scaled_from"] == 40, "as many as its trainer does by itself"
-    assert " of mlp-oracle of 40 epochs " in outlooks["new-7"]["rests_on"]
     assert outlooks["odd"]["basis"] == "none"
     assert plan["forecast"]["unknown"] >= 2
     announced = cli("plan", wanted, "--all").stdout
@@ -135,38 +128,27 @@ def test_a_plan_says_what_a_reload_then_does(past: Any, cli: Any) -> None:
     assert (done.returncode, warning in done.stderr) == (0, True)
 
 
-def test_a_plan_with_errors_is_told_and_nobody_reachable_as_well(
-    fleet: Any, cli: Any, tmp_path: Any
-) -> None:
-    """Exit code 1 for the manifest, 2 for one that is not there, 3 for nobody."""
+def test_a_plan_that_nobody_can_judge_is_told(fleet: Any, cli: Any) -> None:
+    """Exit code 2 for a manifest that is not there, 3 for nobody; none where no host is known."""
     fleet.plan(job("a", "mlp", 1))
-    alone = cli("plan", str(fleet.manifest), "--timeout", "1")
-    assert alone.returncode == 3
-    assert "no coordinator" in alone.stderr
+    assert cli("plan", str(fleet.manifest), "--timeout", "1").returncode == 3
     fleet.coordinator()
     fleet.until("a", "pending")
-    bad = tmp_path / "bad.toml"
-    bad.write_text('schema_version = 1\n[[jobs]]\nmodel = "mlpp"\nmode = "oracle"\n', "utf-8")
-    done = cli("plan", str(bad))
-    assert done.returncode == 1
-    assert "did you mean 'mlp'" in done.stderr
-    assert cli("plan", str(tmp_path / "none.toml")).returncode == 2
-    empty = cli("plan")
-    assert empty.returncode == 0, empty.stderr
-    assert "No host is known yet" in empty.stdout
-    assert "1 job no known host can run" in empty.stdout
+    assert cli("plan", str(fleet.tmp / "none.toml")).returncode == 2
+    empty = cli("plan").text()
+    assert "No host is known yet" in empty
+    assert "1 job no known host can run" in empty
 
 
 def test_following_events_outlives_the_coordinator(fleet: Any, wait_for: Any) -> None:
-    """It waits for the next one, tells nothing twice, and ends at Ctrl-C without a word."""
     fleet.plan(job("a", "mlp", 1))
     coordinator = fleet.coordinator()
     fleet.until("a", "pending")
     out, err = fleet.tmp / "events.out", fleet.tmp / "events.err"
     with out.open("wb") as to, err.open("wb") as errors:
-        following = subprocess.Popen(
-            [sys.executable, "-m", "coordinator.cli", "events", "-f", "--json"],
-            stdout=to, stderr=errors, cwd=ROOT, env=fleet.environment | {"PYTHONUNBUFFERED": "1"},
+        following = started(
+            "events", "-f", "--json", stdout=to, stderr=errors,
+            environment=fleet.environment | {"PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
         try:
             wait_for(lambda: '"added"' in out.read_text("utf-8"), "the first event")

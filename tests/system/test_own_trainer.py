@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from broker.protocol.messages import AskTrainers
-from coordinator.cli.get import fetch
+from coordinator.cli.results import fetch
 from coordinator.client.contact import NotDone
-from tests.harness.fleet import ROOT, Fleet, Program, wait_until
+from tests.harness.fleet import ROOT, Fleet, wait_until
 
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
@@ -45,24 +43,9 @@ def trainers(example: dict[str, str], tmp_path: Path) -> str:
     return section.replace("/opt/trainers/", f"{tmp_path}/")
 
 
-def until_known(fleet: Fleet) -> None:
+def until_known(fleet: Fleet, model: str = "logreg") -> None:
     """Wait until the coordinator has heard of the trainer."""
-    wait_until(lambda: "logreg" in fleet.ask(AskTrainers)["trainers"], "the trainer")
-
-
-def test_the_example_runs_by_hand(example: dict[str, str], data: Path, tmp_path: Path) -> None:
-    """It needs no fleet; the same seed gives the same bytes."""
-    made = []
-    for name in ("a", "b"):
-        out = tmp_path / name
-        done = subprocess.run(
-            [sys.executable, "logreg.py", "--mode=oracle", f"--data={data}", f"--out-dir={out}"],
-            capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path,
-        )  # fmt: skip
-        made.append((out / "model.json").read_bytes())
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert events[-1]["metrics"]["auroc"] > 0.6
-    assert made[0] == made[1]
+    wait_until(lambda: model in fleet.ask(AskTrainers)["trainers"], "the trainer")
 
 
 @pytest.mark.smoke
@@ -77,8 +60,9 @@ def test_the_example_runs_in_the_fleet(
     coordinator = fleet.coordinator()
     fleet.agent("plain")
     fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
-    with pytest.raises(NotDone, match="manifest has errors") as unknown:
+    with pytest.raises(NotDone) as unknown:
         fleet.reload()
+    assert unknown.value.why["code"] == "manifest_errors"
     assert "unknown model 'logreg'" in str(unknown.value.data)
 
     lab = fleet.agent("lab", more=trainers(example, tmp_path))
@@ -106,53 +90,105 @@ def test_the_example_runs_in_the_fleet(
     assert fleet.reload()["changes"]["unchanged"] == 1, "its ledger knows the trainer"
 
 
-AWKWARD = """
+BARE = """
 import json, sys
-from collections.abc import Callable
 from pathlib import Path
 
-out = Path(next(word.removeprefix("--out-dir=") for word in sys.argv if "--out-dir=" in word))
-for name in {names}:
-    (out / name).write_text(name)
-print(json.dumps({{"event": "result", "metrics": {{}}}}))
+words = dict(word.split("=", 1) for word in sys.argv[1:])
+(Path(words["--out-dir"]) / "model").write_text(" ".join(words))
+print(json.dumps({"event": "result", "metrics": {"val_loss": 0.25, "auroc": 0.9}}))
+"""
+BARE_SCHEMA = "schema = {type = 'object', properties = {lr = {type = 'number'}}}"
+BARE_PLAN = """schema_version = 1
+[defaults]
+split_recipe = "time"
+[[jobs]]
+model = "bare"
+hyper.lr = 0.1
+[[jobs]]
+model = "gbt"
+mode = "oracle"
 """
 
 
-@pytest.fixture
-def lab(fleet: Fleet, example: dict[str, str], tmp_path: Path) -> Callable[[list[str]], Program]:
-    """`lab(names)`: a host whose trainer writes files of these names; the job is in the plan."""
+def bare_trainer(tmp_path: Path) -> str:
+    """The section of a trainer that reads no telemetry; its script is there."""
+    (tmp_path / "bare.py").write_text(BARE, "utf-8")
+    command = json.dumps([sys.executable, str(tmp_path / "bare.py")])
+    return f"[trainers.bare]\ncommand = {command}\n{BARE_SCHEMA}\n"
 
-    def start(names: list[str]) -> Program:
-        (tmp_path / "logreg.py").write_text(AWKWARD.format(names=names), "utf-8")
-        fleet.plan()
-        fleet.coordinator()
-        agent = fleet.agent("lab", more=trainers(example, tmp_path))
-        until_known(fleet)
-        fleet.manifest.write_text(example["training_manifest.toml"], "utf-8")
+
+@pytest.mark.smoke
+def test_a_trainer_without_telemetry_needs_neither_mode_nor_data(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.data = tmp_path / "nothing"
+    fleet.data.mkdir()
+    fleet.plan()
+    fleet.coordinator()
+    fleet.agent("lab", more=bare_trainer(tmp_path))
+    until_known(fleet, "bare")
+    fleet.manifest.write_text(BARE_PLAN.replace("lr = 0.1", "lr = 0.1\nmode = 'oracle'"), "utf-8")
+    with pytest.raises(NotDone) as refused:
         fleet.reload()
-        return agent
+    assert "bare reads no prepared data; leave this out" in str(refused.value.data)
+    fleet.manifest.write_text(BARE_PLAN, "utf-8")
+    fleet.reload()
+    row = fleet.until("bare", "completed")
+    assert (row["mode"], list(row["metrics"])) == ("", ["val_loss", "auroc"]), "in its order"
+    got = fetch(fleet.client, "bare", tmp_path / "got")
+    given = "--model --out-dir --reports-dir --seed --threads --lr"
+    assert [path.read_text() for path in got.files] == [given]
+    (host,) = fleet.why("gbt-oracle")["hosts"]
+    assert [one["code"] for one in host["reasons"]] == ["no-data"]
 
-    return start
+
+@pytest.mark.smoke
+def test_an_edited_script_is_a_new_job_and_runs_once(fleet: Fleet, tmp_path: Path) -> None:
+    fleet.plan()
+    fleet.coordinator()
+    fleet.agent("lab", more=bare_trainer(tmp_path))
+    until_known(fleet, "bare")
+    fleet.manifest.write_text(BARE_PLAN.partition('[[jobs]]\nmodel = "gbt"')[0], "utf-8")
+    fleet.reload()
+    before = fleet.until("bare", "completed")
+    fleet.reload()
+    script = tmp_path / "bare.py"
+    script.write_text(script.read_text("utf-8").replace("0.25", "0.125"), "utf-8")
+    known = fleet.ask(AskTrainers)["trainers"]["bare"]["version"]
+    wait_until(lambda: fleet.ask(AskTrainers)["trainers"]["bare"]["version"] != known, "the edit")
+    fleet.requeue(before["job_id"])
+    (host,) = fleet.why(before["job_id"])["hosts"]
+    assert [one["code"] for one in host["reasons"]] == ["other-version"]
+    assert fleet.reload()["changes"]["replaced"] == 1
+    done = fleet.until("bare", lambda row: row["metrics"] == {"val_loss": 0.125, "auroc": 0.9})
+    assert done["job_id"] != before["job_id"]
+    assert fleet.reload()["changes"]["unchanged"] == 1
+
+
+AWKWARD = """
+import json, sys
+from pathlib import Path
+
+out = Path(next(word.removeprefix("--out-dir=") for word in sys.argv if "--out-dir=" in word))
+for name in ("model", "a\\nb"):
+    (out / name).write_text(name)
+print(json.dumps({"event": "result", "metrics": {}}))
+"""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="its system cannot store them")
-def test_whatever_its_files_are_called_the_result_can_be_fetched(
-    fleet: Fleet, lab: Callable[[list[str]], Program], tmp_path: Path
-) -> None:
-    names = ["epoch=3:loss=0.1.ckpt", "Model.bin", "model.bin", "aux", "a."]
-    lab(names)
-    fleet.until("logreg-oracle", "completed")
-    got = fetch(fleet.client, "logreg-oracle", tmp_path / "got")
-    assert {path.name: path.read_text() for path in got.files} == {name: name for name in names}
-
-
-@pytest.mark.skipif(os.name != "posix", reason="its system cannot store them")
-def test_what_no_bundle_may_hold_fails_the_job_and_is_kept(
-    fleet: Fleet, lab: Callable[[list[str]], Program]
-) -> None:
+def test_what_no_bundle_may_hold_fails_the_job_and_is_kept(fleet: Fleet, tmp_path: Path) -> None:
     """At once, since another attempt is no better; the owner finds it where the reason says."""
-    agent = lab(["model", "a\nb"])
-    row = fleet.until("logreg-oracle", "failed")
+    fleet.plan()
+    fleet.coordinator()
+    own = bare_trainer(tmp_path)
+    (tmp_path / "bare.py").write_text(AWKWARD, "utf-8")
+    agent = fleet.agent("lab", more=own)
+    until_known(fleet, "bare")
+    fleet.manifest.write_text(BARE_PLAN, "utf-8")
+    fleet.reload()
+    row = fleet.until("bare", "failed")
     assert row["attempt"] == 1
     kept = Path(row["error"].rpartition("is kept on this host for 7 days: ")[2])
     agent.stop()

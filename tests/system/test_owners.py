@@ -48,6 +48,7 @@ def test_a_job_moves_away_from_a_host_that_is_wanted_back(fleet: Any, cli: Any, 
 
 # Runs until it is ended, keeps no checkpoint.
 WAITS = """[trainers.waits]
+telemetry = true
 command = [{python}, "-c", "import time; print(flush=True); time.sleep(600)"]
 schema = {{ type = "object", properties = {{}} }}
 """
@@ -57,7 +58,6 @@ schema = {{ type = "object", properties = {{}} }}
 def test_whoever_would_lose_work_is_asked_before_it_is_given_back(
     fleet: Any, cli: Any, ask: Any
 ) -> None:
-    """Of a trainer that keeps no checkpoint: the operator, and the owner on the machine."""
     own = WAITS.format(python=json.dumps(sys.executable))
     fleet.plan('model = "waits"\nmode = "oracle"')
     fleet.coordinator(more=own)
@@ -78,11 +78,11 @@ def test_whoever_would_lose_work_is_asked_before_it_is_given_back(
     fleet.until("waits-oracle", "pending")
 
 
+@pytest.mark.words
 @pytest.mark.smoke
 def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
     fleet: Any, cli: Any, tmp_path: Path
 ) -> None:
-    """In one command; asked for again it is there already; a mistake is named by its option."""
     fleet.plan()
     fleet.coordinator()
     agent = fleet.agent()
@@ -93,11 +93,16 @@ def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
     assert "--min-ram-gib: must be more than 0" in wrong.stderr
     out = tmp_path / "out"
     said = cli(*job, "--name", "mine", "--get", str(out)).text()
-    assert "mine completed on pi" in said
+    assert "mine completed on pi: trained for " in said
+    assert "AUROC 0." in said
     assert (out / "mine" / "gbt_oracle_train.json").is_file()
     cli("reload").text()
     again = cli(*job, "--json").json()
     assert (again["name"], again["state"], again["added"]) == ("mine", "completed", False)
+    row = cli(*job, "--wait", "--json").json()
+    assert (row["state"], row["next"]) == ("completed", "fleet get mine")
+    assert row["score"] == {"name": "auroc", "value": row["metrics"]["auroc"]}
+    assert row["ran_s"] > 0
     failed = cli(*job, "--name", "bad", "--seed", "7", "--train-host", "nobody", "--wait")
     assert failed.returncode == 1
     assert "nobody" in failed.stderr
@@ -150,7 +155,6 @@ def test_all_that_is_pending_is_cancelled_only_when_somebody_says_yes(
 def test_a_verb_for_several_jobs_asks_once_and_tells_what_came_of_each(
     fleet: Any, cli: Any, ask: Any
 ) -> None:
-    """By names and by selectors; what is refused of one stops no other, and is in the exit code."""
     names = [f"{model}-{mode}" for model in ("gru", "lstm") for mode in ("oracle", "realistic")]
     fleet.plan(*(
         f'model = "{model}"\nmode = "{mode}"\nrequire_cuda = true'

@@ -36,7 +36,6 @@ def refuses(coordinator: Any, *words: str) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="the page's commands are for a POSIX shell")
 def test_a_damaged_ledger_is_restored_as_documented(fleet: Any, short: str) -> None:
-    """A backup of a fleet at work; the ledger is destroyed; the page's steps bring it back."""
     state, copy = fleet.tmp / "coordinator", fleet.tmp / "copy.db"
     fleet.plan(short, 'model = "gru"\nmode = "oracle"\nrequire_cuda = true')
     coordinator = fleet.coordinator()

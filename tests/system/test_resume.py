@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.spool.bundle import make_bundle
 from broker.protocol.messages import AskDrain, AskLogs
+from broker.system.bundle import make_bundle
 from tests.harness.fleet import ROOT
 
 JOB = """model = "mlp"
@@ -83,6 +83,7 @@ def test_a_job_goes_on_where_a_killed_agent_left_it(fleet: Any, wait_for: Any) -
     file = fleet.tmp / "journal.jsonl"
     words = [sys.executable, "-I", "-S", str(ROOT / "tests/chaos/trainer.py"), str(file), "pi"]
     own = f"""[trainers.seconds]
+telemetry = true
 command = {json.dumps(words)}
 resumable = true
 schema = {{type = "object", properties = {{}}}}

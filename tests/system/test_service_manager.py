@@ -75,7 +75,6 @@ def run(tmp_path: Path, manager: Manager) -> Iterator[Callable[..., Program]]:
 
 
 def test_the_broker_is_ready_lives_and_stops(manager: Manager, run: Callable[..., Program]) -> None:
-    """READY when it listens, then signs of life, STOPPING at the end."""
     program = run("broker.embedded", "--listen", "127.0.0.1:0")
     heard = manager.wait_for("READY=1\nSTATUS=listening on 127.0.0.1:", "WATCHDOG=1", "WATCHDOG=1")
     assert all(one.startswith(("READY=1", "WATCHDOG=1")) for one in heard)
@@ -111,7 +110,6 @@ def test_a_reload_of_the_coordinator_has_a_beginning_and_an_end(
 def test_an_agent_without_a_broker_is_ready_and_says_what_it_waits_for(
     manager: Manager, run: Callable[..., Program], tmp_path: Path
 ) -> None:
-    """A broker that comes later is no reason to start the agent again and again."""
     program = run("agent.service", "--broker=mqtt://127.0.0.1:1", f"--state={tmp_path / 'state'}")
     manager.wait_for("READY=1\nSTATUS=connecting", "STATUS=not connected: ", "WATCHDOG=1")
     program.stop()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,16 @@ from textual import events
 from textual.pilot import Pilot
 
 from broker.clock import Clock, Now
-from broker.protocol.messages import Heartbeat, JobRow, Status, Summary, encode
+from broker.protocol.messages import Heartbeat, Status, Summary, encode
 from broker.protocol.topics import Topics
 from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.watcher import Watcher
 from coordinator.top.app import Top
+from tests.harness.mirrored import told_row
+from tests.harness.played import played
 
 DEADLINE_S = 60.0
-
-
-def played(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test that is a coroutine."""
-
-    @functools.wraps(story)
-    def test(**fixtures: Any) -> None:
-        asyncio.run(story(**fixtures))
-
-    return test
 
 
 @contextlib.asynccontextmanager
@@ -101,12 +92,7 @@ class _Busy:
 
     def job(self, number: int, state: Any = "pending", **more: Any) -> None:
         name = f"{('gbt', 'cnn', 'gru')[number % 3]}-{number:03}"
-        row = JobRow(
-            job_id=f"{number:064x}", name=name, model=name[:3], mode="oracle", state=state,
-            priority=0, attempt=1, **({"host": None, "error": None, "artifact_id": None,
-            "metrics": None, "created_at": "2026-01-02T12:00:00Z", "started_at": None,
-            "finished_at": None} | more),
-        )  # fmt: skip
+        row = told_row(name, state, job_id=f"{number:064x}", model=name[:3], **more)
         self.says(self.topics.job(row.job_id), row)
 
 
@@ -144,7 +130,6 @@ def _fits(screen: str, size: tuple[int, int]) -> bool:
 @pytest.mark.parametrize("size", [(60, 24), (80, 24), (160, 50)], ids=["60x24", "80x24", "160x50"])
 @played
 async def test_hosts_and_jobs_fit_the_window(busy: _Busy, size: tuple[int, int]) -> None:
-    """Both tables, their counts and all keys; the other size after the window was resized."""
     async with busy.top(size) as (app, pilot):
         for window in (size, (240 - size[0], 74 - size[1])):
             await pilot.resize_terminal(*window)
@@ -152,19 +137,21 @@ async def test_hosts_and_jobs_fit_the_window(busy: _Busy, size: tuple[int, int])
 
 
 @played
-async def test_a_paused_fleet_is_seen_with_what_lifts_it(busy: _Busy) -> None:
-    """In a line of its own, whole in a narrow window, for as long as it lasts."""
+async def test_what_keeps_the_fleet_from_going_on_is_seen_while_it_lasts(busy: _Busy) -> None:
     async with busy.top((60, 24)) as (app, pilot):
         busy.summary(paused=True)
         await _sees(app, pilot, "PAUSED: no new jobs begin; `fleet pause --off` lifts it")
         busy.summary(paused=False)
         await _until(pilot, lambda: "PAUSED" not in _screen(app), "the fleet goes on")
+        await asyncio.to_thread(busy.coordinator, "offline")
+        await _sees(app, pilot, "COORDINATOR OFFLINE")
+        await asyncio.to_thread(busy.coordinator)
+        await _until(pilot, lambda: "OFFLINE" not in _screen(app), "all is well")
 
 
 @pytest.mark.parametrize("size", [(60, 20), (34, 12)], ids=["60x20", "34x12"])
 @played
 async def test_the_way_out_is_always_seen(busy: _Busy, size: tuple[int, int]) -> None:
-    """However little room there is, and whatever is open."""
     async with busy.top(size) as (app, pilot):
         await _sees(app, pilot, "Jobs 40")
         await _sees(app, pilot, "? Help q Quit")
@@ -181,7 +168,6 @@ async def test_the_way_out_is_always_seen(busy: _Busy, size: tuple[int, int]) ->
 
 @played
 async def test_keys_find_what_one_looks_for(busy: _Busy) -> None:
-    """By text, by state, sorted; Escape shows everything again; Tab leads to the hosts."""
     async with busy.top() as (app, pilot):
         await _sees(app, pilot, "Jobs 40 · by activity")
         await pilot.press("slash", *"cnn", "enter")
@@ -205,7 +191,6 @@ async def test_keys_find_what_one_looks_for(busy: _Busy) -> None:
 
 @played
 async def test_keys_that_come_at_once_act_one_after_the_other(busy: _Busy) -> None:
-    """As over a slow line: of a text to look for no letter is taken for a key of the table."""
     async with busy.top() as (app, pilot):
         await _sees(app, pilot, "Jobs 40")
         for key in ("slash", *"cnn", "enter", "down", "s", "enter", "3", "c"):
@@ -216,7 +201,6 @@ async def test_keys_that_come_at_once_act_one_after_the_other(busy: _Busy) -> No
 
 @played
 async def test_the_selection_stays_with_its_job(busy: _Busy) -> None:
-    """However the rows move meanwhile: a key never acts on another job than the one marked."""
     async with busy.top() as (app, pilot):
         await _sees(app, pilot, "Jobs 40")
         await pilot.press(*["down"] * 4)
@@ -234,22 +218,9 @@ async def test_the_selection_stays_with_its_job(busy: _Busy) -> None:
         assert app.jobs.selected["id"] != chosen["id"]
 
 
-@played
-async def test_a_coordinator_that_is_away_is_told_loudly(busy: _Busy) -> None:
-    """And no longer when it is back."""
-    async with busy.top() as (app, pilot):
-        await _sees(app, pilot, "coordinator online")
-        await _until(pilot, lambda: "OFFLINE" not in _screen(app), "nothing is amiss")
-        await asyncio.to_thread(busy.coordinator, "offline")
-        await _sees(app, pilot, "COORDINATOR OFFLINE")
-        await asyncio.to_thread(busy.coordinator)
-        await _until(pilot, lambda: "OFFLINE" not in _screen(app), "all is well")
-
-
 @pytest.mark.slow
 @played
 async def test_keys_change_a_real_fleet(fleet: Any, long: str) -> None:
-    """A job that runs is shown, cancelled after a question, and requeued; a host is drained."""
     fleet.plan(long)
     fleet.coordinator()
     fleet.agent()
@@ -290,25 +261,9 @@ async def test_keys_change_a_real_fleet(fleet: Any, long: str) -> None:
 
 
 @played
-async def test_a_refusal_is_told_in_its_words(fleet: Any, long: str) -> None:
-    """Here the coordinator has an operator key, and whoever looks has none."""
-    fleet.plan(long)
-    fleet.environment["FLEET_OPERATOR_KEY"] = "k" * 64
-    fleet.coordinator()
-
-    async with _top(fleet.broker_url, fleet.root, (120, 40)) as (app, pilot):
-        await _sees(app, pilot, "gbt-oracle")
-        await pilot.press("c", "y")
-        await _sees(app, pilot, "Not done")
-        await _sees(app, pilot, "takes signed commands only")
-    assert fleet.events("gbt-oracle") == ["added"]
-
-
-@played
 async def test_an_error_is_told_with_the_section_of_the_file_that_it_names(
     busy: _Busy, tmp_path: Path
 ) -> None:
-    """What stands in brackets is text, there as well."""
     key = {"operator_key_file": tmp_path / "none"}
 
     async with busy.top((160, 50), **key) as (app, pilot):
@@ -316,25 +271,3 @@ async def test_an_error_is_told_with_the_section_of_the_file_that_it_names(
         await pilot.press("c", "y")
         await _sees(app, pilot, "Not done")
         assert "[broker]" in _screen(app)
-
-
-@pytest.mark.slow
-@played
-async def test_a_job_that_no_host_can_run_is_marked_as_hosts_come(fleet: Any) -> None:
-    """Not before there is one; the mark leads to the reasons, and goes when they do."""
-    job = 'model = "gru"\nmode = "oracle"'
-    fleet.plan(f"{job}\nrequire_cuda = true")
-    fleet.coordinator()
-
-    async with _top(fleet.broker_url, fleet.root) as (app, pilot):
-        await _sees(app, pilot, "gru-oracle")
-        assert "no host can" not in _screen(app)
-        await asyncio.to_thread(fleet.agent)
-        await _sees(app, pilot, "no host can no known host can; why: Enter, 3")
-        await pilot.press("enter", "3")
-        await _sees(app, pilot, "no known host can run it, 3 says why")
-        await _sees(app, pilot, "needs CUDA; this host has none")
-        await pilot.press("escape")
-        await asyncio.to_thread(fleet.plan, job)
-        await asyncio.to_thread(fleet.reload)
-        await _until(pilot, lambda: "no host can" not in _screen(app), "it can be run now")

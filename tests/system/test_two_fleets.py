@@ -18,7 +18,6 @@ def test_two_fleets_of_equal_names_work_on_one_broker(
     make_fleet: Callable[[Path, str, Path], Fleet],
     any_broker: BrokerProcess, data: Path, tmp_path: Path, short: str,
 ) -> None:  # fmt: skip
-    """Neither coordinator, nor an agent whose name the other fleet has too, is thrown off."""
     fleets = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -66,7 +65,6 @@ def alone(tmp_path: Path) -> Iterator[Callable[..., Done]]:
 def test_a_fleet_that_nobody_named_is_named_and_not_changed_unasked(
     alone: Callable[..., Done],
 ) -> None:
-    """It may be anybody's that listens on this machine. A script has to say that it is meant."""
     address = "mqtt://127.0.0.1:1883"
     found = alone("status", "--json")
     assert not found.json()["paused"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.harness.brokers import find_program, mosquitto
+from tests.harness.verbs import Done, process, started
+
 PLAN = """
 schema_version = 1
 [defaults]
@@ -47,29 +48,14 @@ def _command(folder: Path, data: Path, state: str, *more: str, port: str = "0") 
     """On a broker of its own; without `port`, on somebody else's."""
     (folder / "plan.toml").write_text(PLAN, "utf-8")
     return [
-        sys.executable, "-m", "coordinator.cli", "up", "--agents", "2",
-        *(("--port", port) if port else ()),
+        "up", "--agents", "2", *(("--port", port) if port else ()),
         "--manifest", str(folder / "plan.toml"), "--data", str(data),
         "--state", str(folder / state), "--prefer-cuda-grace", "1", "--heartbeat", "1", *more,
     ]  # fmt: skip
 
 
 def _without_agents(folder: Path, *more: str) -> list[str]:
-    return [
-        sys.executable, "-m", "coordinator.cli", "up", "--agents", "0", "--port", "0",
-        "--state", str(folder / "state"), *more,
-    ]  # fmt: skip
-
-
-def _environment(**more: str) -> dict[str, str]:
-    bare = {key: value for key, value in os.environ.items() if not key.startswith("FLEET_")}
-    return bare | more
-
-
-def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=180, env=environment, cwd=ROOT, check=False
-    )
+    return ["up", "--agents", "0", "--port", "0", "--state", str(folder / "state"), *more]
 
 
 def _until_it_serves(up: subprocess.Popen[str]) -> str:
@@ -86,42 +72,22 @@ def _until_it_serves(up: subprocess.Popen[str]) -> str:
 def _left_of(folder: Path) -> list[str]:
     """Processes that still work for a state folder."""
     found = []
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or [])
+    for one in psutil.process_iter(["cmdline"]):
+        line = " ".join(one.info["cmdline"] or [])
         if str(folder) in line and "pytest" not in line:
             found.append(line)
     return found
 
 
-@pytest.fixture
-def mosquitto(tmp_path: Path) -> Iterator[str]:
-    """A real mosquitto, where it is installed."""
-    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
-    if program is None:
-        pytest.skip("mosquitto is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = tmp_path / "mosquitto.conf"
-    config.write_text(
-        f"listener {port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n"
-        "max_packet_size 1200000\nmax_queued_messages 100000\n"
-    )
-    with subprocess.Popen([program, "-c", str(config)], stderr=subprocess.DEVNULL) as process:
-        yield f"mqtt://127.0.0.1:{port}"
-        process.terminate()
-
-
 @pytest.mark.slow
 def test_a_plan_gives_the_same_artifacts_again_also_on_mosquitto(
-    tmp_path: Path, data: Path, mosquitto: str
+    tmp_path: Path, data: Path, new_broker: Any
 ) -> None:
-    """Run into two state folders, once on each broker: gbt, mlp and cnn come out bit-identical."""
     ids = []
-    for state, environment in (("one", {}), ("two", {"FLEET_BROKER": mosquitto})):
+    for state, environment in (("one", {}), ("two", {"FLEET_BROKER": new_broker("mosquitto").url})):
         port = "" if environment else "0"
         command = _command(tmp_path, data, state, "--until-idle", "--json", port=port)
-        done = _run(command, _environment(**environment))
+        done = process(*command, environment=environment)
         assert done.returncode == 0, done.stderr
         assert re.search(r"^gbt-oracle +completed on ", done.stderr, re.MULTILINE), (
             "it says how far it is"
@@ -140,8 +106,7 @@ def test_a_plan_gives_the_same_artifacts_again_also_on_mosquitto(
 @pytest.mark.smoke
 @pytest.mark.slow
 def test_the_results_say_what_was_stored_and_what_is_left(tmp_path: Path, data: Path) -> None:
-    """Progress while it runs, a table at the end, and for what is left over the reason."""
-    done = _run(_command(tmp_path, data, "state", "--until-idle"), _environment(COLUMNS="80"))
+    done = process(*_command(tmp_path, data, "state", "--until-idle"))
     assert done.returncode == 0, done.stderr
     assert "gbt-oracle completed on" in done.stdout
     assert "3 artifacts in" in done.stdout
@@ -154,9 +119,7 @@ def test_the_results_say_what_was_stored_and_what_is_left(tmp_path: Path, data: 
 def test_however_it_ends_nothing_is_left_running(tmp_path: Path, data: Path, how: str) -> None:
     """Ctrl-C and SIGTERM stop everything cleanly; even SIGKILL leaves no child behind."""
     command = _command(tmp_path, data, "state")
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=_environment(), cwd=ROOT
-    ) as up:
+    with started(*command) as up:
         _until_it_serves(up)
         services = psutil.Process(up.pid).children(recursive=True)
         assert len(services) >= 4
@@ -171,13 +134,12 @@ def test_however_it_ends_nothing_is_left_running(tmp_path: Path, data: Path, how
 def test_a_service_that_dies_is_told_with_the_end_of_its_log(
     tmp_path: Path, data: Path, system_broker: Any
 ) -> None:
-    """A port that is taken: one message that says what to do, exit code 1, nothing left."""
     port = system_broker.rsplit(":", 1)[1]
     command = _command(tmp_path, data, "state", port=port)
     logs = tmp_path / "state" / "logs"
     logs.mkdir(parents=True)
     (logs / "broker.log").write_text("ERROR: of an earlier run\n")
-    done = _run(command, _environment())
+    done = process(*command)
     assert done.returncode == 1
     assert "--port 0" in done.stderr
     assert "Traceback" not in done.stderr
@@ -185,52 +147,38 @@ def test_a_service_that_dies_is_told_with_the_end_of_its_log(
     assert not _left_of(tmp_path)
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+@pytest.mark.parametrize("what", ["broker", "TLS", "doors"])
 def test_the_fleet_of_the_configuration_file_is_left_alone(
-    tmp_path: Path, system_broker: str, *, tls: bool
+    tmp_path: Path, system_broker: str, what: str
 ) -> None:
-    """Whoever tries `fleet up` beside a real fleet gets a broker of their own all the same."""
-    url = "mqtts://127.0.0.1:1" if tls else system_broker
-    identity = f"identity = '{tmp_path / 'none'}'\n" if tls else ""
-    (tmp_path / "fleet.toml").write_text(f"[broker]\nurl = '{url}'\n{identity}", "utf-8")
-    command = _without_agents(tmp_path, "--until-idle", "--json")
-    named = str(tmp_path / "fleet.toml")
-    done = (
-        _run([*command, "--config", named], _environment())
-        if tls
-        else _run(command, _environment(FLEET_CONFIG=named))
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == []
-    assert not _left_of(tmp_path)
-    assert (tmp_path / "state" / "logs" / "broker.log").exists()
-
-
-def test_doors_of_the_configuration_file_are_left_to_its_fleet(tmp_path: Path) -> None:
-    """The fleet proper may serve metrics and websockets on this very machine."""
+    """Its broker, and the doors that it may have open on this very machine."""
     with (
         socket.create_server(("127.0.0.1", 0)) as one,
         socket.create_server(("127.0.0.1", 0)) as two,
     ):
-        (tmp_path / "fleet.toml").write_text(
-            f"[broker]\nwebsocket = {one.getsockname()[1]}\n"
+        text = {
+            "broker": f"[broker]\nurl = '{system_broker}'\n",
+            "TLS": f"[broker]\nurl = 'mqtts://127.0.0.1:1'\nidentity = '{tmp_path / 'none'}'\n",
+            "doors": f"[broker]\nwebsocket = {one.getsockname()[1]}\n"
             f"[coordinator]\nmetrics = '127.0.0.1:{two.getsockname()[1]}'\n",
-            "utf-8",
-        )
+        }[what]
+        config = tmp_path / "fleet.toml"
+        config.write_text(text, "utf-8")
         command = _without_agents(tmp_path, "--until-idle", "--json")
-        done = _run(command, _environment(FLEET_CONFIG=str(tmp_path / "fleet.toml")))
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == []
+        if what == "TLS":
+            done = process(*command, "--config", str(config))
+        else:
+            done = process(*command, environment={"FLEET_CONFIG": str(config)})
+    assert done.json() == []
+    assert not _left_of(tmp_path)
+    assert (tmp_path / "state" / "logs" / "broker.log").exists()
 
 
 def test_a_second_fleet_in_the_folder_of_one_that_runs_leaves_its_logs_alone(
     tmp_path: Path,
 ) -> None:
-    """It is refused before it writes a word, and says who is there."""
     log = tmp_path / "state" / "logs" / "broker.log"
-    with subprocess.Popen(
-        _without_agents(tmp_path), stdout=subprocess.PIPE, text=True, env=_environment(), cwd=ROOT
-    ) as up:
+    with started(*_without_agents(tmp_path)) as up:
         said = _until_it_serves(up)
         port = said.partition("mqtt://127.0.0.1:")[2].split()[0]
         before = log.stat().st_ino
@@ -238,7 +186,7 @@ def test_a_second_fleet_in_the_folder_of_one_that_runs_leaves_its_logs_alone(
             grown.write(b"x" * 5_000_000)  # a log of this length is begun anew
         command = _without_agents(tmp_path)
         command[command.index("--port") + 1] = port
-        second = _run(command, _environment())
+        second = process(*command)
         after = log.stat()
         up.terminate()
     assert second.returncode == 2
@@ -248,7 +196,6 @@ def test_a_second_fleet_in_the_folder_of_one_that_runs_leaves_its_logs_alone(
 
 
 def test_what_keeps_every_job_away_is_said_at_the_start(tmp_path: Path) -> None:
-    """No plan, no data: it starts, and says so; the configuration file may name them."""
     file = tmp_path / "fleet.toml"
     for section, lacks in (
         ("", {"manifest", "data"}),
@@ -256,9 +203,7 @@ def test_what_keeps_every_job_away_is_said_at_the_start(tmp_path: Path) -> None:
     ):
         file.write_text(section, "utf-8")
         command = _without_agents(tmp_path, "--config", str(file))
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=_environment(), cwd=ROOT
-        ) as up:
+        with started(*command) as up:
             said = _until_it_serves(up)
             up.terminate()
         assert {name for name in ("manifest", "data") if f"--{name}" in said} == lacks
@@ -276,12 +221,11 @@ def test_where_nothing_could_run_it_says_so_and_why(
         "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nmin_ram_gib = 100000\n",
         "utf-8",
     )
-    command = [
-        sys.executable, "-m", "coordinator.cli", "up", "--port", "0", "--manifest", str(plan),
-        "--data", str(data), "--state", str(tmp_path / "state"), "--host-prefix", "desk",
-        "--until-idle",
-    ]  # fmt: skip
-    done = _run([*command, "--json"] if as_json else command, _environment(COLUMNS="200"))
+    done = process(
+        "up", "--port", "0", "--manifest", str(plan), "--data", str(data),
+        "--state", str(tmp_path / "state"), "--host-prefix", "desk", "--until-idle",
+        *["--json"] * as_json, environment={"COLUMNS": "200"},
+    )  # fmt: skip
     assert done.returncode == 5, done.stderr
     said = done.stderr if as_json else done.stdout
     assert "2 pending; 1 host is online" in said
@@ -298,17 +242,12 @@ def test_where_nothing_could_run_it_says_so_and_why(
 
 
 def test_what_is_waited_for_while_nothing_runs_is_said(tmp_path: Path, data: Path) -> None:
-    """Once, and then that it runs; to a script on standard error."""
     plan = tmp_path / "plan.toml"
     job = "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nprefer_cuda = true\nhyper.epochs = 5\n"
     plan.write_text(f"schema_version = 1\ndefaults.n_resamples = 50\n{job}", "utf-8")
-    done = _run(
-        [
-            sys.executable, "-m", "coordinator.cli", "up", "--port", "0", "--manifest", str(plan),
-            "--data", str(data), "--state", str(tmp_path / "state"), "--prefer-cuda-grace", "20",
-            "--until-idle", "--json",
-        ],
-        _environment(),
+    done = process(
+        "up", "--port", "0", "--manifest", str(plan), "--data", str(data),
+        "--state", str(tmp_path / "state"), "--prefer-cuda-grace", "20", "--until-idle", "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("gbt-oracle")]
@@ -316,3 +255,88 @@ def test_what_is_waited_for_while_nothing_runs_is_said(tmp_path: Path, data: Pat
     assert " completed on " in said[-1]
     assert sum("waits" in line for line in said) == 1
     assert "Left over" not in done.stderr
+
+
+def _elsewhere(folder: Path, *more: str, **given: str) -> Done:
+    """`fleet up` on somebody else's broker, with a coordinator alone."""
+    words = ("up", "--agents", "0", "--state", str(folder / "state"), *more)
+    return process(*words, environment=given)
+
+
+@pytest.mark.parametrize("named_by", ["FLEET_BROKER", "--broker"])
+def test_whose_broker_is_used_is_said_first_and_that_nobody_listens_there(
+    tmp_path: Path, named_by: str
+) -> None:
+    with socket.socket() as taken:  # and does not listen
+        taken.bind(("127.0.0.1", 0))
+        url = f"mqtt://127.0.0.1:{taken.getsockname()[1]}"
+        given = {"FLEET_BROKER": url} if named_by == "FLEET_BROKER" else {}
+        more = [] if given else ["--broker", url]
+        done = _elsewhere(tmp_path, *more, **given)
+        as_json = _elsewhere(tmp_path, *more, "--json", **given)
+    assert done.returncode == as_json.returncode == 1, done.stderr
+    assert done.stdout == f"using the broker of {named_by}: {url}\n"
+    assert f"the broker of {named_by} is not reachable" in done.stderr
+    remedy = "`unset FLEET_BROKER`" if given else "without --broker"
+    assert remedy in done.stderr
+    assert json.loads(as_json.stdout)["ok"] is False
+    assert as_json.stderr.startswith(done.stdout)
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_broker_of_somebody_else_is_used_and_a_port_for_it_is_refused(
+    tmp_path: Path, system_broker: str
+) -> None:
+    """None is started beside it, so there is nothing that could listen at `--port`."""
+    given = {"FLEET_BROKER": system_broker, "FLEET_TOPIC_ROOT": f"up-{os.getpid()}"}
+    done = _elsewhere(tmp_path, "--until-idle", **given)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"using the broker of FLEET_BROKER: {system_broker}\n")
+    assert not (tmp_path / "state" / "logs" / "broker.log").exists()
+    refused = _elsewhere(tmp_path, "--port", "1883", **given)
+    assert refused.returncode == 2
+    words = " ".join(refused.stderr.split())
+    assert "--port is of a broker of its own, and FLEET_BROKER names another" in words
+    assert "`unset FLEET_BROKER`" in words
+
+
+@pytest.fixture
+def with_password(tmp_path: Path) -> Iterator[str]:
+    """A broker that lets ann in, by her password, and nobody else: its HOST:PORT."""
+    keep = find_program("mosquitto_passwd")
+    passwords = tmp_path / "passwords"
+    subprocess.run([keep, "-b", "-c", str(passwords), "ann", "right"], check=True)
+    broker = mosquitto(tmp_path, f"allow_anonymous false\npassword_file {passwords}\n")
+    broker.start()
+    yield f"127.0.0.1:{broker.port}"
+    broker.end()
+
+
+def _refusal(folder: Path, url: str) -> str:
+    """What `fleet up` says of a broker that does not do; it has started nothing."""
+    begun_s = time.monotonic()
+    done = _elsewhere(folder, FLEET_BROKER=url, COLUMNS="10000")
+    assert done.returncode == 1, done.stderr
+    assert time.monotonic() - begun_s < 60, "a program that waits for its broker tries on"
+    assert "the broker of FLEET_BROKER does not do for a fleet: " in done.stderr
+    assert "`unset FLEET_BROKER`, and `fleet up` starts one of its own" in done.stderr
+    assert not (folder / "state").exists()
+    return done.stdout + done.stderr
+
+
+def test_a_broker_that_wants_a_password_is_told_before_anything_is_started(
+    tmp_path: Path, with_password: str
+) -> None:
+    said = _refusal(tmp_path, f"mqtt://{with_password}")
+    assert "refused the connection: Not authorized" in said
+    assert "write mqtt://USER:PASSWORD@HOST" in said
+    said = _refusal(tmp_path, f"mqtt://ann:hunter22@{with_password}")
+    assert "refused the connection: Not authorized" in said
+    assert "see that the user and the password in the address are right" in said
+    assert "hunter22" not in said
+    said = _refusal(tmp_path, f"mqtts://ann:right@{with_password}")
+    assert "does that port speak TLS? if not, write mqtt://" in said
+    assert "certificate" not in said
+    given = {"FLEET_BROKER": f"mqtt://ann:right@{with_password}"}
+    done = _elsewhere(tmp_path, "--until-idle", **given)
+    assert done.returncode == 0, done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Timer
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.harness.verbs import started
+
 DEADLINE_S = 60.0
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -24,11 +24,7 @@ def start(fleet: Any) -> Iterator[Start]:
     running = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "coordinator.cli", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-            env=fleet.environment,
-        )  # fmt: skip
+        process = started(*arguments, environment=fleet.environment, stderr=subprocess.PIPE)
         watchdog = Timer(DEADLINE_S, process.kill)
         watchdog.start()
         running.append((process, watchdog))
@@ -42,7 +38,6 @@ def start(fleet: Any) -> Iterator[Start]:
 
 
 def test_why_is_told_again_when_it_has_changed(fleet: Any, start: Start) -> None:
-    """An object a line, from the reasons to the end; Ctrl-C is the usual end of it."""
     fleet.plan('model = "gru"\nmode = "oracle"\nrequire_cuda = true')
     fleet.coordinator()
     fleet.agent("attic-pi")
@@ -62,51 +57,36 @@ def test_why_is_told_again_when_it_has_changed(fleet: Any, start: Start) -> None
     assert told.startswith("gru-oracle is cancelled: ")
 
 
-def test_a_plan_is_told_again(fleet: Any, start: Start, tmp_path: Path) -> None:
-    """A manifest is judged while it is written: with an error, and without."""
-    fleet.plan('model = "gru"\nmode = "oracle"')
-    fleet.coordinator()
-    wanted = tmp_path / "wanted.toml"
-    good = fleet.manifest.read_text("utf-8")
-    wanted.write_text(good.replace('"gru"', '"grru"'), "utf-8")
-    watching = start("plan", str(wanted), "--watch", "--json")
+@pytest.mark.parametrize("verb", [("plan",), ("check", "--offline")], ids=["plan", "check"])
+def test_a_manifest_is_judged_while_it_is_written(
+    fleet: Any, start: Start, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    """A file that an editor has taken away for a moment ends nothing."""
+    if verb == ("plan",):
+        fleet.plan('model = "gru"\nmode = "oracle"')
+        fleet.coordinator()
+    wanted, beside = tmp_path / "wanted.toml", tmp_path / "beside.toml"
+    good = 'schema_version = 1\n[[jobs]]\nmodel = "lstm"\nmode = "oracle"\n'
+    wanted.write_text(good.replace("lstm", "lst"), "utf-8")
+    watching = start(*verb, str(wanted), "--watch", "--json")
     assert watching.stdout is not None
-    first = json.loads(watching.stdout.readline())
-    assert not first["ok"]
-    assert "did you mean 'gru'" in first["errors"][0]["message"]
-    beside = tmp_path / "beside.toml"
-    beside.write_text(good.replace('"gru"', '"lstm"'), "utf-8")
-    beside.replace(wanted)
     told = (json.loads(line) for line in watching.stdout)
-    changes = next(one["changes"] for one in told if one["ok"])
-    assert (changes["added"], changes["orphaned"]) == (1, 1)
-    watching.send_signal(signal.SIGINT)
-    assert watching.wait(DEADLINE_S) == 0
-
-
-def test_a_manifest_is_checked_while_it_is_written(start: Start, tmp_path: Path) -> None:
-    """Without a coordinator; a file that an editor has taken away for a moment ends nothing."""
-    wanted = tmp_path / "wanted.toml"
-    good = 'schema_version = 1\n[[jobs]]\nmodel = "gru"\nmode = "oracle"\n'
-    wanted.write_text(good.replace('"gru"', '"grru"'), "utf-8")
-    watching = start("check", str(wanted), "--offline", "--watch", "--json")
-    assert watching.stdout is not None
-    first = json.loads(watching.stdout.readline())
+    first = next(told)
     assert (first["ok"], first["errors"][0]["key"]) == (False, "model")
     wanted.unlink()
-    assert "No such file" in json.loads(watching.stdout.readline())["message"]
-    beside = tmp_path / "beside.toml"
+    assert "No such file" in next(told)["message"]
     beside.write_text(good, "utf-8")
     beside.replace(wanted)
-    assert json.loads(watching.stdout.readline()) == {
-        "ok": True, "name": "", "jobs": 1, "errors": [], "warnings": []
-    }  # fmt: skip
+    last = next(one for one in told if one["ok"])
+    if verb == ("plan",):
+        assert (last["changes"]["added"], last["changes"]["orphaned"]) == (1, 1)
+    else:
+        assert last == {"ok": True, "name": "", "jobs": 1, "errors": [], "warnings": []}
     watching.send_signal(signal.SIGINT)
     assert watching.wait(DEADLINE_S) == 0
 
 
 def test_a_machine_is_checked_until_it_is_well(start: Start, tmp_path: Path) -> None:
-    """The same check again: with a manifest that is not there, and when it is."""
     plan = tmp_path / "plan.toml"
     at = ("--state", str(tmp_path / "state"), "--manifest", str(plan))
     watching = start("doctor", "--role", "coordinator", *at, "--watch", "--json")

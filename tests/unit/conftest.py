@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import OperatorResponse, encode
 from broker.protocol.topics import Topics
 from broker.system.settings import BrokerSettings
@@ -24,6 +24,12 @@ def topics(topic_root: str) -> Topics:
 def where(embedded_broker: Any, topics: Topics) -> BrokerSettings:
     """Where that fleet is."""
     return BrokerSettings(url=embedded_broker.url, topic_root=topics.root)
+
+
+@pytest.fixture
+def at(where: BrokerSettings) -> list[str]:
+    """The options of the command line that name that fleet."""
+    return ["--broker", where.url, "--root", where.topic_root]
 
 
 @pytest.fixture

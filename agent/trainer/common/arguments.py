@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
+import itertools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -41,21 +44,21 @@ class Job:
     out_dir: Path
     reports_dir: Path
     split_recipe: str
+    folds: int
+    fold: int
     train_hosts: tuple[str, ...]
     seed: int
     n_resamples: int
-    target_fpr: float
     threads: int
     hyper: config.Hyper
     checkpoint_dir: Path | None
     checkpoint_every_s: int
     resume: bool
 
-
-class _RunParameters(config.Hyper):
-    """What every trainer takes beside its hyperparameters."""
-
-    target_fpr: config.TargetFpr = config.DEFAULT_TARGET_FPR
+    @property
+    def target_fpr(self) -> float:
+        """Return the false-positive rate that the alarm threshold aims at."""
+        return self.hyper.target_fpr
 
 
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
@@ -100,16 +103,25 @@ def _job(args: dict[str, Any]) -> Job:
             raise BadInputError.at("command line", f"--{name}", problem, remedy)
         args[name] = args[name] or data / file
     args["reports_dir"] = args["reports_dir"] or args["out_dir"]
-    args["train_hosts"] = tuple(filter(None, args["train_hosts"].split(",")))
-    known = config.TRAINERS[args["model"]]
-    everyones = {name: given[name] for name in given if name in _RunParameters.model_fields}
-    for name in everyones.keys() - known.model_fields.keys():
-        del given[name]
-    rate = _checked(_RunParameters, everyones, args["model"]).target_fpr
-    return Job(**args, hyper=_checked(known, given, args["model"]), target_fpr=rate)
+    args["train_hosts"] = _hosts(args["train_hosts"])
+    if args["fold"] > args["folds"]:
+        problem, remedy = f"there are {args['folds']} folds", "give more --folds, or an earlier one"
+        raise BadInputError.at("command line", "--fold", problem, remedy)
+    return Job(**args, hyper=_hyper(args["model"], given))
 
 
-def _checked(model: type[config.Hyper], values: Mapping[str, str], name: str) -> Any:
+def _hosts(text: str) -> tuple[str, ...]:
+    """Return the names in a line of CSV. Raises BadInputError."""
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        remedy = 'put a name with a comma between quotes: "a, b"'
+        raise BadInputError.at("command line", "--train-hosts", str(error), remedy) from error
+    return tuple(filter(None, itertools.chain.from_iterable(rows)))
+
+
+def _hyper(name: str, values: Mapping[str, str]) -> config.Hyper:
+    model = config.TRAINERS[name]
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -154,9 +166,15 @@ def _parser(module: str) -> argparse.ArgumentParser:
         add(f"--{name}", type=Path, help=f"{meaning} ({file}).")
     add("--out-dir", type=Path, required=True, help="Folder for the model.")
     add("--reports-dir", type=Path, help="Folder for the report (default: --out-dir).")
-    text = "What is held out: whole hosts (default), blocks of samples, or the last of the time."
+    text = "What is held out: whole hosts (default), blocks of samples, the last of the time, or "
+    text += "each host once, by folds."
     add("--split-recipe", choices=config.SPLIT_RECIPES, default="host", help=text)
-    text = "Hosts to train on (default: drawn by the seed)."
+    text = f"How many folds, one a host at most ({config.DEFAULT_FOLDS})."
+    folds = at_least(2, config.MAX_FOLDS)
+    add("--folds", type=folds, default=config.DEFAULT_FOLDS, metavar="K", help=text)
+    text = "Train and test this fold alone, counted from 1; combine puts them together."
+    add("--fold", type=at_least(1, config.MAX_FOLDS), default=0, metavar="N", help=text)
+    text = "Hosts to train on (default: drawn by the seed); as CSV: 'a,\"b, c\"'."
     add("--train-hosts", metavar="A,B", default="", help=text)
     text = "Of the split and the training (0)."
     add("--seed", type=at_least(0, MAX_SEED), default=0, help=text)
@@ -180,17 +198,14 @@ def _parser(module: str) -> argparse.ArgumentParser:
 def _hyper_help(models: Sequence[str]) -> dict[str, str]:
     """Return the help of each hyperparameter: meaning and default, by model where they differ."""
     described = {model: config.TRAINERS[model].model_fields for model in models}
-    if not any("target_fpr" in fields for fields in described.values()):
-        described["any"] = _RunParameters.model_fields
     texts: dict[str, dict[str, list[str]]] = {}
     for model, fields in described.items():
         for name, field in fields.items():
             text = f"{field.description} [{field.default}]"
             texts.setdefault(name, {}).setdefault(text, []).append(model)
-    everyone = (list(models), ["any"])
     return {
         name: " ".join(
-            text if having in everyone else f"{', '.join(having)}: {text}"
+            text if having == list(models) else f"{', '.join(having)}: {text}"
             for text, having in of_name.items()
         )
         for name, of_name in texts.items()

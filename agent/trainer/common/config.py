@@ -6,7 +6,9 @@ these models. Only the standard library and pydantic are imported here: a daemon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
 
@@ -18,18 +20,15 @@ EXIT_BAD_INPUT: Final = 2  # the same input will fail again: not worth a retry
 EXIT_INTERRUPTED: Final = 75  # SIGTERM; sysexits' EX_TEMPFAIL: worth another start
 
 MODES: Final = ("realistic", "oracle")
-SPLIT_RECIPES: Final = ("host", "sample", "time")
+SPLIT_RECIPES: Final = ("host", "sample", "time", "folds")
+MAX_FOLDS: Final = 1_000
 
 RUN_MODULE: Final = "agent.trainer.run"
 RUN_SSL_MODULE: Final = "agent.trainer.run_ssl"
 
 DEFAULT_N_RESAMPLES: Final = 1000
-DEFAULT_TARGET_FPR: Final = 0.05
+DEFAULT_FOLDS: Final = 5
 
-TargetFpr = Annotated[
-    float,
-    Field(gt=0.0, lt=1.0, description="False-positive rate that the alarm threshold aims at."),
-]
 ClassWeight = Annotated[
     float, Field(ge=0.0, le=1.0, description="Class balancing: 0 none, 1 full inverse frequency.")
 ]
@@ -47,17 +46,33 @@ Dropout = Annotated[float, Field(ge=0.0, le=0.9, description="Dropout inside the
 class Hyper(BaseModel):
     """Hyperparameters of one trainer: unknown keys and values out of range are refused.
 
-    `module` is the trainer's program, which `python -m` runs.
+    `module` is the trainer's program, which `python -m` runs. `modules` are those that it imports,
+    as far as that takes long, starts no thread and does not touch a GPU.
     """
 
     # Built when first used: a job is of one model, and each takes a millisecond and 50 KiB.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     module: ClassVar[str] = RUN_MODULE
+    modules: ClassVar[tuple[str, ...]] = (
+        "agent.trainer.training.testing",
+        "agent.trainer.training.judging",
+        "agent.trainer.training.loading",
+        "agent.trainer.training.report",
+        "agent.trainer.training.train",
+        "numpy.ma",  # which numpy itself imports when it is first needed
+        "numpy.random",
+    )
+
+    target_fpr: float = Field(
+        0.05, gt=0.0, lt=1.0, description="False-positive rate that the alarm threshold aims at."
+    )
 
 
 class GbtHyper(Hyper):
     """Gradient-boosted trees (xgboost) on summary features."""
+
+    modules: ClassVar = (*Hyper.modules, "agent.trainer.models.gbt", "xgboost")
 
     epochs: int = Field(400, ge=1, le=20_000, description="Boosting rounds at most.")
     lr: float = Field(0.05, gt=0.0, le=1.0, description="Shrinkage of each tree (eta).")
@@ -76,6 +91,8 @@ class GbtHyper(Hyper):
 
 class TorchHyper(Hyper):
     """What all trainers with a training loop in torch have in common."""
+
+    modules: ClassVar = (*Hyper.modules, "agent.trainer.training.supervised")
 
     epochs: Epochs = 30
     batch_size: BatchSize = 128
@@ -151,11 +168,11 @@ class TransformerSslHyper(_EncoderHyper, TorchHyper):
     """Transformer pretrained on masked windows without labels; scores by reconstruction error."""
 
     module: ClassVar[str] = RUN_SSL_MODULE
+    modules: ClassVar = (*TorchHyper.modules, "agent.trainer.training.pretrain")
 
     mask_fraction: float = Field(
         0.4, gt=0.0, lt=1.0, description="Share of the tokens hidden in pretraining."
     )
-    target_fpr: TargetFpr = DEFAULT_TARGET_FPR
 
 
 TRAINERS: Final[Mapping[str, type[Hyper]]] = MappingProxyType(
@@ -177,6 +194,13 @@ def describe() -> dict[str, dict[str, Any]]:
         name: {"module": hyper.module, "schema": hyper.model_json_schema()}
         for name, hyper in TRAINERS.items()
     }
+
+
+def joined_hosts(names: Iterable[str]) -> str:
+    """Return names as `--train-hosts` takes them: a line of CSV, for a name may have a comma."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
 
 
 def flag_of(field: str) -> str:

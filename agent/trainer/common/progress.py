@@ -20,9 +20,9 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Final, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 from agent.trainer.common.config import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 from agent.trainer.common.errors import InterruptedBySignalError, TrainerError
@@ -51,6 +51,7 @@ class Progress:
         self._clock = clock
         self._training_since_s = clock()
         self._done_before = 0.0
+        self.part = (0, 1)  # which training it is, from 0, and how many there are
 
     def phase(self, phase: str) -> None:
         """Announce that a phase begins."""
@@ -62,18 +63,20 @@ class Progress:
         self._training_since_s, self._done_before = self._clock(), done_epochs
 
     def epoch(self, epoch: int, epochs: int, train_loss: float, val_loss: float) -> None:
-        """Report that `epoch` of at most `epochs` is over.
+        """Report that `epoch` of at most `epochs` is over; several trainings count as one.
 
         The eta is None for the first `SURE_AFTER_S`: the first epochs warm up caches.
         """
         spent_s, done = self._clock() - self._training_since_s, epoch - self._done_before
         is_sure = done > 0 and (spent_s >= SURE_AFTER_S or epoch >= epochs)
-        eta_s = round(spent_s / done * (epochs - epoch), 1) if is_sure else None
+        before, trainings = self.part
+        left = trainings * epochs - (before * epochs + epoch)
+        eta_s = round(spent_s / done * left, 1) if is_sure else None
         self._emit(
             {
                 "event": "progress",
-                "epoch": epoch,
-                "epochs": epochs,
+                "epoch": before * epochs + epoch,
+                "epochs": trainings * epochs,
                 "train_loss": train_loss,
                 "val_loss": val_loss,
                 "metrics": {},
@@ -167,6 +170,14 @@ def program(
     os.dup2(2, 1)
     progress = Progress(events, form=form)
     return run_reported(progress, lambda interruption: work(progress, interruption))
+
+
+def leave(code: int) -> NoReturn:
+    """Exit at once: what a library would clean up, its process takes with it."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # whoever read it has gone
+            stream.flush()
+    os._exit(code)
 
 
 def run_reported(progress: Progress, work: Callable[[Interruption], None]) -> int:

@@ -7,7 +7,7 @@ memory-mapped; a window is gathered with its batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,8 +27,8 @@ from agent.trainer.data.schema import (
     TensorsIndex,
     read_json,
     readable,
-    sha256_of,
 )
+from agent.trainer.data.seen_files import is_whole
 
 UNLABELLED: Final = -1
 _REMEDY: Final = "prepare the data anew"
@@ -80,33 +80,34 @@ def load_schema(path: Path) -> FeatureSchema:
 def load_index(path: Path, schema: FeatureSchema) -> WindowIndex:
     """Read the index of windows. Raises BadInputError."""
     _check_hash(path, VALIDATION_FILE, schema)
-    table = pq.read_table(path)
+    with pq.ParquetFile(path) as file:
+        index = index_of(file.read(use_threads=False), schema.window)
+    first = np.full(len(index.episodes), np.iinfo(np.int64).max)
+    np.minimum.at(first, index.episode, index.start)
+    return replace(index, start=index.start - first[index.episode])
+
+
+def index_of(table: pa.Table, length: int) -> WindowIndex:
+    """Return the index of a table with a row a window, whose columns are the index's."""
     host, hosts = _codes(table["host"])
     pairs = pa.compute.binary_join_element_wise(table["host"], table["episode"], "\n")
     episode, episodes = _codes(pairs)
-    start = table["start"].to_numpy().astype(np.int64)
-    first = np.full(len(episodes), np.iinfo(np.int64).max)
-    np.minimum.at(first, episode, start)
-    return WindowIndex(
-        hosts=hosts,
-        episodes=tuple(pair.split("\n")[1] for pair in episodes),
-        host=host,
-        episode=episode,
-        offset=table["offset"].to_numpy().astype(np.int64),
-        start=start - first[episode],
-        label=table["label"].to_numpy().astype(np.int64),
-        length=schema.window,
-    )
+    rest = {name: table[name].to_numpy().astype(np.int64) for name in ("offset", "start", "label")}
+    names = tuple(pair.split("\n")[1] for pair in episodes)
+    return WindowIndex(hosts, names, host, episode, **rest, length=length)
 
 
 def load_features(path: Path, schema: FeatureSchema, mode: str) -> Floats:
     """Read the features that `mode` may see: (windows, features) float32. Raises BadInputError."""
     _check_hash(path, SUMMARY_FILE, schema)
-    names = schema.features_of(mode)
+    names, at = schema.features_of(mode), 0
     out = np.empty((schema.windows, len(names)), dtype=np.float32)
     with pq.ParquetFile(path) as file:
-        for at, name in enumerate(names):  # all columns at once would be there twice
-            out[:, at] = file.read([name], use_threads=False)[name].to_numpy()
+        for group in range(file.num_row_groups):  # all of them at once would be there twice
+            table = file.read_row_group(group, list(names), use_threads=False)
+            for column, name in enumerate(names):
+                out[at : at + len(table), column] = table[name].to_numpy()
+            at += len(table)
     return out
 
 
@@ -127,8 +128,8 @@ def open_series(folder: Path, schema: FeatureSchema, mode: str) -> Series:
 def _check_hash(path: Path, name: str, schema: FeatureSchema) -> None:
     """Raise BadInputError for a file that is not the one whose hash the schema has under `name`."""
     with readable(path, _REMEDY):
-        found = sha256_of(path)
-    if found != schema.files.get(name):
+        whole = is_whole(path, schema.files.get(name, ""))
+    if not whole:
         problem = "is not the file that the schema was written with: its sha256 is another"
         raise BadInputError.at(path, "file", problem, "copy or prepare the data anew")
 

@@ -109,12 +109,7 @@ class RawFile:
         for name in filter(channels.__contains__, reserved):
             problem = "is the label or one of the keys, and cannot be a channel"
             raise self._fault(name, problem, "take it out of the schema's channels")
-        with readable(self.path, _REMEDY):
-            if self._is_csv:
-                with self._open_csv(None) as reader:
-                    columns = set(reader.schema.names)
-            else:
-                columns = set(pq.read_schema(self.path).names)
+        columns = self._columns()
         wanted = {*reserved, *channels}
         for name in sorted(wanted - columns):
             # With `others` the columns are those of a model: its user has no schema.
@@ -123,6 +118,13 @@ class RawFile:
         for name in () if others else sorted(columns - wanted):
             remedy = "add it to the schema's channels, or drop it"
             raise self._fault(name, "column is in no schema", remedy)
+
+    def _columns(self) -> set[str]:
+        with readable(self.path, _REMEDY):
+            if self._is_csv:
+                with self._open_csv(None) as reader:
+                    return set(reader.schema.names)
+            return set(pq.read_schema(self.path).names)
 
     def _open_csv(self, columns: list[str] | None) -> Any:
         types = {"host": pa.string(), "episode": pa.string(), "t": pa.int64()}

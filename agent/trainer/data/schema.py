@@ -22,6 +22,7 @@ TENSORS_INDEX_FILE: Final = "index.json"
 
 Mode = Literal["realistic", "oracle"]
 Task = Literal["binary", "multiclass", "unlabelled"]
+LabelRule = Literal["any", "last", "share", "majority"]
 ChannelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,63}$")]
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
@@ -43,8 +44,8 @@ class RawSchema(_File):
 
     `label` is the column of labels (None: there is none). `unlabelled` is the label of rows that
     are for self-supervision alone (None: a null label). `positive` names the label of an anomaly
-    where it is not 1. `simulated` says that no real machine was measured; it is carried into
-    whatever is made of the data.
+    where it is not 1; `class_names` says what people call labels. `simulated` says that no real
+    machine was measured; it is carried into whatever is made of the data.
     """
 
     label: str | None
@@ -52,6 +53,7 @@ class RawSchema(_File):
     period_s: float = Field(gt=0)
     channels: dict[ChannelName, Channel] = Field(min_length=1)
     positive: int | str | None = None
+    class_names: dict[str, str] = {}
     simulated: bool = False
 
 
@@ -103,7 +105,8 @@ class FeatureSchema(_File):
     window: int = Field(ge=2)
     stride: int = Field(ge=1)
     period_s: float
-    label_rule: Literal["any", "majority"]
+    label_rule: LabelRule
+    label_share: float | None = None
     classes: tuple[str, ...]
     class_counts: dict[str, int]
     unlabelled_windows: int
@@ -132,14 +135,15 @@ def readable(path: Path, remedy: str) -> Iterator[None]:
         raise BadInputError.at(path, "file", plain(error), remedy) from error
 
 
-def read_json(path: Path, model: type[AnyModel]) -> AnyModel:
+def read_json(
+    path: Path, model: type[AnyModel], remedy: str = "correct it, or prepare anew"
+) -> AnyModel:
     """Read a JSON file into `model`. Raises BadInputError that names the file and the key."""
     with readable(path, "check the path"):
         content = path.read_bytes()
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        remedy = "correct it, or prepare anew"
         raise BadInputError.at(path, *key_and_problem(error), remedy) from error
 
 

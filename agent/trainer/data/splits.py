@@ -55,22 +55,23 @@ class Splits:
 
 def split(index: WindowIndex, recipe: str, train_hosts: Sequence[str], seed: int) -> Splits:
     """Split all windows. Raises BadInputError where a part would have no labelled window."""
-    chosen = _host_numbers(index, train_hosts)
+    chosen = host_numbers(index, train_hosts)
     rng = np.random.default_rng(seed)
     if recipe == "time":
-        part = _restricted(index, chosen, _by_time(index))
+        part = restricted(index, chosen, _by_time(index))
     elif recipe == "sample":
-        part = _best_covering(
-            index, lambda: _restricted(index, chosen, _by_blocks(index, _SHARES, rng))
+        part = best_covering(
+            index, lambda: restricted(index, chosen, _by_blocks(index, _SHARES, rng))
         )
     else:
         part = _by_host(index, chosen, rng)
     splits = Splits(part, index.labelled)
-    _check(splits, recipe, any_label=bool(index.labelled.any()))
+    check_parts(splits, recipe, any_label=bool(index.labelled.any()))
     return splits
 
 
-def _host_numbers(index: WindowIndex, names: Sequence[str]) -> Ints:
+def host_numbers(index: WindowIndex, names: Sequence[str]) -> Ints:
+    """Return hosts as numbers, ascending. Raises BadInputError for one that the data lacks."""
     for name in names:
         if name not in index.hosts:
             known = f"the data has {', '.join(index.hosts)}"
@@ -78,42 +79,52 @@ def _host_numbers(index: WindowIndex, names: Sequence[str]) -> Ints:
     return np.array(sorted({index.hosts.index(name) for name in names}), dtype=np.int64)
 
 
-def _check(splits: Splits, recipe: str, *, any_label: bool) -> None:
-    for part, name in enumerate(_NAMES):
+def check_parts(
+    splits: Splits, recipe: str, *, any_label: bool, parts: Sequence[int] = _PARTS
+) -> None:
+    """Raise BadInputError where one of `parts` has no labelled window."""
+    for part in parts:
         if any_label and not len(splits.windows(part)):
-            problem = f"the {name} part has no labelled window"
+            problem = f"the {_NAMES[part]} part has no labelled window"
             remedy = "give more hosts or longer episodes, or prepare a smaller window"
             raise BadInputError.at("split_recipe", recipe, problem, remedy)
 
 
-def _restricted(index: WindowIndex, chosen: Ints, part: Ints) -> Ints:
+def restricted(index: WindowIndex, chosen: Ints, part: Ints) -> Ints:
+    """Return `part` (n,), of the chosen hosts alone if there are any."""
     return np.where(np.isin(index.host, chosen), part, PURGED) if len(chosen) else part
 
 
-def _best_covering(index: WindowIndex, draw: Callable[[], Ints]) -> Ints:
-    """Return the first draw whose parts hold every class, or else lack the fewest of them."""
+def best_covering(
+    index: WindowIndex, draw: Callable[[], Ints], parts: Sequence[int] = _PARTS
+) -> Ints:
+    """Return the first draw whose `parts` hold every class, or else lack the fewest of them."""
     # Counted, not asked for: what a fixed test part lacks must not decide about the other parts.
     classes = np.unique(index.label[index.labelled])
     best, most = None, -1
     for _ in range(_DRAWS):
         part = draw()
-        held = sum(int(np.isin(classes, index.label[part == number]).sum()) for number in _PARTS)
+        held = sum(int(np.isin(classes, index.label[part == number]).sum()) for number in parts)
         if held > most:
             best, most = part, held
-        if held == len(_PARTS) * len(classes):
+        if held == len(parts) * len(classes):
             break
     assert best is not None  # noqa: S101 - _DRAWS is not 0
     return best
 
 
+def labelled_hosts(index: WindowIndex) -> Ints:
+    """Return the hosts that have labels, or all if none has."""
+    return np.unique(index.host[index.labelled] if index.labelled.any() else index.host)
+
+
 def _by_host(index: WindowIndex, chosen: Ints, rng: np.random.Generator) -> Ints:
-    eligible = np.unique(index.host[index.labelled]) if index.labelled.any() else None
-    hosts = np.unique(index.host) if eligible is None else eligible
+    hosts = labelled_hosts(index)
     if len(hosts) < 2 or not len(np.setdiff1d(hosts, chosen)):
         problem = f"of {len(hosts)} hosts with labels none is left to test on"
         remedy = "leave some out of train_hosts, or use the time recipe"
         raise BadInputError.at("split_recipe", "host", problem, remedy)
-    return _best_covering(index, lambda: _draw_hosts(index, hosts, chosen, rng))
+    return best_covering(index, lambda: _draw_hosts(index, hosts, chosen, rng))
 
 
 def _draw_hosts(index: WindowIndex, hosts: Ints, chosen: Ints, rng: np.random.Generator) -> Ints:
@@ -122,12 +133,26 @@ def _draw_hosts(index: WindowIndex, hosts: Ints, chosen: Ints, rng: np.random.Ge
     if len(chosen):
         test = np.setdiff1d(np.unique(index.host), chosen)
         pool = drawn[np.isin(drawn, chosen)]
-        count = min(count, round(_OF_CHOSEN * len(pool)))
-    else:
-        tested = max(1, round(_SHARES[TEST] * len(hosts)))
-        test, pool = drawn[:tested], drawn[tested:]
+        return hold_out(index, test, pool, min(count, round(_OF_CHOSEN * len(pool))), rng)
+    tested = max(1, round(_SHARES[TEST] * len(hosts)))
+    least = 2 if len(hosts) - tested == 2 else _LEAST_HOSTS
+    return hold_out(index, drawn[:tested], drawn[tested:], count, rng, least)
+
+
+def hold_out(
+    index: WindowIndex,
+    test: Ints,
+    pool: Ints,
+    count: int,
+    rng: np.random.Generator,
+    least: int = _LEAST_HOSTS,
+) -> Ints:
+    """Return the parts: hosts to `test`, and of the `pool` about `count` to validate on.
+
+    Of fewer than `least` hosts, none can be spared: blocks of their time validate.
+    """
     count = max(1, count)
-    if len(pool) >= max(_LEAST_HOSTS, count + 1) or (len(pool) == 2 and not len(chosen)):
+    if len(pool) >= max(least, count + 1):
         part = np.full(len(index), TRAIN)
         part[np.isin(index.host, pool[:count])] = VALIDATION
     else:

@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from agent.trainer.common.arrays import AnyArray, Floats, Ints
 from agent.trainer.data.raw_file import UNLABELLED, Rows
-from agent.trainer.data.schema import EpisodeEntry, Task
+from agent.trainer.data.schema import EpisodeEntry, LabelRule, Task
+
+# Of each task: how a window's label can follow from its rows'; the first is the default.
+RULES: Final[Mapping[Task, tuple[LabelRule, ...]]] = {
+    "binary": ("any", "last", "share"),
+    "multiclass": ("majority", "last"),
+    "unlabelled": ("any", "last", "share", "majority"),
+}
 
 
 @dataclass(frozen=True)
 class Labelling:
-    """The task and its classes in order of their numbers."""
+    """The task, its classes in order of their numbers, and how a window is labelled.
+
+    A window is positive if `any` of its rows is, if a `share` of them is, or of the class of the
+    `last` row, or of the `majority` (the most frequent one; at a tie, the lowest). A window with an
+    unlabelled row is unlabelled.
+    """
 
     task: Task
     classes: tuple[str, ...]
-
-    @property
-    def rule(self) -> Literal["any", "majority"]:
-        """Return how a window's label follows from its rows'."""
-        return "any" if self.task == "binary" else "majority"
+    rule: LabelRule = "any"
+    share: float | None = None
 
     def of_windows(self, labels: Ints) -> Ints:
         """Return the labels (n,) of windows whose rows are labelled `labels` (n, steps)."""
         if self.task == "unlabelled" or not len(labels):
             return np.full(len(labels), UNLABELLED, dtype=np.int16)
-        if self.task == "binary":
-            label = labels.max(axis=1)
-        else:
-            counts = np.stack([(labels == at).sum(axis=1) for at in range(len(self.classes))])
-            label = counts.argmax(axis=0)
+        match self.rule:
+            case "any":
+                label = labels.max(axis=1)
+            case "last":
+                label = labels[:, -1]
+            case "share":
+                label = (labels == 1).mean(axis=1) >= (self.share or 0.0)
+            case "majority":
+                counts = np.stack([(labels == at).sum(axis=1) for at in range(len(self.classes))])
+                label = counts.argmax(axis=0)
         unlabelled = (labels == UNLABELLED).any(axis=1)
         return np.where(unlabelled, UNLABELLED, label).astype(np.int16)
 

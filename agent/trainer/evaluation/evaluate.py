@@ -6,65 +6,68 @@ A metric that the data does not define, for example because a class is absent, i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
-from sklearn.metrics import confusion_matrix, precision_recall_curve
 
-from agent.trainer.common.arrays import Floats
+from agent.trainer.common.arrays import Bools, Floats
 from agent.trainer.data.dataset import WindowIndex
-from agent.trainer.evaluation.bootstrap import Draws, interval, resampling_groups
-from agent.trainer.evaluation.metrics import OF_PROBABILITIES, Metrics, Scored, measure
-from agent.trainer.evaluation.report_schema import Thresholds
+from agent.trainer.evaluation.bootstrap import Draws, Groups, one_group, resampling_groups
+from agent.trainer.evaluation.intervals import exact_interval, interval
+from agent.trainer.evaluation.metrics import (
+    OF_PROBABILITIES,
+    Calls,
+    Metrics,
+    Scored,
+    calls_of,
+    cuts,
+    measure,
+)
+from agent.trainer.evaluation.report_schema import HostFigures, Mark, OverHosts, Thresholds
+
+RANKING: Final = ("auroc", "average_precision")
+LEAST_GROUPS: Final = 2  # that hold a class, for a ranking against it to say anything
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one model says of the windows that it is tested on.
+
+    `lacks` says which classes validation lacked, so that a threshold could not be chosen.
+    """
+
+    test: Scored
+    thresholds: Thresholds
+    lacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Metrics of the test part, the thresholds, and the model's scores.
 
-    `probe` are the metrics of a pretrained network's linear probe.
+    `probe` are the metrics of a pretrained network's linear probe, `floors` those of each floor.
     """
 
     test: Scored
     metrics: Metrics
-    per_host: dict[str, Metrics]
+    per_host: dict[str, HostFigures]
+    over_hosts: dict[str, OverHosts]
     undefined: dict[str, str]
     thresholds: Thresholds
     confusion: list[list[int]]
-    resampled_by: str
+    groups: Groups
     probe: Metrics | None = None
+    floors: dict[str, Metrics] = field(default_factory=dict)
+    marks: tuple[Mark, ...] = ()
 
 
-def evaluate(
-    index: WindowIndex,
-    validation: Scored,
-    test: Scored,
-    classes: Sequence[str],
-    *,
-    target_fpr: float,
-    n_resamples: int,
-    seed: int,
-) -> Evaluation:
-    """Return the metrics of `test`, with thresholds chosen on `validation`."""
-    thresholds = Thresholds(decision=None, alarm=None)
-    if test.score.ndim == 1:
-        thresholds = choose_thresholds(validation, target_fpr)
-    groups, resampled_by = resampling_groups(index, test.windows)
-    found = measure(test, thresholds, Draws(groups, n_resamples, seed))
-    metrics = _values(found)
-    # An undefined metric has no interval either: the reason is given once.
-    known = [name for name, value in metrics.items() if value is not None]
-    metrics |= {f"{name}_ci": interval(found[name][1:]) for name in known}
-    return Evaluation(
-        test=test,
-        metrics=metrics,
-        per_host=_per_host(index, test, thresholds),
-        undefined=_reasons(metrics, {"validation": validation, "test": test}, classes, n_resamples),
-        thresholds=thresholds,
-        confusion=_confusion(test, thresholds, len(classes)),
-        resampled_by=resampled_by,
-    )
+def judge(validation: Scored, test: Scored, classes: Sequence[str], target_fpr: float) -> Judged:
+    """Return a model's word on `test`, by thresholds that are chosen on `validation`."""
+    lacks = _lacks("validation", validation, classes)
+    if test.score.ndim == 2:
+        return Judged(test, Thresholds(decision=None, alarm=None), lacks)
+    return Judged(test, choose_thresholds(validation, target_fpr), lacks)
 
 
 def choose_thresholds(validation: Scored, target_fpr: float) -> Thresholds:
@@ -72,12 +75,91 @@ def choose_thresholds(validation: Scored, target_fpr: float) -> Thresholds:
     positive, score = validation.label == 1, validation.score
     decision = alarm = None
     if positive.any():
-        precision, recall, at = precision_recall_curve(positive, score)
-        f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
-        decision = float(at[np.argmax(f1[:-1])])
+        at, hits, false = cuts(positive, score)
+        f1 = 2 * hits / (hits + false + hits[-1])
+        decision = float(at[np.flatnonzero(f1 == f1.max())[-1]])  # the lowest of the best
     if not positive.all():
         alarm = float(np.quantile(score[~positive], 1 - target_fpr, method="higher"))
     return Thresholds(decision=decision, alarm=alarm)
+
+
+def draws_of(index: WindowIndex, judged: Sequence[Judged], n_resamples: int, seed: int) -> Draws:
+    """Return draws of the windows of all folds; they hold for whoever judges the same windows."""
+    windows = np.sort(np.concatenate([one.test.windows for one in judged]))
+    return Draws(resampling_groups(index, windows), n_resamples, seed)
+
+
+def evaluate(
+    index: WindowIndex,
+    judged: Sequence[Judged],
+    classes: Sequence[str],
+    draws: Draws,
+) -> Evaluation:
+    """Return the metrics of what was `judged`: by one model, or each fold by its own.
+
+    `draws` are of the same windows, by `draws_of`. The thresholds are those of a single model; of
+    several there are none that hold for all.
+    """
+    test, calls = _together(judged)
+    groups = draws.groups
+    found = measure(test, calls, draws)
+    _withdraw(found, test, groups)
+    metrics = _values(found)
+    # An undefined metric has no interval either: the reason is given once.
+    known = [name for name, value in metrics.items() if value is not None]
+    metrics |= {f"{name}_ci": _interval(name, found[name], test, groups) for name in known}
+    lacks = {one for each in judged for one in each.lacks} | set(_lacks("test", test, classes))
+    per_host = _per_host(index, test, calls, len(classes))
+    none = Thresholds(decision=None, alarm=None)
+    return Evaluation(
+        test=test,
+        metrics=metrics,
+        per_host=per_host,
+        over_hosts=_over_hosts(per_host),
+        undefined=_reasons(metrics, sorted(lacks, reverse=True), draws.asked),
+        thresholds=judged[0].thresholds if len(judged) == 1 else none,
+        confusion=_confusion(test, calls, len(classes)),
+        groups=groups,
+    )
+
+
+def _together(judged: Sequence[Judged]) -> tuple[Scored, Calls]:
+    """Return the windows of all folds, in the order of the index, and what they were called."""
+    parts = [one.test for one in judged]
+    calls = [calls_of(one.test, one.thresholds, fold) for fold, one in enumerate(judged)]
+    order = np.argsort(np.concatenate([one.windows for one in parts]), kind="stable")
+
+    def joined(name: str, of: Sequence[Any]) -> Any:
+        return np.concatenate([getattr(one, name) for one in of])[order]
+
+    test = Scored(
+        joined("windows", parts), joined("label", parts), joined("score", parts), parts[0].probable
+    )
+    return test, Calls(joined("called", calls), joined("alarm", calls), joined("fold", calls))
+
+
+def _withdraw(found: dict[str, Floats], test: Scored, groups: Groups) -> None:
+    """Take back rankings against a class that hardly any group holds: they say nothing."""
+    present = np.unique(test.label)
+    least = min(groups.holding(test.label == k) for k in present)
+    if len(present) > 1 and least < LEAST_GROUPS:
+        for name in RANKING:
+            found[name] = np.full_like(found[name], np.nan)
+
+
+def _interval(name: str, draws: Floats, test: Scored, groups: Groups) -> list[float] | None:
+    """Return the 95 % interval of a metric, exact where it is at an end of what can be."""
+    if (found := exact_interval(float(draws[0]), _holding(name, test, groups))) is not None:
+        return found
+    units = groups.hosts if groups.over_hosts else len(groups.host)
+    most = 2.0 if name == "brier" and test.score.ndim == 2 else 1.0
+    return interval(draws, units, most)
+
+
+def _holding(name: str, test: Scored, groups: Groups) -> int:
+    """Return how many groups hold the windows that a metric is of: of each class that it needs."""
+    classes = {"tpr_at_fpr": [1], "fpr_realised": [0]}.get(name, np.unique(test.label))
+    return min(groups.holding(test.label == k) for k in classes)
 
 
 def _values(found: Mapping[str, Floats]) -> Metrics:
@@ -86,44 +168,55 @@ def _values(found: Mapping[str, Floats]) -> Metrics:
     return {name: None if np.isnan(value) else value for name, value in values.items()}
 
 
-def _per_host(index: WindowIndex, test: Scored, thresholds: Thresholds) -> dict[str, Metrics]:
+def _per_host(
+    index: WindowIndex, test: Scored, calls: Calls, classes: int
+) -> dict[str, HostFigures]:
     host, found = index.host[test.windows], {}
     for number in np.unique(host):
-        mine = host == number
-        kept = {name: getattr(test, name)[mine] for name in ("windows", "label", "score")}
-        whole = Draws(np.zeros(len(kept["label"]), dtype=np.int64))
-        found[index.hosts[number]] = _values(measure(replace(test, **kept), thresholds, whole))
+        mine: Bools = host == number
+        part = test.of(mine)
+        metrics = measure(part, calls.of(mine), Draws(one_group(len(part.label))))
+        counts = np.bincount(part.label, minlength=classes).tolist()
+        figures = HostFigures(windows=len(part.label), counts=counts, metrics=_values(metrics))
+        found[index.hosts[number]] = figures
     return found
 
 
-def _confusion(test: Scored, thresholds: Thresholds, classes: int) -> list[list[int]]:
+def _over_hosts(per_host: Mapping[str, HostFigures]) -> dict[str, OverHosts]:
+    """Return mean and spread of each metric over the hosts that define it."""
+    found = {}
+    for name in next(iter(per_host.values())).metrics:
+        values = [one.metrics[name] for one in per_host.values()]
+        known = np.array([value for value in values if value is not None], dtype=float)
+        if len(known):
+            found[name] = OverHosts(
+                hosts=len(known),
+                mean=float(known.mean()),
+                deviation=float(known.std(ddof=1)) if len(known) > 1 else None,
+                least=float(known.min()),
+                most=float(known.max()),
+            )
+    return found
+
+
+def _confusion(test: Scored, calls: Calls, classes: int) -> list[list[int]]:
     """Return rows of true and columns of called classes; empty where there is no threshold."""
-    if test.score.ndim == 2:
-        called = test.score.argmax(axis=1)
-    elif thresholds.decision is not None:
-        called = (test.score >= thresholds.decision).astype(np.int64)
-    else:
+    known = calls.called >= 0
+    if not known.any():
         return []
-    matrix: list[list[int]] = confusion_matrix(
-        test.label, called, labels=np.arange(classes)
-    ).tolist()
+    pairs = classes * test.label[known] + calls.called[known]
+    matrix: list[list[int]] = np.bincount(pairs, minlength=classes**2).reshape(-1, classes).tolist()
     return matrix
 
 
-def _reasons(
-    metrics: Mapping[str, Any],
-    parts: Mapping[str, Scored],
-    classes: Sequence[str],
-    n_resamples: int,
-) -> dict[str, str]:
+def _lacks(name: str, part: Scored, classes: Sequence[str]) -> tuple[str, ...]:
+    absent = [label for k, label in enumerate(classes) if not (part.label == k).any()]
+    return (f"the {name} part has no window of class {', '.join(absent)}",) if absent else ()
+
+
+def _reasons(metrics: Mapping[str, Any], lacks: Sequence[str], n_resamples: int) -> dict[str, str]:
     """Return why each metric that is None is so."""
-    why = []
-    for name, part in parts.items():
-        absent = [label for k, label in enumerate(classes) if not (part.label == k).any()]
-        if absent:
-            why.append(f"the {name} part has no window of class {', '.join(absent)}")
-    if n_resamples == 0:
-        why.append("no resamples were asked for")
+    why = [*lacks, *(["no resamples were asked for"] if n_resamples == 0 else [])]
     reason = "; ".join(why) or "too few groups hold each class"
     return {
         name: "the score is no probability" if name in OF_PROBABILITIES else reason

@@ -1,17 +1,18 @@
-"""How good scores are, in a part and in its resamples: each metric is (draws,).
+"""Metrics of scores, in a part and in its resamples. AUROC and AP: auroc.py.
 
-A metric that the data does not define (a class is absent, say) is NaN.
+Each is (draws,). A metric that the data does not define (a class is absent, say) is NaN.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from agent.trainer.common.arrays import Bools, Floats, Ints
-from agent.trainer.evaluation.bootstrap import Draws, ratio
+from agent.trainer.evaluation.auroc import ratio
+from agent.trainer.evaluation.bootstrap import Draws
 from agent.trainer.evaluation.report_schema import Thresholds
 
 Metrics = dict[str, Any]
@@ -33,60 +34,92 @@ class Scored:
     score: Floats
     probable: bool = True
 
+    def of(self, mine: Bools) -> Scored:
+        """Return those of `mine` (n,)."""
+        kept = {name: getattr(self, name)[mine] for name in ("windows", "label", "score")}
+        return replace(self, **kept)
 
-def measure(part: Scored, thresholds: Thresholds, draws: Draws) -> dict[str, Floats]:
+
+@dataclass(frozen=True)
+class Calls:
+    """What each window was called, and by which model it was scored; each (n,).
+
+    `called` is the class by number, `alarm` whether its score is above the alarm's threshold. Each
+    is -1 where there was no threshold for it.
+    """
+
+    called: Ints
+    alarm: Ints
+    fold: Ints
+
+    def of(self, mine: Bools) -> Calls:
+        """Return those of `mine` (n,)."""
+        return Calls(self.called[mine], self.alarm[mine], self.fold[mine])
+
+
+def calls_of(part: Scored, thresholds: Thresholds, fold: int = 0) -> Calls:
+    """Return what the part's windows are called by these thresholds."""
+    called = alarm = np.full(len(part.label), -1)
+    if part.score.ndim == 2:
+        called = part.score.argmax(axis=1)
+    elif thresholds.decision is not None:
+        called = (part.score >= thresholds.decision).astype(np.int64)
+    if part.score.ndim == 1 and thresholds.alarm is not None:
+        alarm = (part.score > thresholds.alarm).astype(np.int64)
+    return Calls(called, alarm, np.full(len(part.label), fold))
+
+
+def measure(part: Scored, calls: Calls, draws: Draws) -> dict[str, Floats]:
     """Return the metrics of the part's task, by name in the order of the report."""
     if part.score.ndim == 1:
-        found = _binary(part.label == 1, part.score, thresholds, draws)
+        found = _binary(part.label == 1, part.score, calls, draws)
     else:
-        found = _multiclass(part, draws)
+        found = _multiclass(part, calls, draws)
     return found | _of_probabilities(part, draws)
 
 
-def _binary(
-    positive: Bools, score: Floats, thresholds: Thresholds, draws: Draws
-) -> dict[str, Floats]:
-    undefined = np.full(len(draws), np.nan)
-    f1 = balanced_accuracy = tpr = fpr = undefined
-    positives, negatives = draws.sums(positive), draws.sums(~positive)
-    if thresholds.decision is not None:
-        called = score >= thresholds.decision
-        hits, false = draws.sums(called & positive), draws.sums(called & ~positive)
-        f1 = _f1(hits, hits + false, positives)
-        balanced_accuracy = (ratio(hits, positives) + 1 - ratio(false, negatives)) / 2
-    if thresholds.alarm is not None:
-        alarms = score > thresholds.alarm
-        tpr = ratio(draws.sums(alarms & positive), positives)
-        fpr = ratio(draws.sums(alarms & ~positive), negatives)
+def _binary(positive: Bools, score: Floats, calls: Calls, draws: Draws) -> dict[str, Floats]:
+    is_called, had_one = calls.called == 1, calls.called >= 0
+    hits = draws.sums(is_called & positive)
+    recall, false = _rates(positive, calls.called, draws)
+    tpr, fpr = _rates(positive, calls.alarm, draws)
     return {
-        "auroc": draws.areas(positive, score),
-        "average_precision": draws.precisions(positive, score),
-        "f1": f1,
-        "balanced_accuracy": balanced_accuracy,
+        "auroc": draws.areas(positive, score, calls.fold),
+        "average_precision": draws.precisions(positive, score, calls.fold),
+        "f1": _f1(hits, draws.sums(is_called), draws.sums(positive & had_one)),
+        "balanced_accuracy": (recall + 1 - false) / 2,
         "tpr_at_fpr": tpr,
         "fpr_realised": fpr,
     }
 
 
-def _multiclass(part: Scored, draws: Draws) -> dict[str, Floats]:
+def _rates(positive: Bools, called: Ints, draws: Draws) -> tuple[Floats, Floats]:
+    """Return the true- and the false-positive rate (draws,), of windows that had a threshold."""
+    is_called, had_one = called == 1, called >= 0
+    true = ratio(draws.sums(is_called & positive), draws.sums(had_one & positive))
+    false = ratio(draws.sums(is_called & ~positive), draws.sums(had_one & ~positive))
+    return true, false
+
+
+def _multiclass(part: Scored, calls: Calls, draws: Draws) -> dict[str, Floats]:
     """Average over the classes: one that has no window neither helps nor harms."""
-    present, called = np.unique(part.label), part.score.argmax(axis=1)
+    present, called = np.unique(part.label), calls.called
     recalls, f1s, areas, precisions = [], [], [], []
     for k in present:
         truth, told = part.label == k, called == k
         hits, size = draws.sums(truth & told), draws.sums(truth)
         recalls.append(ratio(hits, size))
         f1s.append(_f1(hits, draws.sums(told), size))
-        areas.append(draws.areas(truth, part.score[:, k]))
-        precisions.append(draws.precisions(truth, part.score[:, k]))
+        areas.append(draws.areas(truth, part.score[:, k], calls.fold))
+        precisions.append(draws.precisions(truth, part.score[:, k], calls.fold))
     if len(present) == 1:
         precisions = areas  # against no rest neither is defined
     return {
+        "auroc": np.mean(areas, axis=0),
+        "average_precision": np.mean(precisions, axis=0),
         "accuracy": _share(called == part.label, draws),
         "balanced_accuracy": np.mean(recalls, axis=0),
         "macro_f1": np.mean(f1s, axis=0),
-        "auroc": np.mean(areas, axis=0),
-        "average_precision": np.mean(precisions, axis=0),
     }
 
 
@@ -130,3 +163,12 @@ def confidence(part: Scored) -> tuple[Floats, Bools]:
 def bin_of(given: Floats) -> Ints:
     """Return the bin (n,) of each confidence (n,)."""
     return np.clip((given * BINS).astype(np.int64), 0, BINS - 1)
+
+
+def cuts(positive: Bools, score: Floats) -> tuple[Floats, Ints, Ints]:
+    """Return each different score, highest first, and the positives and negatives that reach it."""
+    order = np.argsort(-score, kind="stable")
+    ranked = score[order]
+    last = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)
+    hits = np.cumsum(positive[order])[last]
+    return ranked[last], hits, last + 1 - hits

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from agent.trainer.evaluation import plots
-from agent.trainer.evaluation.evaluate import Evaluation
-from agent.trainer.evaluation.metrics import Metrics
-from agent.trainer.evaluation.report_schema import Report
+from agent.trainer.evaluation.host_tables import (
+    FLOORS,
+    host_tables,
+    mark_in_words,
+    rule_in_words,
+    scope_in_words,
+)
+from agent.trainer.evaluation.page_tables import figures
+from agent.trainer.evaluation.plots import drawings, interval_in_words
+from agent.trainer.evaluation.report_schema import Metrics, Report
 
 LABELS: Final = {
     "accuracy": "accuracy",
@@ -20,6 +26,7 @@ LABELS: Final = {
     "brier": "Brier score",
     "calibration_error": "expected calibration error",
     "f1": "F1",
+    "floor_auroc": "AUROC of the better floor",
     "fpr_realised": "false-positive rate that came true",
     "macro_f1": "macro F1",
     "probe_auroc": "AUROC of the linear probe",
@@ -29,53 +36,40 @@ LABELS: Final = {
 }
 
 
-def render(report: Report, evaluation: Evaluation) -> str:
-    """Return the page of a report and its evaluation."""
-    found, missing = _drawings(report, evaluation)
-    tables = [("", _rows(report.metrics, report.undefined))]
+def render(report: Report) -> str:
+    """Return the page of a report."""
+    found, missing = drawings(report)
+    tables = [("", metric_rows(report.metrics, report.undefined))]
+    tables += [(FLOORS[name], metric_rows(one, {})) for name, one in report.floors.items()]
     if report.probe:
-        tables.append(("The linear probe on the frozen encoder", _rows(report.probe, {})))
-    environment = Environment(
-        loader=PackageLoader("agent.trainer.evaluation", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html.j2").render(
+        tables.append(("The linear probe on the frozen encoder", metric_rows(report.probe, {})))
+    return template("page.html.j2", autoescape=True).render(
         report=report,
         tables=tables,
         drawings=found,
         missing=missing,
         facts=_facts(report),
+        marks=[mark_in_words(one) for one in report.marks],
+        scope=scope_in_words(report),
+        host_tables=[*host_tables(report, LABELS), *figures(report)],
         count=_count,
         share=_share,
     )
 
 
-def _drawings(report: Report, evaluation: Evaluation) -> tuple[list[plots.Drawing], list[str]]:
-    """Return what can be drawn, and why the rest cannot."""
-    binary = evaluation.test.score.ndim == 1
-    training, unit = report.training, "round" if report.model == "gbt" else "epoch"
-    metric, title = ("auroc", "AUROC") if binary else ("balanced_accuracy", "Balanced accuracy")
-    why = next(iter(report.undefined.values()), "a part lacks a class")
-    wanted = {
-        "ROC": plots.roc(evaluation, report.classes),
-        "precision and recall": plots.precision_recall(evaluation, report.classes),
-        "calibration": plots.calibration(evaluation),
-        "learning curve": plots.learning_curve(training.curve, training.best_epoch, unit),
-        "hosts": plots.per_host(evaluation, metric, title),
-    }
-    reasons = {"calibration": "the score is no probability"}
-    missing = [
-        f"No drawing of {name}: {reasons.get(name, why)}."
-        for name, drawing in wanted.items()
-        if drawing is None
-    ]
-    return [drawing for drawing in wanted.values() if drawing is not None], missing
+def template(name: str, *, autoescape: bool) -> Template:
+    """Return the template that lies beside this file."""
+    environment = Environment(
+        loader=PackageLoader("agent.trainer.evaluation", "."),
+        autoescape=autoescape,  # noqa: S701 - not for Markdown, where names are quoted
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
 
 
-def _rows(metrics: Metrics, undefined: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def metric_rows(metrics: Metrics, undefined: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Return (name, value, interval or what is wrong) of each metric."""
     rows = []
     for name, value in metrics.items():
@@ -85,15 +79,14 @@ def _rows(metrics: Metrics, undefined: Mapping[str, str]) -> list[tuple[str, str
         if value is None:
             rows.append((label, "none", undefined.get(name, "not defined")))
             continue
-        interval = metrics.get(f"{name}_ci")
-        between = f"{interval[0]:.3f} to {interval[1]:.3f}" if interval else ""
-        rows.append((label, f"{value:.3f}", between))
+        rows.append((label, f"{value:.3f}", interval_in_words(metrics, name)))
     return rows
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:
     training, hosts = report.training, report.split.hosts
     facts = [
+        ("a window's label", rule_in_words(report.label_rule)),
         ("hosts trained on", ", ".join(hosts.training)),
         ("hosts validated on", ", ".join(hosts.validation)),
         ("hosts tested on", ", ".join(hosts.test)),
@@ -106,10 +99,10 @@ def _facts(report: Report) -> list[tuple[str, str]]:
         facts.append(("windows pretrained on", _count(report.pretraining.windows)))
     facts += [
         ("hyperparameters", ", ".join(f"{key} {value}" for key, value in report.hyper.items())),
-        ("device", f"{training.device}, threads: {report.threads}"),
+        ("device", training.device if training else "none"),
         ("versions", ", ".join(f"{name} {one}" for name, one in report.versions.items())),
     ]
-    if training.elsewhere:
+    if training and training.elsewhere:
         parts = [f"{one.device}, threads: {one.threads}" for one in training.elsewhere]
         facts.append(("trained elsewhere, too", "; ".join(parts)))
     return facts

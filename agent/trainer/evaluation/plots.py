@@ -1,57 +1,19 @@
-"""The report's drawings, by matplotlib, as SVG to be put into a page.
-
-Colours are CSS variables of the page, so that the drawings are dark where the page is. The same
-figures give the same bytes.
-"""
+"""The drawings of a report's page."""
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from itertools import groupby
+from typing import Final
 
-import matplotlib as mpl
-import numpy as np
-from matplotlib.figure import Figure
-from sklearn.metrics import precision_recall_curve, roc_curve
+from agent.trainer.evaluation.axes import DASHED, DOTTED, FAINT, INK, Axes, around, short
+from agent.trainer.evaluation.findings_schema import Calibration, Curve, Timeline
+from agent.trainer.evaluation.report_schema import HostFigures, Metrics, Report, Training
 
-from agent.trainer.common.arrays import AnyArray, Floats
-from agent.trainer.evaluation.evaluate import Evaluation
-from agent.trainer.evaluation.metrics import BINS, Metrics, Scored, bin_of, confidence
-
-_INK: Final = "#000001"
-_FAINT: Final = "#000002"
-_SERIES: Final = tuple(f"#00001{number}" for number in range(8))
-_VARIABLES: Final = {
-    _INK: "var(--ink)",
-    _FAINT: "var(--faint)",
-    **{colour: f"var(--series-{number})" for number, colour in enumerate(_SERIES)},
-}
-_STYLE: Final[dict[str, Any]] = {
-    "svg.fonttype": "none",  # text that can be read aloud, found and copied
-    "font.family": ["DejaVu Sans"],  # matplotlib's own: the same everywhere
-    "font.size": 9,
-    "text.parse_math": False,  # a dollar in a host's name is no formula
-    "text.color": _INK,
-    "axes.edgecolor": _FAINT,
-    "axes.labelcolor": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": _FAINT,
-    "grid.alpha": 0.4,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-}
-_POINTS: Final = 300  # of a curve; more cannot be told apart
+SERIES: Final = tuple(f"var(--series-{number})" for number in range(8))
 _MOST_HOSTS: Final = 40
-_WIDTH_IN: Final = 4.6
-_UNIT_SQUARE: Final[Any] = {"xlim": (-0.02, 1.02), "ylim": (-0.02, 1.02)}
+_UNIT: Final = (-0.02, 1.02)
 
 
 @dataclass(frozen=True)
@@ -64,182 +26,157 @@ class Drawing:
     svg: str
 
 
-def learning_curve(curve: Sequence[tuple[float, float]], best_epoch: int, unit: str) -> Drawing:
-    """Draw the training and validation loss of each epoch; `unit` is epoch or round."""
-    values = np.array(curve)
-    low = values[best_epoch - 1, 1]
-    caption = f"Validation loss is lowest, {low:.4g}, in {unit} {best_epoch} of {len(curve)} run."
-
-    def paint(axes: Any) -> None:
-        epochs = np.arange(1, len(curve) + 1)
-        marker = "o" if len(curve) <= 50 else None
-        for number, name in enumerate(("training", "validation")):
-            style: Any = {"color": _SERIES[number], "marker": marker, "ms": 3}
-            axes.plot(epochs, values[:, number], label=name, **style)
-        axes.axvline(best_epoch, color=_INK, linestyle=":", linewidth=1)
-        axes.set(xlabel=unit, ylabel="loss")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend()
-
-    return Drawing("learning", "Learning curve", caption, _svg("learning", paint))
-
-
-def roc(evaluation: Evaluation, classes: Sequence[str]) -> Drawing | None:
-    """Draw the receiver operating characteristic of each class; None where it is undefined."""
-    curves = [
-        (name, *roc_curve(positive, score)[:2])
-        for name, positive, score in _against_the_rest(evaluation.test, classes)
+def drawings(report: Report) -> tuple[list[Drawing], list[str]]:
+    """Return what can be drawn of a report, and why the rest cannot."""
+    curves, training = report.curves, report.training
+    unit = "round" if report.model == "gbt" else "epoch"
+    why = next(iter(report.undefined.values()), "a part lacks a class")
+    no_curve = "single folds were put together"
+    wanted: dict[str, tuple[Drawing | None, str]] = {
+        "ROC": (_roc(curves.roc, report.metrics), why),
+        "precision and recall": (_precision_recall(curves.precision_recall, report), why),
+        "calibration": (
+            _calibration(curves.calibration, report.metrics), "the score is no probability",
+        ),
+        "learning curve": (_learning_curve(training, unit), no_curve),
+        "hosts": (_per_host(report.per_host), why),
+    }  # fmt: skip
+    missing = [
+        f"No drawing of {name}: {reason}."
+        for name, (drawing, reason) in wanted.items()
+        if drawing is None
     ]
-    if not curves:
+    found = [drawing for drawing, _ in wanted.values() if drawing is not None]
+    found += [_timeline(number, one) for number, one in enumerate(curves.timelines)]
+    return found, missing
+
+
+def _learning_curve(training: Training | None, unit: str) -> Drawing | None:
+    if training is None:
         return None
-    metrics = evaluation.metrics
-
-    def paint(axes: Any) -> None:
-        _draw_diagonal(axes)
-        _draw_curves(axes, curves)
-        at = metrics.get("fpr_realised"), metrics.get("tpr_at_fpr")
-        if None not in at:
-            axes.plot(*at, "o", color=_INK, ms=5)
-            axes.annotate("alarm", at, xytext=(7, -11), textcoords="offset points")
-        axes.set(xlabel="false-positive rate", ylabel="true-positive rate", **_UNIT_SQUARE)
-
-    return Drawing("roc", "ROC", _in_words("AUROC", metrics, "auroc"), _svg("roc", paint))
-
-
-def precision_recall(evaluation: Evaluation, classes: Sequence[str]) -> Drawing | None:
-    """Draw precision against recall of each class; None where it is undefined."""
-    curves, shares = [], []
-    for name, positive, score in _against_the_rest(evaluation.test, classes):
-        precision, recall, _ = precision_recall_curve(positive, score)
-        curves.append((name, recall, precision))
-        shares.append(float(positive.mean()))
-    if not curves:
-        return None
-    caption = _in_words("Average precision", evaluation.metrics, "average_precision")
-    if len(shares) == 1:
-        caption += f" By chance it would be {shares[0]:.3f}."
-
-    def paint(axes: Any) -> None:
-        if len(shares) == 1:
-            axes.axhline(shares[0], color=_FAINT, linestyle="--", linewidth=1)
-        _draw_curves(axes, curves)
-        axes.set(xlabel="recall", ylabel="precision", **_UNIT_SQUARE)
-
-    return Drawing("pr", "Precision and recall", caption, _svg("pr", paint))
-
-
-def calibration(evaluation: Evaluation) -> Drawing | None:
-    """Draw observed against predicted shares, by bin; None where no score is a probability."""
-    test = evaluation.test
-    if not test.probable:
-        return None
-    given, true = confidence(test)
-    bins = bin_of(given)
-    counts = np.bincount(bins, minlength=BINS)
-    some = counts > 0
-    mean_given, mean_true = (
-        np.bincount(bins, weights=values, minlength=BINS)[some] / counts[some]
-        for values in (given, true)
+    curve, best = training.curve, training.best_epoch
+    low, high = around(loss for both in curve for loss in both)
+    names = ("training", "validation")
+    axes = Axes(
+        around((1, len(curve))), (low, high), (unit, "loss"), legend=list(zip(names, SERIES))
     )
+    axes.line([(best, low), (best, high)], INK, 1, DOTTED)
+    for number in range(len(names)):
+        axes.line([(at, both[number]) for at, both in enumerate(curve, 1)], SERIES[number])
+    loss = curve[best - 1][1]
+    caption = f"Validation loss is lowest, {loss:.4g}, in {unit} {best} of {len(curve)} run."
+    return Drawing("learning", "Learning curve", caption, axes.svg("learning"))
 
-    def paint(axes: Any) -> None:
-        _draw_diagonal(axes)
-        axes.plot(mean_given, mean_true, color=_SERIES[0])
-        areas = 12 + 180 * counts[some] / counts.sum()
-        axes.scatter(mean_given, mean_true, s=areas, color=_SERIES[0])
-        axes.set(xlabel="probability given", ylabel="share that came true", **_UNIT_SQUARE)
 
-    error = _in_words("Expected calibration error", evaluation.metrics, "calibration_error")
+def _roc(curves: Sequence[Curve], metrics: Metrics) -> Drawing | None:
+    if not curves:
+        return None
+    axes = _of_classes(curves, ("false-positive rate", "true-positive rate"))
+    axes.line([(0, 0), (1, 1)], FAINT, 1, DASHED)
+    _draw(axes, curves)
+    false, true = metrics.get("fpr_realised"), metrics.get("tpr_at_fpr")
+    if isinstance(false, float) and isinstance(true, float):
+        axes.dot(false, true, INK, 4)
+        axes.note(false, true - 0.06, "alarm")
+    return Drawing("roc", "ROC", _in_words("AUROC", metrics, "auroc"), axes.svg("roc"))
+
+
+def _precision_recall(curves: Sequence[Curve], report: Report) -> Drawing | None:
+    if not curves:
+        return None
+    axes = _of_classes(curves, ("recall", "precision"))
+    caption = _in_words("Average precision", report.metrics, "average_precision")
+    if len(curves) == 1:
+        counts = [one.counts for one in report.per_host.values()]
+        share = sum(one[-1] for one in counts) / sum(map(sum, counts))
+        axes.line([(0, share), (1, share)], FAINT, 1, DASHED)
+        caption += f" By chance it would be {share:.3f}."
+    _draw(axes, curves)
+    return Drawing("pr", "Precision and recall", caption, axes.svg("pr"))
+
+
+def _of_classes(curves: Sequence[Curve], labels: tuple[str, str]) -> Axes:
+    legend = [(one.name, colour) for one, colour in zip(curves, SERIES)]
+    return Axes(_UNIT, _UNIT, labels, legend=legend if len(curves) > 1 else ())
+
+
+def _draw(axes: Axes, curves: Sequence[Curve]) -> None:
+    for curve, colour in zip(curves, SERIES):
+        axes.line(zip(curve.x, curve.y), colour)
+
+
+def _calibration(found: Calibration | None, metrics: Metrics) -> Drawing | None:
+    if found is None:
+        return None
+    axes = Axes(_UNIT, _UNIT, ("probability given", "share that came true"))
+    axes.line([(0, 0), (1, 1)], FAINT, 1, DASHED)
+    axes.line(zip(found.given, found.true), SERIES[0])
+    for given, true, windows in zip(found.given, found.true, found.windows):
+        axes.dot(given, true, SERIES[0], 2 + 8 * (windows / sum(found.windows)) ** 0.5)
+    error = _in_words("Expected calibration error", metrics, "calibration_error")
     caption = f"{error} A larger dot holds more windows."
-    return Drawing("calibration", "Calibration", caption, _svg("calibration", paint))
+    return Drawing("calibration", "Calibration", caption, axes.svg("calibration"))
 
 
-def per_host(evaluation: Evaluation, metric: str, title: str) -> Drawing | None:
-    """Draw a metric of each test host, the best first; None where no host has it."""
-    found = {name: one.get(metric) for name, one in evaluation.per_host.items()}
+def _per_host(hosts: Mapping[str, HostFigures]) -> Drawing | None:
+    """Draw the AUROC of each test host, the best first; None where no host has it."""
+    found = {name: one.metrics.get("auroc") for name, one in hosts.items()}
     known = sorted((-value, name) for name, value in found.items() if value is not None)
     if not known:
         return None
     shown = known[-_MOST_HOSTS:]
-
-    def paint(axes: Any) -> None:
-        values = [-minus for minus, _ in shown]
-        names = [_short(name) for _, name in shown]
-        places = np.arange(len(shown))
-        axes.barh(places, values, height=0.7, color=_SERIES[0])
-        for place, value in zip(places, values):
-            axes.text(value + 0.01, place, f"{value:.3f}", va="center", fontsize=8)
-        axes.set(xlim=(0, 1.12), yticks=places, yticklabels=names, xlabel=title)
-        axes.set_xticks(np.linspace(0, 1, 6))
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
-
-    caption = f"{title} on each host of the test part, the best first."
+    axes = Axes(
+        (0, 1.12), (len(shown) - 0.4, -0.6), ("AUROC", ""),
+        height=60 + 20 * len(shown), names=[name for _, name in shown],
+    )  # fmt: skip
+    for place, (minus, _) in enumerate(shown):
+        axes.box((0, -minus), (place - 0.35, place + 0.35), SERIES[0])
+        axes.note(-minus, place, f"{-minus:.3f}")
+    caption = "AUROC on each host of the test part, the best first."
     if len(known) > len(shown):
         caption += f" The {len(shown)} worst of {len(known)} are shown."
     if len(found) > len(known):
         caption += f" On {len(found) - len(known)} hosts it is not defined."
-    svg = _svg("hosts", paint, height_in=0.8 + 0.26 * len(shown))
-    return Drawing("hosts", "Hosts", caption, svg)
+    return Drawing("hosts", "Hosts", caption, axes.svg("hosts"))
 
 
-def _against_the_rest(
-    part: Scored, classes: Sequence[str]
-) -> Iterator[tuple[str, AnyArray, Floats]]:
-    """Yield each class, whether each window is of it (n,), and its score for it (n,)."""
-    if len(np.unique(part.label)) < 2:
-        return
-    if part.score.ndim == 1:
-        yield classes[-1], part.label == 1, part.score
-        return
-    for k in np.unique(part.label)[: len(_SERIES)]:
-        yield classes[k], part.label == k, part.score[:, k]
+def _timeline(number: int, found: Timeline) -> Drawing:
+    """Draw a host's score over time, with the true events and the thresholds."""
+    step = found.step
+    known = [one for one in found.own if one is not None]
+    low, high = around([*found.score, *known, found.alarm])
+    legend = [("score", SERIES[0]), ("own threshold", INK), ("pooled threshold", FAINT)]
+    legend += [("event", SERIES[1])] if any(found.event) else []
+    span = around((0, step * (len(found.score) - 1)))
+    axes = Axes(span, (low, high), ("window", "score"), height=260, legend=legend)
+    for first, last in _runs(found.event):
+        axes.box(((first - 0.5) * step, (last + 0.5) * step), (low, high), SERIES[1], 0.25)
+    axes.line([(step * at, one) for at, one in enumerate(found.score)], SERIES[0], 0.8)
+    axes.line([(step * at, one) for at, one in enumerate(found.own)], INK, 1)
+    axes.line([(span[0], found.alarm), (span[1], found.alarm)], FAINT, 1.6, DASHED)
+    caption = f"Score of each window in order; a point is the highest of {step}."
+    if found.unlabelled:
+        caption += f" {found.unlabelled:,} windows have no label."
+    name = f"time-{number}"
+    return Drawing(name, f"Score over time: {short(found.host)}", caption, axes.svg(name))
 
 
-def _draw_curves(axes: Any, curves: Sequence[tuple[str, Floats, Floats]]) -> None:
-    for number, (name, across, up) in enumerate(curves):
-        some = np.unique(np.linspace(0, len(across) - 1, _POINTS).round().astype(int))
-        axes.plot(across[some], up[some], color=_SERIES[number], label=_short(name))
-    if len(curves) > 1:
-        axes.legend(fontsize=8)
-
-
-def _draw_diagonal(axes: Any) -> None:
-    axes.plot([0, 1], [0, 1], color=_FAINT, linestyle="--", linewidth=1)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 24 else f"{name[:23]}…"
+def _runs(values: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield first and last place of each run of true values."""
+    for value, places in groupby(range(len(values)), values.__getitem__):
+        if value:
+            run = list(places)
+            yield run[0], run[-1]
 
 
 def _in_words(name: str, metrics: Metrics, key: str) -> str:
-    value, interval = metrics.get(key), metrics.get(f"{key}_ci")
+    value, between = metrics.get(key), interval_in_words(metrics, key)
     if value is None:
         return f"{name} is not defined."
-    between = f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
-    return f"{name} {value:.3f}{between}."
+    return f"{name} {value:.3f}{between and f' (95 % interval {between})'}."
 
 
-def _svg(name: str, paint: Callable[[Any], None], height_in: float = 3.4) -> str:
-    """Return what `paint` draws as SVG in our style, whatever matplotlib's settings are."""
-    buffer = io.StringIO()
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        # The salt decides the names of clip paths, which must be unique in a page.
-        mpl.rcParams.update(cast("Any", _STYLE | {"svg.hashsalt": name}))
-        figure = Figure(figsize=(_WIDTH_IN, height_in), layout="constrained")
-        figure.patch.set_visible(False)
-        axes = figure.add_subplot()
-        axes.patch.set_visible(False)
-        paint(axes)
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    width, height = (round(72 * inches) for inches in figure.get_size_inches())
-    head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-labelledby="{name}-title">'
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :].replace("xlink:href", "href")
-    svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
-    svg = re.sub(r"<svg\b[^>]*>", head, svg, count=1)
-    for colour, variable in _VARIABLES.items():
-        svg = svg.replace(colour, variable)
-    return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"
+def interval_in_words(metrics: Metrics, key: str) -> str:
+    """Return the interval of a metric, nothing where it has none."""
+    interval = metrics.get(f"{key}_ci")
+    return f"{interval[0]:.3f} to {interval[1]:.3f}" if isinstance(interval, list) else ""

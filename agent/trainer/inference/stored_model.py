@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,8 +34,34 @@ class StoredModel:
     score: Score
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A model as it is stored: its description, and the bytes of its weights."""
+
+    description: Description
+    weights: bytes
+
+
 def load_model(bundle: Path, threads: int) -> StoredModel:
     """Load the model in a bundle, or in the folder it was unpacked to. Raises BadInputError."""
+    stored = read_stored(bundle)
+    load = _score_of_trees if stored.description.model == "gbt" else _score_of_network
+    with damage_named(stored):
+        return StoredModel(stored.description, load(stored, threads))
+
+
+@contextmanager
+def damage_named(stored: Stored) -> Iterator[None]:
+    """Inside, what a library says of damaged weights becomes a BadInputError."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        problem = " ".join(str(error).split())[:200]
+        raise BadInputError.at(stored.description.weights, "file", problem, _REMEDY) from error
+
+
+def read_stored(bundle: Path) -> Stored:
+    """Read a model out of a bundle, or a folder. Raises BadInputError."""
     files = read_model_files(bundle)
     try:
         description = Description.model_validate(json.loads(files["model.json"]))
@@ -45,13 +72,7 @@ def load_model(bundle: Path, threads: int) -> StoredModel:
     if description.weights not in files:
         raise BadInputError.at(bundle, description.weights, "is missing", _REMEDY)
     _check_inputs(description)
-    load = _trees if description.model == "gbt" else _network
-    try:
-        score = load(description, files[description.weights], threads)
-    except (ValueError, KeyError, TypeError, RuntimeError) as error:
-        problem = " ".join(str(error).split())[:200]
-        raise BadInputError.at(description.weights, "file", problem, _REMEDY) from error
-    return StoredModel(description, score)
+    return Stored(description, files[description.weights])
 
 
 def _check_inputs(description: Description) -> None:
@@ -69,37 +90,54 @@ def _check_inputs(description: Description) -> None:
             raise BadInputError.at("model.json", f"size.{name}", f"is not {count}", _REMEDY)
 
 
-def _trees(description: Description, weights: bytes, threads: int) -> Score:
+def trees_of(stored: Stored, threads: int) -> Any:
+    """Return the xgboost.Booster of a gbt. Raises ValueError for damage."""
     import xgboost as xgb
 
     from agent.trainer.common.ubjson import check_trees, parse
+
+    check_trees(parse(stored.weights), len(stored.description.inputs))
+    return xgb.Booster({"nthread": threads}, model_file=bytearray(stored.weights))
+
+
+def _score_of_trees(stored: Stored, threads: int) -> Score:
     from agent.trainer.models.gbt import class_probabilities
 
-    check_trees(parse(weights), len(description.inputs))
-    trees = xgb.Booster({"nthread": threads}, model_file=bytearray(weights))
+    trees, told = trees_of(stored, threads), stored.description
 
     def score(windows: Floats) -> dict[str, Floats]:
-        return _told(description, class_probabilities(trees, _features(windows), threads))
+        return _told(told, class_probabilities(trees, _features(windows), threads))
 
     return score
 
 
-def _network(description: Description, weights: bytes, threads: int) -> Score:
+def network_of(stored: Stored) -> tuple[Any, dict[str, Any]]:
+    """Return the network on the processor, and the tensors of its linear probe.
+
+    Raises ValueError, KeyError, TypeError or RuntimeError for damage.
+    """
     import torch
 
     from agent.trainer.common.checkpoint import tensors_from_bytes, tensors_under
-    from agent.trainer.training.fit import autocast, start_torch
     from agent.trainer.training.networks import build, check_size
 
-    device = start_torch(threads, 0)
-    tensors = tensors_from_bytes(weights)
-    check_size(description.size)
+    tensors = tensors_from_bytes(stored.weights)
+    check_size(stored.description.size)
     with torch.device("meta"):  # takes no memory, whatever size the file states
-        network = build(description.model, description.size)
+        network = build(stored.description.model, stored.description.size)
     of_network = {name: one for name, one in tensors.items() if not name.startswith("probe.")}
     network.load_state_dict(of_network, assign=True)
-    network = network.to(device).eval()
-    probe = tensors_under("probe", tensors)
+    return network.eval(), tensors_under("probe", tensors)
+
+
+def _score_of_network(stored: Stored, threads: int) -> Score:
+    import torch
+
+    from agent.trainer.training.fit import autocast, start_torch
+
+    device, description = start_torch(threads, 0), stored.description
+    network, probe = network_of(stored)
+    network = network.to(device)
 
     def score(windows: Floats) -> dict[str, Floats]:
         inputs = (

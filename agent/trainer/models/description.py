@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent.trainer.evaluation.findings_schema import HostThreshold
 from agent.trainer.evaluation.report_schema import Thresholds
 
 WeightsFile = Literal["model.ubj", "model.safetensors"]
@@ -18,7 +19,7 @@ class Description(BaseModel):
 
     `inputs` are features or channels in the model's order. The model's probabilities are divided
     by `class_weights` and normalised (None: it was trained without). `data` is the fingerprint of
-    the data that it was trained on.
+    the data that it was trained on. `host_threshold` is how a host's own alarm threshold is set.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -34,6 +35,7 @@ class Description(BaseModel):
     period_s: float
     size: dict[str, Any]
     thresholds: Thresholds
+    host_threshold: HostThreshold | None = None
     weights: WeightsFile
     class_weights: tuple[float, ...] | None
     data: str = ""

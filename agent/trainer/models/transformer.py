@@ -82,7 +82,7 @@ class Encoder(nn.Module):
         size = self.size
         short = size.tokens * size.patch - size.steps
         padded = nn.functional.pad(windows, (0, 0, 0, short))
-        return padded.reshape(len(windows), size.tokens, size.patch * size.inputs)
+        return padded.reshape(windows.shape[0], size.tokens, size.patch * size.inputs)
 
     def encode(self, patches: Tensor, masked: Tensor | None = None) -> Tensor:
         """Return tokens (batch, tokens, width), blind to those `masked` (batch, tokens)."""
@@ -141,5 +141,7 @@ class MaskedAutoencoder(nn.Module):
         tokens = self.encoder.size.tokens
         rounds = min(_ROUNDS, tokens)
         place = torch.arange(tokens, device=windows.device) % rounds
-        errors = [self(windows, (place == at).expand(len(windows), tokens)) for at in range(rounds)]
+        errors = [
+            self(windows, (place == at).expand(windows.shape[0], tokens)) for at in range(rounds)
+        ]
         return torch.stack(errors).mean(0)

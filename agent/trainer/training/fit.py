@@ -24,6 +24,7 @@ from agent.trainer.common.checkpoint import (
 from agent.trainer.common.config import TorchHyper
 from agent.trainer.common.errors import DivergedError, InterruptedBySignalError
 from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.training.adamw import AdamW
 
 # (network, windows (batch,), generator) -> loss (batch,); the generator is for masks and the like.
 LossOf = Callable[[nn.Module, Tensor, torch.Generator], Tensor]
@@ -61,8 +62,9 @@ def start_torch(threads: int, seed: int) -> torch.device:
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    # On CUDA a few backward passes have no deterministic form: they warn.
-    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
+    # What torch.use_deterministic_algorithms does, less its import of the compiler: a second. On
+    # CUDA a few backward passes have no deterministic form: they warn.
+    torch._C._set_deterministic_algorithms(True, warn_only=device.type == "cuda")  # noqa: SLF001
     # No code here reads memory that it has not written.
     deterministic: Any = torch.utils.deterministic
     deterministic.fill_uninitialized_memory = False
@@ -133,9 +135,7 @@ class _Training:
         self._hyper = hyper
         self._windows = torch.from_numpy(train)
         self._device = next(network.parameters()).device
-        self._optimiser = torch.optim.AdamW(
-            network.parameters(), lr=hyper.lr, weight_decay=hyper.weight_decay, fused=True
-        )
+        self._optimiser = AdamW(network.parameters(), hyper.weight_decay)
         steps = hyper.epochs * -(-len(train) // hyper.batch_size)
         self._rate = _warm_cosine(steps, hyper)
         self._generator = torch.Generator().manual_seed(seed)
@@ -156,6 +156,7 @@ class _Training:
         from torch._inductor import config as inductor  # no other training need import it
 
         inductor.compile_threads = torch.get_num_threads()
+        inductor.deterministic = True
         before = copy.deepcopy(self._network.state_dict())  # batch norm counts the batch
         drawn, devices = self._generator.get_state(), [self._device] * (self._device.type == "cuda")
         try:
@@ -199,11 +200,9 @@ class _Training:
 
     def step(self, loss_of: LossOf, batch: Tensor) -> None:
         """Learn from one batch."""
-        for group in self._optimiser.param_groups:
-            group["lr"] = self._hyper.lr * self._rate(self._step)
         loss = self._backward(loss_of, batch)
         nn.utils.clip_grad_norm_(self._network.parameters(), self._hyper.clip_norm)
-        self._optimiser.step()
+        self._optimiser.step(self._hyper.lr * self._rate(self._step))
         self._step += 1
         self._total += loss.detach() * len(batch)  # no .item(): it would wait for the device
 
@@ -213,7 +212,7 @@ class _Training:
         network = self._network
         if self._compiled is not None and len(batch) == self._hyper.batch_size:
             network = self._compiled
-        self._optimiser.zero_grad(set_to_none=True)
+        self._network.zero_grad(set_to_none=True)
         with autocast(self._device):
             loss = loss_of(network, batch, self._generator).mean()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -244,8 +243,7 @@ class _Training:
             "total": self._total,
         }
         groups = {"network": self._network.state_dict(), "best": self.best}
-        for number, moments in self._optimiser.state_dict()["state"].items():
-            groups[f"optimiser.{number}"] = moments
+        groups["optimiser"] = self._optimiser.state()
         for group, members in groups.items():
             tensors |= {f"{group}.{name}": one for name, one in members.items()}
         if self._device.type == "cuda":
@@ -263,12 +261,7 @@ class _Training:
         """Go on from a checkpoint of the same job and data."""
         facts, tensors = checkpoint.facts, tensors_from_bytes(checkpoint.payload)
         self._network.load_state_dict(tensors_under("network", tensors))
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, one in tensors_under("optimiser", tensors).items():
-            number, _, what = name.partition(".")
-            moments.setdefault(int(number), {})[what] = one
-        groups = self._optimiser.state_dict()["param_groups"]
-        self._optimiser.load_state_dict({"state": moments, "param_groups": groups})
+        self._optimiser.restore(tensors_under("optimiser", tensors))
         self._generator.set_state(tensors["random.shuffle"])
         torch.set_rng_state(tensors["random.torch"])
         if self._device.type == "cuda" and "random.cuda" in tensors:

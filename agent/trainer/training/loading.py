@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,14 +24,17 @@ from agent.trainer.data.dataset import (
     load_schema,
     open_series,
 )
+from agent.trainer.data.folds import fold_hosts, split_fold
 from agent.trainer.data.schema import FeatureSchema, sha256_of
 from agent.trainer.data.splits import TEST, TRAIN, VALIDATION, Splits, split
-from agent.trainer.evaluation.evaluate import Evaluation, evaluate
 from agent.trainer.evaluation.metrics import Scored
 from agent.trainer.models.description import WeightsFile
 
 if TYPE_CHECKING:
     from agent.trainer.common.checkpoint import Keeper
+
+
+LEAST_WINDOWS: Final = 10  # of a part
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ class Loaded:
     fingerprint: str
     index: WindowIndex
     splits: Splits
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the data has labels; without any, every window counts as normal."""
+        return self.schema.task != "unlabelled"
 
     @property
     def train(self) -> Ints:
@@ -58,42 +67,54 @@ class Loaded:
         """Return the labelled windows to evaluate on."""
         return self.splits.windows(TEST)
 
-    def evaluated(self, validation: Scored, test: Scored) -> Evaluation:
-        """Return the metrics of `test`, as the job asks for them."""
-        asked = {name: getattr(self.job, name) for name in ("target_fpr", "n_resamples", "seed")}
-        return evaluate(self.index, validation, test, self.schema.classes, **asked)
-
+    @cached_property
     def features(self) -> Floats:
-        """Read the features that the mode may see. Raises BadInputError."""
+        """Read the features that the mode may see, once. Raises BadInputError."""
         return load_features(self.job.summary, self.schema, self.job.mode)
 
     def series(self) -> Series:
         """Map the series that the mode may see into memory. Raises BadInputError."""
         return open_series(self.job.tensors, self.schema, self.job.mode)
 
-    def scored(
-        self, score: Callable[[Ints], Floats], *, probable: bool = True
-    ) -> tuple[Scored, Scored]:
-        """Return what a model says of validation and test; of two classes, of the positive one."""
+    def fold_hosts(self) -> list[Ints]:
+        """Return the hosts of each fold, by number."""
+        job = self.job
+        return fold_hosts(self.index, job.train_hosts, job.folds, job.seed)
 
-        def of_part(windows: Ints) -> Scored:
-            scores = score(windows)
-            if scores.ndim == 2 and self.schema.task == "binary":
-                scores = scores[:, 1]
-            return Scored(windows, self.index.label[windows], scores, probable)
+    def folds(self) -> Iterator[Loaded]:
+        """Yield the job once for each of its folds, if it is to train all of them."""
+        job = self.job
+        if job.split_recipe != "folds" or job.fold:
+            return
+        for fold in range(1, len(self.fold_hosts()) + 1):
+            place = job.checkpoint_dir and job.checkpoint_dir / f"fold_{fold}"
+            one = replace(job, fold=fold, checkpoint_dir=place)
+            yield checked(replace(self, job=one, splits=_split(one, self.index)))
 
-        return of_part(self.validation), of_part(self.test)
+    def scored_on(
+        self, windows: Ints, score: Callable[[Ints], Floats], *, probable: bool = True
+    ) -> Scored:
+        """Return what a model says of `windows` (n,); of two classes, of the positive one."""
+        scores = score(windows)
+        if scores.ndim == 2 and self.schema.task == "binary":
+            scores = scores[:, 1]
+        return Scored(windows, self.index.label[windows], scores, probable)
 
 
 @dataclass(frozen=True)
 class Trained:
     """A trained model: how it scores windows, and what is saved and reported of it.
 
+    `gather` returns what it reads of windows, (n, ..., inputs); `of_inputs` scores such. `gain` is
+    each input's share of what all splits of trees gain.
+
     Of a pretrained network `probe` gives the classes' probabilities by the linear probe, if there
     is one, and `pretrained_on` is how many windows it was shown.
     """
 
     score: Callable[[Ints], Floats]
+    gather: Callable[[Ints], Floats]
+    of_inputs: Callable[[Floats], Floats]
     inputs: tuple[str, ...]
     size: dict[str, Any]
     weights_file: WeightsFile
@@ -102,6 +123,7 @@ class Trained:
     training: dict[str, Any]
     probe: Callable[[Ints], Floats] | None = None
     pretrained_on: int | None = None
+    gain: dict[str, float] | None = None
 
 
 def load(job: Job) -> Loaded:
@@ -123,20 +145,34 @@ def load(job: Job) -> Loaded:
         index = replace(index, label=np.zeros(len(index), dtype=np.int64))
         told = {"task": "unlabelled", "classes": ("normal", "anomaly")}
         schema = schema.model_copy(update=told)
-    splits = split(index, job.split_recipe, job.train_hosts, job.seed)
-    loaded = Loaded(job, schema, sha256_of(job.schema), index, splits)
+    return checked(Loaded(job, schema, sha256_of(job.schema), index, _split(job, index)))
+
+
+def _split(job: Job, index: WindowIndex) -> Splits:
+    if job.split_recipe == "folds":
+        return split_fold(index, job.train_hosts, job.folds, job.fold, job.seed)
+    return split(index, job.split_recipe, job.train_hosts, job.seed)
+
+
+def checked(loaded: Loaded) -> Loaded:
+    """Return what was loaded. Raises BadInputError where its labels are too few, or of one kind."""
+    job, label = loaded.job, loaded.index.label
+    present = np.unique(label[loaded.train])
     # With several classes there is no normal one: only the probe is measured.
-    if has_labels and (not pretrains or schema.task == "multiclass"):
-        _check_classes(loaded)
-    return loaded
-
-
-def _check_classes(loaded: Loaded) -> None:
-    present = np.unique(loaded.index.label[loaded.train])
-    if len(present) < 2:
+    pretrains = isinstance(job.hyper, TransformerSslHyper) and loaded.schema.task != "multiclass"
+    if loaded.has_labels and not pretrains and len(present) < 2:
         problem = f"all windows to train on are of class {loaded.schema.classes[int(present[0])]}"
         remedy = "choose other train_hosts, seed or split_recipe"
-        raise BadInputError.at(loaded.job.validation, "label", problem, remedy)
+        raise BadInputError.at(job.validation, "label", problem, remedy)
+    parts = {"training": loaded.train}
+    if job.split_recipe != "folds":  # whose test parts are measured together
+        parts["test"] = loaded.test
+    for name, windows in parts.items():
+        if loaded.has_labels and len(windows) < LEAST_WINDOWS:
+            problem = f"the {name} part has {len(windows)} windows; {LEAST_WINDOWS} are the least"
+            remedy = "give more hosts or longer episodes, or prepare a smaller --window or --stride"
+            raise BadInputError.at(job.validation, "window", problem, remedy)
+    return loaded
 
 
 def keeper_of(loaded: Loaded, progress: Progress, interruption: Interruption) -> Keeper:
@@ -144,7 +180,7 @@ def keeper_of(loaded: Loaded, progress: Progress, interruption: Interruption) ->
     from agent.trainer.common.checkpoint import Keeper  # imports torch
 
     job = loaded.job
-    names = ("model", "mode", "split_recipe", "train_hosts", "seed")
+    names = ("model", "mode", "split_recipe", "folds", "fold", "train_hosts", "seed")
     decides = {name: getattr(job, name) for name in names}
     decides |= {"hyper": job.hyper.model_dump(), "data": loaded.fingerprint}
     identity = json.dumps(decides, sort_keys=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -50,15 +51,35 @@ class TrainedNetwork:
         chosen = torch.from_numpy(windows)
         return over_batches(self.network, of_batch, chosen, self.batch_size).numpy()
 
+    def gather(self, windows: Ints) -> Floats:
+        """Return the network's inputs (n, ..., inputs) of `windows` (n,)."""
+        return self.batches.gather(torch.from_numpy(windows)).cpu().numpy()
+
+    def of_inputs(self, inputs: Floats, compute: Callable[[Tensor], Tensor]) -> Floats:
+        """Return what `compute` makes of `inputs` (n, ..., inputs)."""
+        every, device = torch.from_numpy(inputs), next(self.network.parameters()).device
+
+        def of_batch(places: Tensor) -> Tensor:
+            return compute(every[places].to(device))
+
+        places = torch.arange(len(inputs))
+        return over_batches(self.network, of_batch, places, self.batch_size).numpy()
+
     def trained(
         self,
-        score: Callable[[Ints], Floats],
-        class_weights: tuple[float, ...] | None,
+        compute: Callable[[Tensor], Tensor],
+        finish: Callable[[Floats], Floats] = np.asarray,
+        class_weights: tuple[float, ...] | None = None,
         more: Mapping[str, Tensor] | None = None,
     ) -> Trained:
-        """Return the same in the shape of every model; `more` is saved beside the weights."""
+        """Return the same in the shape of every model, whose score is `finish(compute(inputs))`.
+
+        `more` is saved beside the weights.
+        """
         return Trained(
-            score=score,
+            score=lambda windows: finish(self.over(windows, compute)),
+            gather=self.gather,
+            of_inputs=lambda inputs: finish(self.of_inputs(inputs, compute)),
             inputs=self.inputs,
             size=self.size,
             weights_file=TENSORS_FILE,
@@ -85,9 +106,7 @@ def train_supervised(
     def chances(inputs: Tensor) -> Tensor:
         return torch.softmax(made.network(inputs).float(), dim=1)
 
-    return made.trained(
-        lambda windows: unweighted(made.over(windows, chances), weights), tuple(weights.tolist())
-    )
+    return made.trained(chances, lambda found: unweighted(found, weights), tuple(weights.tolist()))
 
 
 def train_network(
@@ -103,7 +122,7 @@ def train_network(
     device = start_torch(job.threads, job.seed)
     batches: Batches
     if job.model == "mlp":
-        inputs, batches = schema.features_of(job.mode), FeatureBatches(loaded.features(), device)
+        inputs, batches = schema.features_of(job.mode), FeatureBatches(loaded.features, device)
     else:
         series = loaded.series()
         inputs, batches = series.channels, WindowBatches(series, loaded.index, device)

@@ -31,9 +31,9 @@ def train(loaded: Loaded, progress: Progress, interruption: Interruption) -> Tra
 
 
 def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Trained:
-    from agent.trainer.models.gbt import bins, class_probabilities, train_gbt
+    from agent.trainer.models.gbt import bins, class_probabilities, gain, train_gbt
 
-    features, label, job = loaded.features(), loaded.index.label, loaded.job
+    features, label, job = loaded.features, loaded.index.label, loaded.job
     classes = len(loaded.schema.classes)
     weights = class_weights(label[loaded.train], classes, hyper.class_weight)
     progress.phase("train")
@@ -49,12 +49,16 @@ def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Tr
     )
     rounds = trees.num_boosted_rounds()
 
-    def score(windows: Ints) -> Floats:
-        return unweighted(class_probabilities(trees, features[windows], job.threads), weights)
+    def of_inputs(inputs: Floats) -> Floats:
+        return unweighted(class_probabilities(trees, inputs, job.threads), weights)
 
+    inputs = loaded.schema.features_of(job.mode)
     return Trained(
-        score=score,
-        inputs=loaded.schema.features_of(job.mode),
+        score=lambda windows: of_inputs(features[windows]),
+        gather=lambda windows: features[windows],
+        of_inputs=of_inputs,
+        gain=gain(trees, inputs),
+        inputs=inputs,
         size={"inputs": features.shape[1], "classes": classes, "rounds": rounds},
         weights_file=TREES_FILE,
         weights=bytes(trees.save_raw("ubj")),

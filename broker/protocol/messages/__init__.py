@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from broker.protocol.messages.operators import *
     from broker.protocol.messages.values import *
 else:
-    # In the order of the search: what every program needs, then what an agent needs.
+    # In the order of the search: what every program needs, then what an agent needs. A command of
+    # an operator needs few of them, and is waited for.
     _MODULES: Final = ("values", "hosts", "jobs", "operators", "fleet", "homeassistant")
+    _OF_OPERATORS: Final = ("Ask", "Operator", "OPERATOR")
+    _OF_FLEET: Final = ("JobRow", "BrokerLoad", "Summary", "WaitsFor")
 
     def __getattr__(name: str) -> Any:
-        for module in _MODULES:
+        first = "operators" if name.startswith(_OF_OPERATORS) else "values"
+        for module in ("fleet" if name in _OF_FLEET else first, *_MODULES):
             found = getattr(import_module(f"{__name__}.{module}"), name, None)
             if found is not None:
                 globals()[name] = found

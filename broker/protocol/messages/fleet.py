@@ -45,8 +45,12 @@ class JobRow(Wire):
     job_id: JobId
     attempt: int
     error: str | None
+    error_kind: str | None = Field(
+        default=None,
+        description="Of `error`: `kind` of the report `failed`; `lost`: no attempt came back.",
+    )
     model: str
-    mode: str
+    mode: str = Field(description="Empty: the trainer reads no prepared data.")
     priority: int
     artifact_id: ArtifactId | None
     metrics: Metrics | None
@@ -61,10 +65,11 @@ class JobRow(Wire):
     submitted_by: str | None = Field(
         default=None, description="Who asked for it with `fleet run`; none: the manifest did."
     )
-    below_chance: bool = Field(
-        default=False,
-        exclude_if=lambda is_so: not is_so,
-        description="Its result tells less than a guess: the interval of its AUROC is below 0.5.",
+    marks: tuple[Word, ...] = Field(
+        default=(),
+        exclude_if=lambda marks: not marks,
+        description="What is wrong with its result, as codes. below_chance: the interval of its "
+        "AUROC is below 0.5; below_floor: its AUROC is below that of a plain model.",
     )
     unplaceable: bool = Field(
         default=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
@@ -10,14 +11,19 @@ from broker.protocol.messages.values import (
     MAX_LISTED,
     Attempt,
     Bytes,
+    Holds,
     Id,
     JobId,
     Line,
     Metrics,
+    Needs,
     Pem,
     Piece,
+    Program,
+    ProgramsAllowed,
     Receipt,
     Share,
+    Short,
     Wire,
     Word,
     finite,
@@ -67,6 +73,24 @@ class TrainerInfo(Piece):
     resumable: bool = Field(
         default=True, description="It keeps checkpoints, and goes on from them."
     )
+    telemetry: bool = Field(
+        default=True, description="It reads prepared data, in the mode that its job says."
+    )
+    version: Short | None = Field(
+        default="",
+        description="Hash of its code and of what else it reads; empty: it is built in, or its "
+        "files cannot be read.",
+    )
+    program: Program | None = Field(
+        default=None,
+        exclude_if=lambda program: program is None,
+        description="The fleet brings it to the host. Answers of the coordinator have it.",
+    )
+    needs: Needs = Field(
+        default=Needs(),
+        exclude_if=lambda needs: needs == Needs(),
+        description="What each of its jobs needs at least.",
+    )
 
 
 class Capability(Wire):
@@ -82,6 +106,9 @@ class Capability(Wire):
     physical_cores: int = Field(ge=1, le=65_536)
     ram_total_bytes: Bytes
     ram_available_bytes: Bytes
+    disk_free_bytes: Bytes | None = Field(
+        default=None, description="Free where the agent keeps its own files."
+    )
     gpus: Annotated[tuple[Gpu, ...], Field(max_length=64)] = ()
     gpu_problem: Line = Field(default="", description="Why CUDA could not be probed, if so.")
     torch: str | None = Field(default=None, max_length=80)
@@ -100,9 +127,29 @@ class Capability(Wire):
     certificate_expires_at: str | None = Field(
         default=None, max_length=40, description="When its certificate ends; none without TLS."
     )
+    programs: ProgramsAllowed | None = Field(
+        default=None,
+        exclude_if=lambda allowed: allowed is None,
+        description="Which programs it takes from the fleet; without it, none.",
+    )
+
+    def with_versions(self, versions: Mapping[str, str]) -> Capability:
+        """Return it with these versions of its trainers."""
+        trainers = {
+            name: one.model_copy(update={"version": versions.get(name, one.version)})
+            for name, one in self.trainers.items()
+        }
+        return self.model_copy(update={"trainers": trainers})
+
+    def lacks_data(self) -> bool:
+        """Whether it can take no job, since all its trainers read prepared data, which it lacks."""
+        reads = all(one.telemetry for one in self.trainers.values())
+        return self.data_id is None and self.programs is None and reads
 
 
-Phase = Literal["fetching", "starting", "running", "stopping", "bundling", "reporting", "uploading"]
+Phase = Literal[
+    "fetching", "preparing", "starting", "running", "stopping", "bundling", "reporting", "uploading"
+]
 
 
 class HeldJob(Piece):
@@ -126,7 +173,11 @@ class Heartbeat(Wire):
     load_1m: float | None = Field(default=None, ge=0)
     gpus: Annotated[tuple[Gpu, ...], Field(max_length=64)] = ()
     jobs: Annotated[tuple[HeldJob, ...], Field(max_length=MAX_LISTED)] = ()
-    refuses: Line = Field(default="", description="Why it takes no jobs now; empty: it takes some.")
+    refuses: Holds = Field(
+        default=(),
+        description="Why it takes no jobs now (starting, leaving, snoozed, quiet, in_use); empty: "
+        "it takes some.",
+    )
     dropped: int = Field(default=0, ge=0, description="Messages dropped as garbage so far.")
     disk_free_bytes: Bytes | None = Field(
         default=None, description="Free where the agent keeps its own files."

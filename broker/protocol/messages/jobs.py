@@ -10,11 +10,13 @@ from broker.protocol.messages.values import (
     CHUNK_BYTES,
     DEFERRED,
     MAX_LISTED,
+    MAX_SIGNERS,
     MAX_SMALL_BYTES,
     ArtifactId,
     Attempt,
     Bytes,
     ChunkBytes,
+    FoldNumber,
     Hyper,
     Id,
     JobId,
@@ -25,12 +27,18 @@ from broker.protocol.messages.values import (
     Needs,
     Objection,
     Piece,
+    Program,
+    ProgramSignature,
     Receipt,
+    Short,
     SplitRecipe,
     Text,
+    Why,
     Wire,
     Word,
 )
+
+MAX_CRL_CHARS: Final = 64 * 1024
 
 # Coordinator to agent
 
@@ -67,9 +75,18 @@ class Assign(Wire):
     id: Id
     instance: Id
     model: Word
-    mode: Mode
+    mode: Mode | Literal[""] = Field(
+        default="", description="Empty: the trainer reads no prepared data."
+    )
+    version: Short = Field(
+        default="",
+        exclude_if=lambda version: not version,
+        description="Of the trainer; empty: any.",
+    )
     hyper: Hyper = {}
     split_recipe: SplitRecipe = "host"
+    folds: FoldNumber = Field(default=0, description="How many; 0 with another recipe.")
+    fold: FoldNumber = Field(default=0, description="The only one to be trained; 0: all of them.")
     train_hosts: Annotated[tuple[Line, ...], Field(max_length=1000)] = ()
     seed: int = Field(default=0, ge=0, le=2**32 - 1)
     n_resamples: int = Field(default=1000, ge=0, le=1_000_000)
@@ -93,6 +110,21 @@ class Assign(Wire):
         default=0, ge=0, description="Checkpoints of attempts up to this one are not used."
     )
     receipt: Receipt = ""
+    program: Program | None = Field(
+        default=None,
+        exclude_if=lambda program: program is None,
+        description="Its trainer is this program, which the agent fetches as it does checkpoints.",
+    )
+    signatures: Annotated[tuple[ProgramSignature, ...], Field(max_length=MAX_SIGNERS)] = Field(
+        default=(),
+        exclude_if=lambda signatures: not signatures,
+        description="Of the program; one that the host's owner accepts is enough.",
+    )
+    crl: Annotated[str, Field(max_length=MAX_CRL_CHARS)] = Field(
+        default="",
+        exclude_if=lambda crl: not crl,
+        description="The CA's revocation list, in PEM, by which signers are judged.",
+    )
 
 
 class LeasedJob(Piece):
@@ -123,7 +155,10 @@ class Cancel(Wire):
     id: Id
     job_id: JobId
     attempt: Attempt
-    why: Line = ""
+    why: Word = Field(
+        default="cancelled",
+        description="requeued, revoked, unknown, or the job's state by now.",
+    )
     keep_finished: bool = Field(
         default=False, description="A result that is there already is still to be handed over."
     )
@@ -139,7 +174,7 @@ class Release(Wire):
     id: Id
     job_id: JobId
     attempt: Attempt
-    why: Line = ""
+    why: Why = Why(code="drained")
 
 
 class Noted(Wire):
@@ -250,6 +285,11 @@ class Failed(_Report):
 
     type: Literal["failed"] = "failed"
     error: Text
+    kind: Word | None = Field(
+        default=None,
+        description="The trainer's `kind`, or the agent's: timeout, stalled, killed, signal, "
+        "silent, not_started, unbundled, damaged.",
+    )
     exit_code: int | None = None
     transient: bool = Field(
         default=True, description="Another attempt may go well; false: it cannot."
@@ -264,7 +304,10 @@ class Released(_Report):
     """
 
     type: Literal["released"] = "released"
-    reason: Line
+    why: Why = Field(
+        description="leaving, interrupted, lease, data, what a heartbeat's `refuses` has, or what "
+        "the request said."
+    )
     artifact_id: ArtifactId | None = None
     size_bytes: Bytes = 0
     chunk_bytes: ChunkBytes = CHUNK_BYTES
@@ -317,7 +360,7 @@ class Rejected(Wire):
     """The artifact could not be taken: check the bundle, and report the job anew."""
 
     state: Literal["rejected"] = "rejected"
-    reason: Line
+    reason: Literal["corrupt", "disk", "no_room"]
 
 
 GrantMessage = Annotated[Grant | Stored | Rejected, Field(discriminator="state")]

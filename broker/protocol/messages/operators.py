@@ -7,21 +7,27 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
 from broker.protocol.messages.values import (
+    CHUNK_BYTES,
     DEFERRED,
+    MAX_SIGNERS,
+    ChunkBytes,
     Id,
     JobId,
     JobStateName,
     Line,
+    Needs,
     Piece,
+    Program,
+    ProgramSignature,
     Seq,
-    Text,
+    Short,
     Wire,
+    Word,
     finite,
 )
 
 MAX_JOBS: Final = 64  # of one command: as many as an answer holds, whatever is told of each
 MAX_MODELS: Final = 64
-Short = Annotated[str, Field(max_length=200)]  # a job's name or id, or the start of one; a model
 CURVES_AT_ONCE: Final = 20  # in one answer, which bears 256 KiB
 
 
@@ -264,6 +270,42 @@ class AskFetch(Ask):
     attempt: int | None = Field(default=None, ge=1)
 
 
+class ProgramOffer(Piece):
+    """A program as it is pushed: what its `program.toml` says, its parcel, and who vouches for it.
+
+    What the agent goes by is in the parcel.
+    """
+
+    name: Word
+    program: Program
+    hyper_schema: Annotated[dict[str, JsonValue], AfterValidator(finite)] = Field(
+        description="JSON Schema of its parameters."
+    )
+    needs: Needs = Field(default=Needs(), description="A job may ask for more, not for less.")
+    signatures: Annotated[tuple[ProgramSignature, ...], Field(max_length=MAX_SIGNERS)] = ()
+
+
+class AskPush(Command):
+    """Take a program in. A parcel that is not there yet flows by push grants."""
+
+    type: Literal["push"] = "push"
+    offer: ProgramOffer
+    chunk_bytes: ChunkBytes = CHUNK_BYTES
+
+
+class AskPrograms(Ask):
+    """The programs that the fleet has, oldest first."""
+
+    type: Literal["programs"] = "programs"
+
+
+class AskRemove(Command):
+    """Remove a program that no job waits for or runs: by NAME@DIGEST, or the start of a digest."""
+
+    type: Literal["remove"] = "remove"
+    name: Line
+
+
 OperatorRequest = Annotated[
     AskStatus
     | AskList
@@ -287,7 +329,10 @@ OperatorRequest = Annotated[
     | AskPlan
     | AskAttempts
     | AskTrainers
-    | AskFetch,
+    | AskFetch
+    | AskPush
+    | AskPrograms
+    | AskRemove,
     Field(discriminator="type"),
 ]
 
@@ -298,7 +343,9 @@ class OperatorResponse(Wire):
     id: Id
     ok: bool
     code: Literal["ok", "refused", "not_found", "bad_request", "expired"] = "ok"
-    message: Text = ""
+    why: Annotated[dict[str, JsonValue], AfterValidator(finite)] = Field(
+        default={}, description="Why it was not done: a `code` with figures; `text` is foreign."
+    )
     data: Annotated[JsonValue, AfterValidator(finite)] = None
     auth: Auth | None = Field(
         default=None, description="Of the answer to a command, where there is an operator key."

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -35,6 +35,7 @@ JobId = Annotated[str, Field(pattern=rf"^{HEX_PATTERN}$")]
 ArtifactId = Annotated[str, Field(pattern=rf"^{HEX_PATTERN}$")]
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Short = Annotated[str, Field(max_length=200)]
 Line = Annotated[str, Field(max_length=2000)]
 Text = Annotated[str, Field(max_length=16_000)]
 Pem = Annotated[str, Field(max_length=8192)]
@@ -67,7 +68,10 @@ Metrics = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(f
 Hyper = Annotated[dict[str, JsonValue], Field(max_length=64), AfterValidator(finite)]
 JobStateName = Literal["pending", "claimed", "running", "completed", "failed", "cancelled"]
 Mode = Literal["realistic", "oracle"]
-SplitRecipe = Literal["host", "sample", "time"]
+SplitRecipe = Literal["host", "sample", "time", "folds"]
+MAX_FOLDS: Final = 1_000
+# 0 is the usual one, and is left out of a message.
+FoldNumber = Annotated[int, Field(ge=0, le=MAX_FOLDS, exclude_if=lambda number: not number)]
 FIELD_NAMES: Final[set[str]] = set()  # of every model that is loaded: the words of our own
 # Of an adapter: built when it is first used. Models are, too, under a lock of pydantic's own.
 DEFERRED: Final = ConfigDict(defer_build=True)
@@ -102,10 +106,95 @@ class Needs(Piece):
     min_disk_gib: float | None = Field(default=None, ge=0)
 
 
-# What else must be free: a need's key, the figure of a heartbeat, and what it is called.
-FREE_NEEDS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "disk": ("min_disk_gib", "disk_free_bytes", "disk space"),
+MAX_SIGNERS: Final = 8
+
+
+class Program(Piece):
+    """A program that travels to its host as a parcel: which one, and what a host has to allow."""
+
+    digest: ArtifactId = Field(description="The sha256 of its parcel.")
+    size_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    signers: Annotated[tuple[Short, ...], Field(max_length=MAX_SIGNERS)] = Field(
+        default=(), description="The operators who signed it."
+    )
+    environment: Literal["none", "uv"] = Field(
+        default="none", description="none: the agent's own interpreter; uv: made from a lock file."
+    )
+    resumable: bool = Field(
+        default=False, description="It keeps checkpoints, and goes on from them."
+    )
+
+
+class ProgramSignature(Piece):
+    """Who vouches for a parcel: broker/programs/signatures.py says what is signed."""
+
+    signer: Short = Field(description="`alice` of the identity `operator:alice`.")
+    certificate: Pem = Field(description="Of the signer.")
+    value: Short = Field(description="ECDSA with SHA-256, in base64.")
+
+
+class ProgramsAllowed(Piece):
+    """Which programs a host's owner lets in."""
+
+    pinned: Annotated[tuple[ArtifactId, ...], Field(max_length=1000)] = ()
+    signed_by: Annotated[tuple[Short, ...], Field(max_length=100)] = ()
+    unsigned: bool = Field(
+        default=False,
+        exclude_if=lambda unsigned: not unsigned,
+        description="Also what nobody signed.",
+    )
+    environments: Annotated[tuple[Short, ...], Field(max_length=8)] = ("none",)
+    sandbox: Short = Field(default="bwrap", description="none: a program runs as the agent does.")
+
+
+class Amount(NamedTuple):
+    """What a host has so much of, by the names of fields.
+
+    `need` is a job's, in GiB; `called` is for people. `free` is what a host has measured, `total`
+    what it has in all, both in bytes; empty: nobody tells. `of_gpu`: they are fields of `Gpu`.
+    """
+
+    need: str
+    called: str
+    free: str
+    total: str = ""
+    of_gpu: bool = False
+
+
+AMOUNTS: Final[Mapping[str, Amount]] = {
+    "vram": Amount("min_vram_gib", "VRAM", "vram_free_bytes", "vram_total_bytes", of_gpu=True),
+    "ram": Amount("min_ram_gib", "RAM", "ram_available_bytes", "ram_total_bytes"),
+    "disk": Amount("min_disk_gib", "disk space", "disk_free_bytes"),
 }
+
+
+def _absent(value: object) -> bool:
+    return value in ("", (), None)
+
+
+class Why(Piece):
+    """Why an agent takes no jobs, or gives one back: a code, with figures."""
+
+    code: Word
+    by: Short = Field(default="", exclude_if=_absent, description="owner, manifest, or who asked.")
+    until: Short = Field(
+        default="", exclude_if=_absent, description="ISO 8601, by the host's clock."
+    )
+    input_idle_s: float | None = Field(default=None, exclude_if=_absent)
+    gpu_users: Annotated[tuple[Short, ...], Field(max_length=3)] = Field(
+        default=(), exclude_if=_absent
+    )
+    others_percent: float | None = Field(
+        default=None, exclude_if=_absent, description="Of all cores."
+    )
+    text: Line = Field(default="", exclude_if=_absent, description="What the trainer said.")
+
+    def told(self) -> dict[str, JsonValue]:
+        """Return it as JSON values."""
+        return self.model_dump(mode="json")
+
+
+Holds = Annotated[tuple[Why, ...], Field(max_length=4)]
 
 
 class Objection(Piece):
@@ -114,19 +203,14 @@ class Objection(Piece):
     code: Word
     needed: float | None = None
     available: float | None = None
+    total: float | None = None
+    key: Line = ""
     said: Line = ""
+    holds: Holds = Field(default=(), description="Of `refuses`.")
 
     def figures(self) -> dict[str, JsonValue]:
         """Return what there is beside the code."""
-        return self.model_dump(exclude={"code"}, exclude_defaults=True)
-
-
-def lacking(needs: Needs, measured: object) -> Iterator[Objection]:
-    """Yield what a host has less of, by what it has measured, than a job needs."""
-    for what, (key, figure, _) in FREE_NEEDS.items():
-        needed, free_bytes = getattr(needs, key), getattr(measured, figure)
-        if needed and free_bytes is not None and free_bytes < needed * 2**30:
-            yield Objection(code=f"{what}-now", needed=needed, available=free_bytes / 2**30)
+        return self.model_dump(mode="json", exclude={"code"}, exclude_defaults=True)
 
 
 # What a person looks for in a line of a trace.

@@ -19,11 +19,11 @@ from broker.protocol.messages import AskIdentity, OperatorResponse
 from broker.protocol.topic_table import Role
 from broker.protocol.topics import is_host, user_of
 from coordinator.core import presence
-from coordinator.core.authorization import Data, RequestRefused
+from coordinator.core.authorization import Data, refused
 from coordinator.core.effects import JournalRead
 from coordinator.core.state import MAX_ANSWERS, World
 from coordinator.core.stopping import tell_to_stop
-from coordinator.jobs.causes import NONE, Cause, cause, in_words
+from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.records import JOURNAL, Action, Revocation
 from coordinator.jobs.states import Event
 
@@ -34,7 +34,7 @@ def on_told(world: World, client: str, ask: AskIdentity, now: Now) -> Data:
     """Take an entry that an operator tells of."""
     user = user_of(client)
     if Principal.parse(user).role is not Role.OPERATOR:
-        raise RequestRefused(f"{user} may not give or take back certificates")
+        raise refused("no_certificates", user=user)
     held: list[JsonValue] = [*_take(world, user, ask, now)]
     return {"name": ask.name, "jobs": held}
 
@@ -93,8 +93,7 @@ def _take(world: World, who: str, ask: AskIdentity, now: Now) -> list[str]:
     world.revoked[host] = Revocation(now.text(), who)
     names = []
     for job in world.held_at(host):
-        why = cause("revoked")
-        world.move(job, Event.RELEASED, now, who, why, host=None)
-        tell_to_stop(world, host, job.job_id, job.attempt, in_words(why), now)
+        world.move(job, Event.RELEASED, now, who, cause("revoked"), host=None)
+        tell_to_stop(world, host, job.job_id, job.attempt, "revoked", now)
         names.append(job.spec.name)
     return names

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from pydantic import JsonValue
+
 from broker.clock import Now
 from broker.errors import BadMessage
 from broker.protocol import signing
@@ -26,7 +28,7 @@ from broker.protocol.messages import (
 from coordinator.core import authorization
 from coordinator.core.commands import requests
 from coordinator.core.state import World
-from coordinator.jobs.causes import cause
+from coordinator.jobs.causes import Cause, cause
 from coordinator.jobs.records import HostRecord
 from coordinator.jobs.states import JobState
 
@@ -41,8 +43,7 @@ def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
     if (node == COORDINATOR) != (command.type in _OF_COORDINATOR):
         raise BadMessage(f"{command.type} is no command of this node")
     if not world.settings.home_commands:
-        message = "Home Assistant may look, and change nothing: docs/explanation/authorization.md"
-        refusal = signing.Unsigned("unsigned", message)
+        refusal = signing.Unsigned("unsigned")
         authorization.turn_away(world, CLIENT, _ask(world, node, command), refusal, now)
         return
     match command.type:
@@ -77,19 +78,19 @@ def _resume(world: World, node: str, now: Now) -> None:
         world.remember(replace(record, drained=False, drained_now=False))
         ask = AskResume(id=world.new_id(), host=node)
         response = OperatorResponse(id=ask.id, ok=True, data={"host": node, "drained": False})
-        authorization.settle(
-            world, CLIENT, ask, response, now, cause("still", condition=_rest(record))
-        )
+        what = cause("still", was=_rest(record))
+        authorization.settle(world, CLIENT, ask, response, now, what)
 
 
-def _rest(record: HostRecord) -> str:
-    return "in quarantine" if record.quarantine else "snoozed"
+def _rest(record: HostRecord) -> list[JsonValue]:
+    return [one.to_dict() for one in record.restraints() if one.code != "drained"]
 
 
 def _cancel(world: World, node: str, now: Now) -> None:
     held = world.held_at(node)
     if not held:
-        _refuse(world, AskCancel(id=world.new_id(), job=""), f"host {node} holds no job", now)
+        why = cause("holds_nothing", host=node)
+        _refuse(world, AskCancel(id=world.new_id(), job=""), why, now)
     for job in held:
         _carry_out(world, AskCancel(id=world.new_id(), job=job.job_id), now)
 
@@ -97,7 +98,7 @@ def _cancel(world: World, node: str, now: Now) -> None:
 def _requeue(world: World, now: Now) -> None:
     failed = [job for job in world.book.in_claim_order(JobState.FAILED) if job.in_plan]
     if not failed:
-        _refuse(world, AskRequeue(id=world.new_id(), job=""), "no job of the plan has failed", now)
+        _refuse(world, AskRequeue(id=world.new_id(), job=""), cause("none_failed"), now)
     for job in failed:
         _carry_out(world, AskRequeue(id=world.new_id(), job=job.job_id), now)
 
@@ -107,9 +108,9 @@ def _carry_out(world: World, ask: Command, now: Now) -> None:
         requests.carry_out(world, CLIENT, ask, now)
 
 
-def _refuse(world: World, ask: Command, message: str, now: Now) -> None:
+def _refuse(world: World, ask: Command, why: Cause, now: Now) -> None:
     if _is_admitted(world, now):
-        response = authorization.RequestRefused(message).response(ask.id)
+        response = authorization.RequestRefused(why).response(ask.id)
         authorization.settle(world, CLIENT, ask, response, now)
 
 
@@ -119,7 +120,7 @@ def _is_admitted(world: World, now: Now) -> bool:
     while times and now.mono_s - times[0] >= 60.0:
         times.popleft()
     if len(times) >= COMMANDS_A_MINUTE:
-        world.refused["too many"] += 1
+        world.refused["too_many"] += 1
         return False
     times.append(now.mono_s)
     return True

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from broker.clock import Now, rfc3339, until
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import (
     AskDrain,
     AskForget,
@@ -22,17 +22,16 @@ from broker.protocol.messages import (
     AskResume,
     AskSnooze,
 )
+from broker.protocol.reasons import Reason, reason
 from broker.protocol.topics import user_of
-from coordinator.core import release
-from coordinator.core.authorization import Data, RequestRefused, fitting, no_host
+from coordinator.core import give_back
+from coordinator.core.authorization import Data, fitting, no_host, refused
 from coordinator.core.state import World
 from coordinator.jobs import host_condition
 from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.host_condition import Condition
 from coordinator.jobs.hosts import Host
-from coordinator.jobs.in_words import words
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.reasons import Reason, reason
 from coordinator.jobs.records import Action, FleetRecord, HostForgotten, HostRecord
 
 # `fleet forget`: a host that is gone for good leaves the coordinator's view, and the broker's.
@@ -45,13 +44,11 @@ def on_forget(world: World, _client: str, ask: AskForget, _now: Now) -> Data:
     name = ask.host
     host = world.hosts.get(name)
     if host is None and name not in world.records:
-        raise RequestRefused(f"no host is called {name!r}; `fleet workers` shows them", "not_found")
+        raise no_host(name, world.known_hosts())
     if host is not None and host.online:
-        raise RequestRefused(f"host {name} is online; stop its agent first")
+        raise refused("host_online", host=name)
     if held := [job.spec.name for job in world.held_at(name)]:
-        names = ", ".join(held[:8]) + (" ..." if len(held) > 8 else "")
-        text = f"host {name} holds {names}; `fleet cancel` or wait until they are lost"
-        raise RequestRefused(text)
+        raise refused("host_holds", host=name, jobs=[*held[:8]], more=max(0, len(held) - 8))
     _forget(world, name)
     return {"host": name, "forgotten": True}
 
@@ -59,8 +56,8 @@ def on_forget(world: World, _client: str, ask: AskForget, _now: Now) -> Data:
 def _forget(world: World, name: str) -> None:
     world.hosts.pop(name, None)
     world.evidence.pop(name, None)
-    for refused in world.holdbacks.values():
-        refused.pop(name, None)
+    for by_host in world.holdbacks.values():
+        by_host.pop(name, None)
     for stop in [stop for stop in world.stops if stop[0] == name]:
         del world.stops[stop]
     world.remember(HostForgotten(name))
@@ -80,7 +77,7 @@ def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> Data:
     if not _is_known(world, ask.host):
         raise no_host(ask.host, world.known_hosts())
     if record.drained and (record.drained_now or not ask.now):
-        raise RequestRefused(f"host {ask.host} is drained already")
+        raise refused("drained_already", host=ask.host)
     who = user_of(client)
     world.remember(replace(record, drained=True, drained_now=ask.now, at=now.text(), who=who))
     fields: Data = {"host": ask.host, "drained": True}
@@ -125,14 +122,13 @@ def on_resume(world: World, client: str, ask: AskResume, now: Now) -> Data:
     if not _is_known(world, ask.host):
         raise no_host(ask.host, world.known_hosts())
     host = world.hosts.get(ask.host)
-    refuses = host.heartbeat.refuses if host is not None and host.heartbeat else ""
+    refuses = [] if host is None else _told(own_refusal(host))
     was = record.restraints()
     if not was and (revocation := world.revoked.get(ask.host)):
-        raise RequestRefused(f"{ask.host}: {words(revocation.restraint(ask.host))}")
+        why = revocation.restraint(ask.host).to_dict()
+        raise refused("host_revoked", host=ask.host, reason=why)
     if not was:
-        by_itself = f"; it takes no jobs now: {refuses}" if refuses else ""
-        what = f"host {ask.host} is neither drained, nor snoozed, nor in quarantine{by_itself}"
-        raise RequestRefused(what)
+        raise refused("not_restrained", host=ask.host, refuses=refuses)
     world.evidence.pop(ask.host, None)
     _cancel_alarm(world, ask.host)
     world.remember(HostRecord(ask.host, at=now.text(), who=user_of(client)))
@@ -176,11 +172,16 @@ def condition(world: World, host: Host, now: Now) -> Condition:
 
 def restraints(world: World, host: Host) -> tuple[Reason, ...]:
     """Return every reason why a host is given no jobs now, whoever's doing it is."""
-    refuses = host.heartbeat.refuses if host.online and host.heartbeat else ""
-    own = (reason("refuses", said=refuses),) if refuses else ()
+    own = own_refusal(host) if host.online else ()
     no_data = (reason("no-data"),) if lacks_data(host) else ()
     decided = (one for one in world.restraints(host.name) if one.code != "paused")
     return (*decided, *own, *no_data)
+
+
+def own_refusal(host: Host) -> tuple[Reason, ...]:
+    """Return why a host takes no jobs by its own word."""
+    holds = host.heartbeat.refuses if host.heartbeat else ()
+    return (reason("refuses", holds=[one.told() for one in holds]),) if holds else ()
 
 
 def told_restraints(world: World, host: Host) -> list[JsonValue]:
@@ -202,14 +203,14 @@ def restrained(world: World) -> list[JsonValue]:
 
 def _may_be(world: World, host: Host) -> bool:
     """Whether there may be a reason: most hosts have none, and there may be thousands."""
-    refuses = host.heartbeat is not None and host.heartbeat.refuses
-    by_itself = bool(refuses) or lacks_data(host)
-    return by_itself or host.name in world.records or host.name in world.revoked
+    by_itself = host.heartbeat is not None and bool(host.heartbeat.refuses)
+    return by_itself or lacks_data(host) or host.name in world.records or host.name in world.revoked
 
 
 def lacks_data(host: Host) -> bool:
-    """Whether it is there without prepared data, so that it can take no job at all."""
-    return host.online and host.capability is not None and host.capability.data_id is None
+    """Whether it is there without prepared data, and so can take no job."""
+    known = host.capability if host.online else None
+    return known is not None and known.lacks_data()
 
 
 def outcome(data: Data) -> Cause:
@@ -226,7 +227,7 @@ def _is_known(world: World, host: str) -> bool:
 def _what_becomes(world: World, host: str, now: Now) -> Data:
     """Have its jobs given back, if they are to be; return which, and whether."""
     gives_back = bool(world.record(host).gives_back())
-    jobs: list[Job] = release.let_go(world, host, now) if gives_back else world.held_at(host)
+    jobs: list[Job] = give_back.let_go(world, host, now) if gives_back else world.held_at(host)
     return {"jobs": [job.spec.name for job in jobs], "gives_back": gives_back}
 
 

@@ -78,7 +78,7 @@ def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
         "barred": host_commands.told_restraints(world, host),
         "policy": policy_to_dict(world.policy(host.name)),
         "jobs": _jobs(world, host),
-        "last_seen": host.last_seen_at,
+        "last_seen": host.heard.text() if host.heard else None,
     }
 
 
@@ -102,6 +102,8 @@ def _jobs(world: World, host: Host) -> list[JsonValue]:
 
 def _is_resumable(host: Host, job: Job) -> bool:
     """Whether its trainer there keeps checkpoints, so that to give it back costs no work."""
+    if job.spec.program is not None:
+        return job.spec.program.resumable
     trainer = host.capability.trainers.get(job.spec.model) if host.capability else None
     return trainer is None or trainer.resumable
 

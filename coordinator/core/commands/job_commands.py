@@ -19,24 +19,23 @@ from broker.protocol.messages import (
     WaitsFor,
 )
 from broker.protocol.topics import user_of
-from coordinator.core import earlier_attempts
-from coordinator.core.authorization import Data, RequestRefused, paged, told_apart
+from coordinator.core import assignment, earlier_attempts
+from coordinator.core.authorization import Data, RequestRefused, paged, refused, told_apart
 from coordinator.core.commands import prospects
 from coordinator.core.effects import AnswerWithEvents
 from coordinator.core.host_views import grace_left_s, retry_wait_s
 from coordinator.core.state import World
 from coordinator.core.stopping import tell_to_stop
 from coordinator.core.stored_artifacts import take_kept
-from coordinator.jobs import causes, job_progress, set_aside
+from coordinator.jobs import causes, job_progress, result_words
 from coordinator.jobs.causes import Cause, cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import spec_to_dict
 from coordinator.jobs.states import FINAL, Event, JobState
 
 _ASKED_CHARS: Final = 200  # as many of what was asked for are said again
-_MESSAGE_CHARS: Final = 500  # of what is said to one of several jobs
-BAD_INPUT: Final = "bad_input: "  # how a trainer's word begins that its input is at fault
 AWAY_SHOWN: Final = 8
+_MEANT: Final = 8  # jobs that a text may mean are named
 
 
 def on_list(world: World, _client: str, ask: AskList, now: Now) -> Data:
@@ -102,10 +101,10 @@ def _no_room(world: World, job: Job) -> Data:
 
 
 def on_why(world: World, _client: str, ask: AskWhy, now: Now) -> Data:
-    """Return why a job is not running."""
+    """Return why a job is not running; what can be assigned is assigned first."""
+    assignment.settle(world, now)
     job = find(world, ask.job)
     host = world.hosts.get(job.host or "") if job.is_held else None
-    error = job.error or ""
     return {
         **_known(job),
         "in_plan": job.in_plan,
@@ -114,8 +113,7 @@ def on_why(world: World, _client: str, ask: AskWhy, now: Now) -> Data:
         "presence": None if host is None or host.online else host.presence(now),
         "away": away(world, job, now),
         "error": job.error,
-        "bad_input": error.startswith(BAD_INPUT),
-        "was_lost": job.state is JobState.FAILED and job.losses >= world.settings.max_attempts,
+        "error_kind": job.error_kind,
         "artifact_id": job.artifact_id,
         **_no_room(world, job),
         **prospects.why(world, job, now),
@@ -129,7 +127,7 @@ def on_cancel(world: World, client: str, ask: AskCancel, now: Now) -> Data:
 
 def _cancel(world: World, client: str, job: Job, now: Now) -> Data:
     if job.state in FINAL:
-        raise RequestRefused(f"job {job.spec.name} is {job.state.value} already")
+        raise refused("over_already", name=job.spec.name, state=job.state.value)
     after = world.move(job, Event.CANCELLED, now, user_of(client))
     _stop_holder(world, job, "cancelled", now)
     return {**_known(after), "others": others(world, job)}
@@ -143,18 +141,15 @@ def on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Data:
 def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
     if job.state is JobState.PENDING:
         wait_s = retry_wait_s(world, job, now)
-        more = f"; its retry begins in {wait_s:.0f} s" if wait_s else ""
-        if not job.in_plan:
-            more = (
-                ", and is given to no host, being in no manifest: put it back and `fleet reload`, "
-                "or `fleet cancel` it"
-            )
-        raise RequestRefused(f"job {job.spec.name} is pending already{more}")
+        raise refused(
+            "pending_already", name=job.spec.name, in_plan=job.in_plan, wait_s=round(wait_s, 1)
+        )
     if not job.in_plan:
-        message = f"job {job.spec.name} is not in the manifest any more; put it back, and reload"
-        raise RequestRefused(message)
+        raise refused("not_in_plan", name=job.spec.name)
+    if job.spec.program is not None and job.spec.program.digest not in world.programs:
+        raise refused("program_gone", name=job.spec.model, digest=job.spec.program.digest)
     who, kept = user_of(client), job.artifact_id
-    share = set_aside.share_of(_going(world, job, now))
+    share = result_words.share_of(_going(world, job, now))
     lost = causes.set_aside(job.state.value, job.host, share, job.metrics, kept)
     after = world.move(
         job, Event.REQUEUED, now, who, lost, host=None, losses=0, failures=0, checkpoint=None
@@ -186,16 +181,14 @@ def _on_one(
         known = _known(job)
         _expect_state(job, ask.states)
         done = act(world, client, job, now)
-    except RequestRefused as refused:
-        message = str(refused)[:_MESSAGE_CHARS]
-        return {**known, "ok": False, "code": refused.code, "message": message}
+    except RequestRefused as refusal:
+        return {**known, "ok": False, "code": refusal.code, "why": refusal.why}
     return {**done, "ok": True}
 
 
 def _expect_state(job: Job, states: Sequence[str]) -> None:
     if states and job.state.value not in states:
-        text = f"job {job.spec.name} is {job.state.value} by now, and left as it is"
-        raise RequestRefused(text)
+        raise refused("moved", name=job.spec.name, state=job.state.value)
 
 
 def outcome_of_each(data: Any) -> Cause:
@@ -218,15 +211,17 @@ def find(world: World, text: str) -> Job:
     jobs = world.book.find(text)
     if len(jobs) == 1:
         return jobs[0]
-    asked = f"{text[:_ASKED_CHARS]!r}"  # which may write each character in ten
+    asked = text[:_ASKED_CHARS]
     if not jobs:
-        message = f"no job has the name or id {asked}; `fleet list` shows them"
-        raise RequestRefused(message, "not_found")
-    names = ", ".join(sorted(f"{job.spec.name} ({job.job_id[:12]})" for job in jobs)[:8])
-    more = f" and {len(jobs) - 8} more" if len(jobs) > 8 else ""
-    alike = len({job.spec.name for job in jobs}) == 1
-    remedy = "give the id of one" if alike else "write more of it"
-    raise RequestRefused(f"{asked} may mean {names}{more}; {remedy}")
+        raise RequestRefused(cause("no_job", asked=asked), "not_found")
+    known = sorted((job.spec.name, job.job_id) for job in jobs)
+    raise refused(
+        "ambiguous",
+        asked=asked,
+        jobs=[{"name": name, "job_id": job_id} for name, job_id in known[:_MEANT]],
+        more=max(0, len(jobs) - _MEANT),
+        alike=len({name for name, _ in known}) == 1,
+    )
 
 
 def others(world: World, job: Job) -> list[JsonValue]:

@@ -7,7 +7,7 @@ and the coordinator has heartbeats to listen to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from heapq import nsmallest
 from itertools import islice
 from typing import Any, Final
@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.protocol.messages import AskPlan, WaitsFor
+from broker.protocol.reasons import Reason
 from coordinator.core import earlier_attempts
 from coordinator.core.assignment import bring_up_to_date
 from coordinator.core.authorization import Data, fitting, paged
@@ -24,14 +25,14 @@ from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.jobs import Job, claim_order
 from coordinator.jobs.plan_entries import JobSpec, spec_to_dict
-from coordinator.jobs.reasons import Reason
+from coordinator.jobs.reasons import NATURES, Wait
 from coordinator.jobs.states import JobState
 from coordinator.scheduler import explanation, unknown_hosts
 from coordinator.scheduler.feasibility import Places, waits_for
 
 MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
 _OPTIONAL: Final = (
-    "train_hosts", "allowed_hosts", "denied_hosts", "timeout_s", "stall_timeout_s"
+    "train_hosts", *(one.name for one in fields(JobSpec) if one.default in {(), None})
 )  # fmt: skip
 
 
@@ -46,7 +47,7 @@ class Chances:
     """
 
     runnable: int = 0
-    wait: tuple[Job, ...] = ()
+    wait: tuple[tuple[Job, WaitsFor], ...] = ()
     unplaceable: tuple[Job, ...] = ()
 
 
@@ -56,32 +57,27 @@ def chances(world: World, now: Now) -> Chances:
     views = host_views(world, now)
     places = Places(views)
     runnable = 0
-    wait: list[Job] = []
+    wait: list[tuple[Job, WaitsFor]] = []
     hopeless: list[Job] = []
     for ids in world.queue.alike() if views else ():
         jobs = [world.book.known(job_id) for job_id in ids]
-        what, hosts = places.soonest(jobs[0].spec)
-        if what is None:
+        awaits, hosts = places.soonest(jobs[0].spec)
+        if (mark := waits_for(awaits, hosts)) is not None:
+            wait += [(job, mark) for job in jobs]
+        elif awaits is Wait.EVER:
             hopeless += jobs
-        elif waits_for(what, hosts) is None:
-            runnable += len(jobs)
         else:
-            wait += jobs
+            runnable += len(jobs)
     return Chances(runnable, tuple(wait), tuple(hopeless))
 
 
-def told(world: World, found: Chances, now: Now) -> Data:
+def told(found: Chances) -> Data:
     """Return as JSON values how many are `unplaceable`, or `waiting`, and the first of them."""
-    first = nsmallest(MOST_NAMES, found.wait, key=claim_order)
-    known = marks(world, first, now)
-    waiting = [
-        {**_name(job), "waits_for": waits.model_dump(mode="json")}
-        for job in first
-        if (waits := known.get(job.job_id)) is not None
-    ]
-    never = [_name(job) for job in nsmallest(MOST_NAMES, found.unplaceable, key=claim_order)]
+    wait = nsmallest(MOST_NAMES, found.wait, key=lambda one: claim_order(one[0]))
+    never = nsmallest(MOST_NAMES, found.unplaceable, key=claim_order)
+    waiting = [{**_name(job), "waits_for": mark.model_dump(mode="json")} for job, mark in wait]
     return {
-        "unplaceable": {"count": len(found.unplaceable), "jobs": [*never]},
+        "unplaceable": {"count": len(found.unplaceable), "jobs": [*map(_name, never)]},
         "waiting": {"count": len(found.wait), "jobs": [*waiting]},
     }
 
@@ -93,10 +89,9 @@ def marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | N
     places = Places(views)
     found: dict[str, WaitsFor | None] = {}
     for job in waiting if views else ():
-        what, hosts = places.soonest(job.spec)
-        mark = waits_for(what, hosts)
-        if mark is not None or what is None:
-            found[job.job_id] = mark
+        awaits, hosts = places.soonest(job.spec)
+        if not awaits.passes:
+            found[job.job_id] = waits_for(awaits, hosts)
     return found
 
 
@@ -136,19 +131,18 @@ def why(world: World, job: Job, now: Now) -> Data:
     """
     waits = job.state is JobState.PENDING and job.in_plan
     found = explain(world, job, now) if waits else []
-    fits = sum(1 for _, against in found if not against)
     suits = explanation.suitable(found)
     judged = explanation.unpaused(found)
-    in_time = bool(explanation.suitable(judged))
+    awaits, hosts = explanation.awaited(judged)
     # Where it is the pause alone, that it goes on is what helps.
-    changes = _changes(world, job, found if in_time else judged) if waits and not fits else []
-    mark = waits_for(*Places(view for view, _ in found).soonest(job.spec))
+    helps = found if awaits.passes else judged
+    changes = _changes(world, job, helps) if waits else []
+    mark = waits_for(awaits, hosts)
     return {
         "paused": world.fleet.told(),
         "hosts": _nearest(found),
-        "fits": fits,
-        "hopeless": bool(found) and all(any(one.lasts for one in rs) for _, rs in found),
-        "in_time": in_time,
+        "hopeless": bool(found) and awaits is Wait.EVER,
+        "in_time": awaits.passes,
         **({"waits_for": mark.model_dump(mode="json")} if mark else {}),
         "clauses": [*(explanation.clauses(job.spec, found) if found else [])],
         **({"known": len(found)} if waits else {}),
@@ -160,7 +154,7 @@ def why(world: World, job: Job, now: Now) -> Data:
 
 def _changes(world: World, job: Job, found: explanation.Explained) -> list[Data]:
     """Return what would open hosts to a job that none takes now."""
-    changes = explanation.remedies(job.spec, found, world.grace_s())
+    changes = explanation.remedies(job.spec, found)
     if not changes and not explanation.suitable(found):
         changes = [*filter(None, [explanation.nearest(found)])]
     misnamed = _misnamed(world, job) if found else []
@@ -169,15 +163,19 @@ def _changes(world: World, job: Job, found: explanation.Explained) -> list[Data]
 
 def _nearest(found: explanation.Explained) -> list[JsonValue]:
     """Return the hosts by name with the reasons against each; if too many, those with the least."""
-    ranked = sorted(found, key=lambda one: sum(1 if r.passing else 100 for r in one[1]))
+    ranked = sorted(found, key=lambda one: sum(1 if _passes(r) else 100 for r in one[1]))
     rows: list[Any] = fitting(_against(view.host, against) for view, against in ranked)
     by_host = {row["host"]: row for row in rows}
     return [by_host[view.host] for view, _ in found if view.host in by_host]
 
 
 def _against(host: str, against: Sequence[Reason]) -> Data:
-    ordered = sorted(against, key=lambda one: one.passing)  # first what no waiting ends
-    return {"host": host, "eligible": not against, "reasons": [one.to_dict() for one in ordered]}
+    ordered = sorted(against, key=_passes)  # first what no waiting ends
+    return {"host": host, "reasons": [one.to_dict() for one in ordered]}
+
+
+def _passes(reason: Reason) -> bool:
+    return NATURES[reason.code].wait.passes
 
 
 def _misnamed(world: World, job: Job) -> list[Data]:
@@ -224,8 +222,8 @@ def _compact(spec: JobSpec) -> dict[str, Any]:
     found = spec_to_dict(spec)
     found["needs"] = spec.needs.model_dump(mode="json", exclude_defaults=True)
     for name in _OPTIONAL:
-        if not found[name]:
-            del found[name]
+        if not found.get(name):
+            found.pop(name, None)
     return found
 
 

@@ -1,4 +1,8 @@
-"""Operators' requests: each is looked at, carried out by its handler, and answered."""
+"""Operators' requests. `HANDLERS` is the table: a new verb begins here.
+
+Each request is looked at, carried out by its handler, and answered. A request is a message of
+broker/protocol/messages/operators.py; for the verb itself see coordinator/cli/__init__.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.clock import Now, rfc3339
-from broker.protocol.broker_load import strain
 from broker.protocol.messages import (
     Ask,
     AskAttempts,
@@ -24,7 +27,10 @@ from broker.protocol.messages import (
     AskLogs,
     AskPause,
     AskPlan,
+    AskPrograms,
+    AskPush,
     AskReload,
+    AskRemove,
     AskRequeue,
     AskResume,
     AskRun,
@@ -41,8 +47,8 @@ from broker.protocol.messages import (
     Wire,
 )
 from broker.protocol.topics import user_of
-from coordinator.core import authorization, downloads, filing, plan_changes
-from coordinator.core.authorization import Data, RequestRefused, given
+from coordinator.core import authorization, downloads, filing, plan_changes, programs
+from coordinator.core.authorization import Data, RequestRefused, given, refused
 from coordinator.core.commands import (
     certificate_commands,
     host_commands,
@@ -59,7 +65,7 @@ from coordinator.core.effects import (
 )
 from coordinator.core.entries import Answer
 from coordinator.core.state import World
-from coordinator.jobs.causes import NONE, Cause
+from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.records import AttemptFilter, StoryFilter
 from coordinator.jobs.states import JobState
 
@@ -98,9 +104,9 @@ def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
 def _response(world: World, client: str, ask: Ask, now: Now) -> OperatorResponse | None:
     """Return the answer of the request's handler; none: it follows."""
     try:
-        data = _HANDLERS[type(ask)](world, client, ask, now)
-    except RequestRefused as refused:
-        return refused.response(ask.id)
+        data = HANDLERS[type(ask)](world, client, ask, now)
+    except RequestRefused as refusal:
+        return refusal.response(ask.id)
     return None if data is None else given(ask.id, data)
 
 
@@ -123,6 +129,8 @@ def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
             return plan_changes.outcome(data)
         case AskEach():
             return job_commands.outcome_of_each(data)
+        case AskPush() | AskRemove():
+            return cause("program", name=data["name"], digest=data["digest"])
         case _:
             return host_commands.outcome(data)
 
@@ -141,8 +149,8 @@ def _on_status(world: World, _client: str, _ask: AskStatus, now: Now) -> Data:
             "now": now.text(),
             "plan": world.plan_name(),
             "manifest": world.settings.manifest,
-            "manifest_fault": world.manifest_fault,
-            "manifest_changed": world.manifest_changed,
+            "manifest_fault": {**world.manifest_fault} or None,
+            "manifest_changed": {**world.manifest_changed} or None,
             "session": world.session,
             "disk_fault": filing.fault(world, now),
         },
@@ -153,7 +161,7 @@ def _on_status(world: World, _client: str, _ask: AskStatus, now: Now) -> Data:
         },
         "active": counts["claimed"] + counts["running"],
         "runnable": 0 if world.fleet.paused else pending.runnable,
-        **prospects.told(world, pending, now),
+        **prospects.told(pending),
         "starting": sum(one.online and not one.has_joined() for one in world.hosts.values()),
         "dropped": dict(world.dropped),
         "refused": dict(world.refused),
@@ -169,11 +177,7 @@ def _counts(counts: dict[str, int] | None) -> JsonValue:
 
 
 def _load(load: BrokerLoad | None) -> JsonValue:
-    if load is None:
-        return None
-    found = strain(load)
-    said = None if found is None else f"{found.what}; {found.remedy}"
-    return {**load.model_dump(exclude={"v"}), "strain": said}
+    return None if load is None else load.model_dump(exclude={"v"})
 
 
 def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> Data | None:
@@ -190,8 +194,7 @@ def _on_curves(world: World, client: str, ask: AskCurves, _now: Now) -> None:
 
 def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Data | None:
     if world.settings.manifest is None:
-        message = "the coordinator was started without --manifest; there is nothing to reload"
-        raise RequestRefused(message)
+        raise refused("no_manifest")
     world.do(ReadManifest(plan_changes.known_trainers(world), client, ask.id))
     return None
 
@@ -231,7 +234,7 @@ def host_counts(world: World) -> dict[str, JsonValue]:
     return {"online": online, "offline": len(world.hosts) - online}
 
 
-_HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], Data | None]]] = {
+HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], Data | None]]] = {
     AskStatus: _on_status,
     AskList: job_commands.on_list,
     AskShow: job_commands.on_show,
@@ -255,4 +258,7 @@ _HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], Data | None]]
     AskTrainers: _on_trainers,
     AskFetch: _on_fetch,
     AskIdentity: certificate_commands.on_told,
+    AskPush: programs.on_push,
+    AskPrograms: programs.on_programs,
+    AskRemove: programs.on_remove,
 }

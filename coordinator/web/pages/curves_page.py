@@ -6,9 +6,9 @@ from typing import Any
 
 from nicegui import ui
 
-from broker.sentences import counted
+from broker.figures import counted
+from coordinator.client.mirror import Snapshot
 from coordinator.client.rows import HELD
-from coordinator.client.seen import Snapshot
 from coordinator.jobs.curve import Curve, of
 from coordinator.web.frame import Site, frame
 from coordinator.web.parts import Tag, call, choice, search

@@ -11,11 +11,12 @@ from nicegui import ui
 from broker.protocol.messages import AskDrain, AskResume, AskSnooze, Capability
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
+from coordinator.client.mirror import HostSeen
 from coordinator.client.rows import Row
-from coordinator.client.seen import HostSeen
 from coordinator.jobs.plan_entries import HostPolicy
 from coordinator.jobs.reasons import BARRED
-from coordinator.jobs.set_aside import begins_again
+from coordinator.jobs.result_words import begins_again
+from coordinator.ui.fleet_columns import JOBS, shown
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import Beat, News
 from coordinator.web.parts import (
@@ -30,7 +31,7 @@ from coordinator.web.parts import (
     size,
     table_card,
 )
-from coordinator.web.tables import Part, as_rows, feed, grid, job_columns
+from coordinator.web.tables import Part, as_rows, feed, grid
 
 HOUR_S: Final = 3600.0
 TOMORROW: Final = -1.0  # 08:00 by the browser's clock
@@ -97,11 +98,12 @@ class _Page:
     def _jobs(self) -> None:
         rows = list(self.site.hub.tables.jobs.rows.values())
         part = Part(lambda row: row["host"] == self.name, rows)
-        columns = [one for one in job_columns() if one["field"] != "host"]
         section, _ = table_card("Its jobs")
         with section:
-            table = grid(f"Jobs of {self.name}", columns, list(part.rows.values()),
-                         height=as_rows(15), empty="it has had no job yet")  # fmt: skip
+            table = grid(
+                f"Jobs of {self.name}", shown(JOBS, "page", "host"), list(part.rows.values()),
+                sort="state", height=as_rows(15), empty="it has had no job yet",
+            )  # fmt: skip
 
         def on_news(news: News) -> None:
             feed(table, part.take(news.jobs))

@@ -17,7 +17,7 @@ from broker.system.machine import new_id
 from coordinator.client.rows import HELD, NO_HOST, Row, meant
 from coordinator.jobs.causes import in_words, set_aside
 from coordinator.jobs.curve import Curve, curves_of, of
-from coordinator.jobs.set_aside import kept_words
+from coordinator.jobs.result_words import kept_words
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import News
 from coordinator.web.pages.curves_page import news_of
@@ -129,16 +129,16 @@ class _Page:
     def _tell_row(self, *, moved: bool) -> None:
         row = self.row
         self._state.set_text(row["state"])
-        word = "tone-warn" if row["chance"] else css_word(row["state"])
+        word = "tone-warn" if row["mark"] else css_word(row["state"])
         self._state.classes(replace=f"state big {word}")
-        said = row["waits"] or row["chance"] or (NO_HOST if row["unplaceable"] else "")
+        said = row["waits"] or row["marked"] or (NO_HOST if row["unplaceable"] else "")
         self._hopeless.set_text(said)
         self._hopeless.set_visibility(bool(said))
         self._facts.tell({
             "Host": host_of(row),
             "Progress": _progress(row),
             "Ends": Moment(row["ends"], "ahead"),
-            "Model": f"{row['model']}, {row['mode']}",
+            "Model": ", ".join(filter(None, (row["model"], row["mode"]))),
             "Attempt": row["attempt"] or "none yet",
             "Priority": row["priority"],
             "Began": Moment(row["started"]),

@@ -11,12 +11,12 @@ from nicegui import background_tasks, ui
 from broker.errors import FleetError
 from broker.protocol.messages import AskLogs
 from broker.protocol.topics import is_host
-from broker.sentences import printable
 from broker.system.machine import new_id
+from broker.wrapping import printable
 from coordinator.client.rows import epoch_ms
 from coordinator.jobs.causes import in_words
-from coordinator.jobs.in_words import CAN, all_words, summary, wished
-from coordinator.jobs.plan_entries import JobSpec
+from coordinator.jobs.plan_entries import OF_TELEMETRY, JobSpec
+from coordinator.jobs.reason_words import all_words, summary, wished
 from coordinator.web.artifacts import AUTO_BYTES, Report, metric_rows
 from coordinator.web.frame import Site, Visit
 from coordinator.web.parts import (
@@ -121,7 +121,11 @@ def host_of(of: Mapping[str, Any]) -> Value:
 
 def show_spec(place: Tag, spec: Mapping[str, Any]) -> None:
     """Show what the manifest asks for."""
-    pairs: dict[str, Value] = {name.replace("_", " "): listed(spec.get(name)) for name in SPEC}
+    pairs: dict[str, Value] = {
+        name.replace("_", " "): listed(spec.get(name))
+        for name in SPEC
+        if spec["mode"] or name not in OF_TELEMETRY
+    }
     hyper = list((spec.get("hyper") or {}).items())[:MAX_HYPER]
     with fill(place, "What was asked for"):
         Facts().tell(pairs | {name: listed(value) for name, value in hyper})
@@ -131,7 +135,7 @@ def show_spec(place: Tag, spec: Mapping[str, Any]) -> None:
 def show_why(place: Tag, why: Mapping[str, Any]) -> None:
     """Show why a job waits, what would help, and what speaks against each host."""
     title, changes = wished(why)
-    rows = [[host_of(host), all_words(host["reasons"]) or CAN] for host in why["hosts"][:MAX_HOSTS]]
+    rows = [[host_of(host), all_words(host["reasons"])] for host in why["hosts"][:MAX_HOSTS]]
     with fill(place, "Why it waits"):
         Tag("p", summary(why))
         if changes:

@@ -1,19 +1,31 @@
-"""The fleet's timeline: a row a host, a bar an attempt of a job, for as long as its trainer ran."""
+"""The fleet's timeline: a row a host, a bar an attempt of a job, for as long as its trainer ran.
+
+The attempts that have ended are asked for once, whoever looks. While a page is open, the
+coordinator is asked every few seconds for what is newer. So many browsers cost one question, and an
+attempt is told once. Everything here belongs to the event loop's thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from nicegui import ui
 
-from coordinator.client.rows import Delta, Row
-from coordinator.web.attempt_rows import MOST, Attempt, Attempts, Told
+from broker.errors import FleetError
+from broker.protocol.messages import AskAttempts, OperatorRequest
+from broker.system.machine import new_id
+from coordinator.client.rows import Delta, Row, epoch_ms
 from coordinator.web.frame import Site, Visit, frame
-from coordinator.web.hub import News
+from coordinator.web.hub import Hub, Listeners, News
 from coordinator.web.parts import Tag, call, choice, table_card
-from coordinator.web.tables import as_rows, attempt_columns, grid
+from coordinator.web.tables import ATTEMPTS, as_rows, grid
 
+MOST: Final = 3_000  # attempts that are kept, and drawn: a browser takes 0.1 s for so many
+EVERY_S: Final = 2.0  # between two questions
 HINT: Final = (
     "Every attempt, on the host that had it, by how it ended; the table below has them, too. "
     "Press a bar for its job; the slider chooses the time."
@@ -31,6 +43,110 @@ FIELDS: Final = ("id", "name", "state", "host", "attempt", "started", "finished"
 SPANS: Final = {
     "0": "all of it", "1": "last hour", "6": "last 6 hours", "24": "last day", "168": "last week",
 }  # fmt: skip
+
+Ask = Callable[[OperatorRequest], Awaitable[Any]]  # raises `FleetError`
+
+
+class Attempt(NamedTuple):
+    """One attempt that has ended; times in ms since the epoch, `end` as the coordinator says it."""
+
+    job_id: str
+    name: str
+    attempt: int
+    host: str
+    began_ms: int
+    ended_ms: int
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a page is told: attempts, oldest first; `afresh`: in the place of all it knew."""
+
+    attempts: list[Attempt]
+    afresh: bool
+
+
+class Attempts:
+    """Keeps the newest attempts, oldest first, while somebody looks, and tells each page of them.
+
+    `fault` says why they could not be asked for, empty when they could; `known`: they were, once.
+    `is_cut`: earlier ones are left out.
+    """
+
+    def __init__(
+        self, hub: Hub, ask: Ask, wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        most: int = MOST,
+    ) -> None:  # fmt: skip
+        """Prepare; nothing is asked until somebody follows."""
+        self.fault = ""
+        self.known = False
+        self.rows: deque[Attempt] = deque(maxlen=most)
+        self.is_cut = False
+        self._hub, self._ask_for, self._wait, self._most = hub, ask, wait, most
+        self._newest = 0  # a place in the coordinator's table of events
+        self._of = ""
+        self._listeners = Listeners[Told]()
+        self._task: asyncio.Task[None] | None = None
+
+    def follow(self, listener: Callable[[Told], object]) -> Callable[[], None]:
+        """Tell `listener` what is new from now on, and what fails; return what ends that."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return self._listeners.add(listener)
+
+    async def _run(self) -> None:
+        while self._listeners:
+            try:
+                await self._ask()
+            except FleetError as error:
+                self.fault = str(error)
+                self._listeners.tell(Told([], afresh=False))
+            await self._wait(EVERY_S)
+
+    async def _ask(self) -> None:
+        status = self._hub.seen.coordinator
+        of = status.instance if status is not None else ""
+        # Another process may have been given another ledger, such as a backup.
+        is_other = of != self._of
+        after = 0 if is_other else self._newest
+        found: list[Attempt] = []
+        newest: int | None = None
+        before: int | None = None
+        while newest is None or (before is not None and len(found) <= self._most):
+            page = await self._ask_for(AskAttempts(id=new_id(), after=after, before=before))
+            found += [one for told in page["attempts"] if (one := attempt_of(told)) is not None]
+            newest = page["newest"] if newest is None else newest
+            before = page["next"]
+        if is_other:
+            self.rows.clear()
+            self.is_cut = False
+        self._of, self._newest = of, newest
+        new = found[::-1]
+        self.is_cut |= len(self.rows) + len(new) > self._most
+        self.rows.extend(new)
+        afresh = is_other or before is not None
+        is_news = bool(new) or afresh or bool(self.fault) or not self.known
+        self.fault, self.known = "", True
+        if is_news:
+            self._listeners.tell(Told(new[-self._most :], afresh))
+
+
+def attempt_of(told: Mapping[str, Any]) -> Attempt | None:
+    """Return an attempt as the coordinator tells it; none for one that never ran.
+
+    It ended with its trainer, not when the coordinator knew.
+    """
+    ended_ms, began_ms = epoch_ms(told["at"]), epoch_ms(told["began"])
+    if told["s"] is None or not told["host"] or ended_ms is None:
+        return None
+    ran_ms = round(told["s"] * 1000)
+    if began_ms is not None:
+        ended_ms = min(ended_ms, began_ms + ran_ms)
+    return Attempt(
+        told["job_id"], told["name"], told["attempt"], told["host"], ended_ms - ran_ms, ended_ms,
+        told["end"],
+    )  # fmt: skip
 
 
 def register(site: Site) -> None:
@@ -54,8 +170,8 @@ def register(site: Site) -> None:
                 note = Tag("p", "", "note", role="status", aria_live="polite")
             section, _ = table_card("Attempts", "shown-attempts")
             with section:  # the browser fills it when it draws, and says then if there are none
-                table = grid("Attempts", attempt_columns(), [], height=as_rows(15), empty=WAIT,
-                             row_id="fleet.attemptId")  # fmt: skip
+                table = grid("Attempts", ATTEMPTS, [], sort="started", order="desc", empty=WAIT,
+                             height=as_rows(15), row_id="fleet.attemptId")  # fmt: skip
             with form:
                 feed = f"fleet.feedTimeline({chart.id}, {{hours: Number(this.value)}})"
                 choice("Time", SPANS, feed)
@@ -109,7 +225,6 @@ class Bars:
     """The newest attempt of each job, as a page was told of it."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        """Take the jobs with which the page begins."""
         self._told = {row["id"]: bar_of(row) for row in rows}
 
     def take(self, news: Delta) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ window.fleet = (() => {
       if (left > 1) return `in ${span(left)}`;
       return left > -10 ? "soon" : `${span(-left)} late`;
     },
+    left: (ms) => (passed(ms) < -1 ? span(-passed(ms)) : ways.ahead(ms)),
   };
   const tellTime = (node) => {
     const ms = Number(node.dataset.ms);

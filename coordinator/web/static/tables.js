@@ -26,7 +26,8 @@
   };
   const percent = (share) => `${Math.round(share * 100)} %`;
   const gib = (bytes) => (bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 1 : 0);
-  const memory = (used, total) => {
+  const memory = ({ data, colDef: { colId } }) => {
+    const [used, total] = [data[`${colId}_used`], data[`${colId}_total`]];
     if (total === null) return "";
     if (used === null) return dim(`of ${gib(total)}`);
     const text = `${gib(used)}/${gib(total)}`;
@@ -47,18 +48,21 @@
       return both;
     },
     host: (p) => (p.value ? link(`/host/${encodeURIComponent(p.value)}`, p.value) : ""),
-    current: (p) => {
+    place: (p) => cells.host(p),
+    doing: (p) => {
       const { job_id, job, jobs, ending, online } = p.data;
       if (!job_id) return dim(jobs ? `${jobs} held` : ending ? "ending" : online ? "idle" : "");
       const both = make("span");
       both.append(jobLink(job_id, job), jobs < 2 ? "" : dim(`  and ${jobs - 1} more`));
+      both.title = p.data.doing;
       return both;
     },
     state: (p) => {
-      const { chance, error, share, unplaceable, awaits, waits, planned } = p.data;
-      const node = chance ? make("span", "state tone-warn", "below chance") : state(p.value);
-      if (chance) node.title = `${p.value}, ${chance}`;
+      const { mark, marked, error, share, unplaceable, awaits, waits, planned } = p.data;
+      const node = mark ? make("span", "state tone-warn", p.value) : state(p.value);
+      if (mark) node.title = marked;
       // Where the table is too narrow for the column of progress.
+      if (mark) node.append(make("span", "narrow", mark));
       if (p.data.state === "running" && (share ?? null) !== null) node.append(make("span", "narrow", percent(share)));
       if (error) node.title = error;
       if (unplaceable) node.append(make("span", "hopeless bad", NO_HOST));
@@ -69,25 +73,29 @@
       if (planned === false) node.title = "no longer in the manifest";
       return node;
     },
-    fate: (p) => state(p.value),
     condition: (p) => {
       const node = make("span", `state tone-${p.data.tone}`, p.data.state);
       if (p.data.barred) node.title = p.data.barred;
       return node;
     },
     share: (p) => {
-      const { share, epoch, phase } = p.data;
-      if (p.data.state === "completed") return "";
+      const { share, epoch, phase, mark, marked } = p.data;
+      if (p.data.state === "completed") {
+        const node = make("span", "bad", mark || "");
+        node.title = marked || "";
+        return node;
+      }
       const more = phase && phase !== "train" ? phase : epoch;
       return share === null ? dim(phase ? more : "") : bar(share, percent(share), more);
     },
     held: (p) => (p.value === null ? "" : bar(p.value, percent(p.value))),
     percent: (p) => (p.value === null ? "" : bar(p.value / 100, percent(p.value / 100))),
-    ram: (p) => memory(p.data.ram_used, p.data.ram_total),
-    vram: (p) => memory(p.data.vram_used, p.data.vram_total),
+    memory,
+    load: (p) => (p.value === null ? "" : p.value.toFixed(1)),
+    score: (p) => (p.value === null ? "" : p.value.toFixed(3)),
     power: (p) => (p.value === null ? "" : `${Math.round(p.value)} W`),
     ago: (p) => moment(p.value, "ago"),
-    ahead: (p) => moment(p.value, "ahead"),
+    left: (p) => moment(p.value, "left"),
     took: (p) => {
       const { started, finished, ran } = p.data;
       const ms = tookMs(p.data);
@@ -99,10 +107,9 @@
     },
     loss: (p) => figure(p.value),
     metric: (p) => {
-      const { metric, score, interval, chance } = p.data;
+      const { metric, score, interval, mark } = p.data;
       if (p.value === null) return "";
-      const node = make("span", chance ? "bad" : "", score);
-      if (interval) node.append(dim(`  ${interval.replace(" to ", "–")}`));
+      const node = make("span", mark ? "bad" : "", `${metric} ${score}`);
       node.title = metric + (interval ? `, 95 % interval ${interval}` : "");
       return node;
     },
@@ -188,8 +195,8 @@
     if (wanted.states.length && !wanted.states.some(isOf)) return false;
     if (["model", "mode", "host"].some((name) => wanted[name] && row[name] !== wanted[name])) return false;
     const words = wanted.text.toLowerCase().split(/\s+/);
-    const { name, model, mode, host, id, error, waits, chance } = row;
-    const all = [name, model, mode, row.state, host, id, error, row.unplaceable ? NO_HOST : "", waits, chance];
+    const { name, model, mode, host, id, error, waits, marked } = row;
+    const all = [name, model, mode, row.state, host, id, error, row.unplaceable ? NO_HOST : "", waits, marked];
     return words.every((one) => all.join(" ").toLowerCase().includes(one));
   };
   const filter = (given) => {

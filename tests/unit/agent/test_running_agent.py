@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from agent.running_agent import find, user_of
@@ -31,7 +32,6 @@ input()
 
 @contextlib.contextmanager
 def _agent(state: Path) -> Iterator[int]:
-    """Yield its process id."""
     state.mkdir()
     command = [sys.executable, "-c", LOCKED, "agent.service", "--state", str(state)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -43,8 +43,13 @@ def _agent(state: Path) -> Iterator[int]:
         process.communicate(b"\n")
 
 
+@pytest.fixture(autouse=True)
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has these tests' agents alone: others may run beside them, for other tests."""
+    monkeypatch.setattr(psutil, "process_iter", lambda: psutil.Process().children(recursive=True))
+
+
 def test_it_is_found_by_its_state_its_name_and_its_certificate(tmp_path: Path) -> None:
-    """And not once it has ended, though its word is still there."""
     state, identity = tmp_path / "state", tmp_path / "identity"
     with _agent(state) as process:
         Contact(state, system_clock(), HOST, identity, tmp_path / "data")
@@ -61,7 +66,6 @@ def test_it_is_found_by_its_state_its_name_and_its_certificate(tmp_path: Path) -
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be somebody else"
 )
 def test_what_may_not_be_seen_is_not_made_up(tmp_path: Path) -> None:
-    """Another user sees that it runs."""
     with _agent(tmp_path / "state"):
         Contact(tmp_path / "state", system_clock(), HOST, None, None)
         (tmp_path / "state").chmod(0o700)

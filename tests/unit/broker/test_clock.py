@@ -15,7 +15,6 @@ moves = st.lists(
 
 @given(moves)
 def test_they_come_due_in_order_and_once(steps: list[tuple[str, int, int]]) -> None:
-    """Setting moves, cancelling forgets, what is due is handed out earliest first."""
     ours: Timers[int] = Timers()
     theirs: dict[int, float] = {}
     for what, key, when in steps:

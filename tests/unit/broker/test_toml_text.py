@@ -39,7 +39,6 @@ LOADERS: dict[str, Callable[[Path], object]] = {
 def test_a_fault_is_told_with_its_file_and_line(
     tmp_path: Path, loader: str, data: bytes, told: str
 ) -> None:
-    """Whoever reads the file; in one line, which is no traceback."""
     path = tmp_path / "fleet.toml"
     path.write_bytes(data)
     with pytest.raises(ConfigError) as refusal:

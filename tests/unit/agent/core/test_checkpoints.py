@@ -8,17 +8,14 @@ import pytest
 
 from agent.core import effects as fx
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from broker.protocol.topic_table import Kind
-from coordinator.core.effects import FinishPart, PartStored
 from tests.harness.agent import HEX, JOB, Agent
-from tests.harness.coordinator import Fleet, Host
 
 CHECKPOINT = m.Checkpoint(artifact_id=HEX, size_bytes=2000, chunk_bytes=1024, attempt=1)
 
 
 def chunk(agent: Agent, index: int, data: bytes) -> None:
-    """A piece of the checkpoint comes."""
     agent.handle(Incoming(agent.topics.checkpoint_chunk("pi", HEX, index), data))
 
 
@@ -78,7 +75,6 @@ def test_a_checkpoint_is_fetched_before_the_trainer_starts() -> None:
 
 
 def test_what_is_lost_of_a_checkpoint_is_asked_for_again() -> None:
-    """The receiver draws what is missing, as always."""
     agent = fetching()
     agent.said(m.Grant)
     chunk(agent, 0, b"x" * 1024)
@@ -88,7 +84,6 @@ def test_what_is_lost_of_a_checkpoint_is_asked_for_again() -> None:
 
 @pytest.mark.parametrize("how", ["nothing comes", "it is damaged"])
 def test_a_checkpoint_that_cannot_be_had_costs_time_and_not_the_job(how: str) -> None:
-    """The job starts anew, and its log says why."""
     agent = fetching()
     if how == "nothing comes":
         agent.passes(61)
@@ -96,6 +91,7 @@ def test_a_checkpoint_that_cannot_be_had_costs_time_and_not_the_job(how: str) ->
         agent.handle(fx.CheckpointInstalled(JOB, 2, "does not hash to its id"))
     assert agent.took(fx.StartTrainer)
     assert agent.took(fx.GiveUpFetch)
+    agent.passes(1)
     lines = [said for topic, said in agent.sent if topic.kind is Kind.LOG]
     assert b"starts anew" in lines[0]
     chunk(agent, 0, b"x" * 1024)
@@ -103,7 +99,6 @@ def test_a_checkpoint_that_cannot_be_had_costs_time_and_not_the_job(how: str) ->
 
 
 def test_a_job_that_is_cancelled_while_it_fetches_ends_at_once() -> None:
-    """There is no trainer that would have to end."""
     agent = fetching()
     agent.hears(m.Cancel(id="c", job_id=JOB, attempt=2))
     assert agent.said(m.Stopped)
@@ -114,7 +109,6 @@ def test_a_job_that_is_cancelled_while_it_fetches_ends_at_once() -> None:
 
 
 def test_an_agent_that_leaves_while_it_fetches_gives_the_job_back() -> None:
-    """Nothing new was left off; what there is, the coordinator has."""
     agent = fetching()
     agent.handle(fx.Shutdown())
     assert agent.said(m.Released)[0].artifact_id is None
@@ -131,21 +125,10 @@ def test_a_checkpoint_is_kept_as_long_as_the_job_may_go_on(state: str, *, droppe
 
 
 def test_a_checkpoint_that_rots_before_it_is_handed_over_is_left_out() -> None:
-    """The job is given back all the same."""
     agent = Agent()
     agent.runs()
     agent.handle(fx.Shutdown())
     agent.leaves_off(artifact_id=HEX)
-    agent.granted(m.Rejected(reason="another hash"))
+    agent.granted(m.Rejected(reason="corrupt"))
     agent.handle(fx.BundleChecked(JOB, 1, whole=False))
     assert agent.said(m.Released)[-1].artifact_id is None
-
-
-def released(fleet: Fleet, pi: Host) -> None:
-    """A job is given back with a checkpoint, which comes home."""
-    job = pi.runs()
-    pi.gives_back(job)
-    pi.uploads()
-    assert fleet.took(FinishPart) == [FinishPart(HEX, "gbt", "checkpoints")]
-    fleet.stored[HEX] = 2000
-    fleet.handle(PartStored(HEX, 2000))

@@ -8,7 +8,7 @@ import pytest
 
 from agent.core import effects as fx
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Disconnected
+from broker.protocol.link_events import Connected, Disconnected
 from tests.harness.agent import HEX, JOB, Agent
 
 
@@ -82,7 +82,6 @@ def test_a_report_says_how_long_the_trainer_ran_and_no_more() -> None:
 
 
 def test_what_fails_is_given_back_or_is_stopped_says_how_long_it_ran() -> None:
-    """A trainer that was never started ran for no time that could be told."""
     agent = Agent()
     agent.runs()
     agent.passes(5)
@@ -119,7 +118,6 @@ def test_what_fails_is_given_back_or_is_stopped_says_how_long_it_ran() -> None:
 def test_a_failure_says_whether_another_attempt_may_go_well(
     event: Any, error: str, transient: bool
 ) -> None:
-    """Also where the trainer could not be started, or its result not bundled."""
     agent = Agent()
     agent.runs()
     if isinstance(event, fx.BundleFailed):
@@ -147,7 +145,6 @@ def test_a_finished_job_waits_for_room_on_the_disk() -> None:
 
 
 def test_a_job_that_waits_for_room_can_be_cancelled() -> None:
-    """At once: nothing of it runs."""
     agent = Agent()
     agent.runs()
     agent.ends(0)

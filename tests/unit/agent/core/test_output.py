@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from agent.core import effects as fx
+from agent.core.output import TELL_S
 from broker.errors import BadMessage
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.link_events import Connected, Disconnected, Incoming
 from broker.protocol.loglines import LogLines, decode_lines, encode_lines, missing
 from broker.protocol.topic_table import Kind
 from coordinator.cli.logs import Follower
@@ -30,7 +31,8 @@ def coordinator(agent: Agent, state: str, session: str, *, retained: bool = Fals
 
 
 def heard(agent: Agent) -> list[LogLines]:
-    """Take what was said of the trainer's output."""
+    """Take what is said of the trainer's output, a moment later."""
+    agent.passes(TELL_S)
     found = [decode_lines(said) for topic, said in agent.sent if topic.kind is Kind.LOG]
     agent.sent.clear()
     return found
@@ -47,14 +49,14 @@ def running() -> Agent:
 
 
 def test_what_is_put_out_without_a_broker_is_sent_when_there_is_one() -> None:
-    """In one message, once, and before what comes next."""
+    """In one message, and before what comes next; a coordinator that comes later has it, too."""
     agent = running()
     agent.handle(Disconnected("gone"))
     for word in ("two", "three"):
         agent.handle(fx.TrainerLine(JOB, 1, word))
     assert heard(agent) == []
     agent.handle(Connected("s2"))
-    assert heard(agent) == [], "nobody listens yet"
+    assert heard(agent) == [LogLines(1, 2, ("two", "three"))]
     coordinator(agent, "online", "c1", retained=True)
     agent.handle(fx.TrainerLine(JOB, 1, "four"))
     assert heard(agent) == [LogLines(1, 2, ("two", "three")), LogLines(1, 4, ("four",))]
@@ -69,12 +71,13 @@ def test_what_is_put_out_without_a_coordinator_is_sent_when_one_comes() -> None:
     agent = running()
     coordinator(agent, "offline", "older")
     agent.handle(fx.TrainerLine(JOB, 1, "two"))
+    assert heard(agent) == [LogLines(1, 2, ("two",))]
     coordinator(agent, "offline", "c1")
     agent.handle(fx.TrainerLine(JOB, 1, "three"))
-    assert heard(agent) == [LogLines(1, 2, ("two",)), LogLines(1, 3, ("three",))]
+    assert heard(agent) == [LogLines(1, 3, ("three",))]
+    assert heard(agent) == []
     coordinator(agent, "online", "c2")
     agent.handle(fx.TrainerLine(JOB, 1, "four"))
-    assert heard(agent) == []
     agent.passes(1)
     assert heard(agent) == [LogLines(1, 3, ("three", "four"))]
 
@@ -115,7 +118,6 @@ def test_a_log_says_where_lines_are_missing(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_let_go_at_its_beginning_is_not_a_hole(tmp_path: Path) -> None:
-    """It says that there was more."""
     logs = JobLogs(tmp_path, 1000)
     for number in range(1, 500):
         logs.append(JOB, LogLines(1, number, (f"line {number}",)), 1e9)
@@ -126,7 +128,6 @@ def test_a_log_that_was_let_go_at_its_beginning_is_not_a_hole(tmp_path: Path) ->
 
 
 def test_who_follows_sees_each_line_once_and_is_told_of_holes() -> None:
-    """Also of those at the beginning; and another attempt begins anew."""
     follower = Follower(JOB, 1, 2)
     said = [(1, 2, ["b"]), (1, 3, ["c"]), (1, 5, ["e"]), (1, 4, ["d", "e", "f"]), (2, 2, ["B"])]
     shown = [follower.news(encode_lines(a, n, [one.encode() for one in t])) for a, n, t in said]
@@ -158,21 +159,40 @@ def test_only_the_newest_attempts_output_on_its_host_is_kept() -> None:
 
 
 def test_a_flood_of_lines_does_not_flood_the_broker() -> None:
-    """Some lines a second go out, and how many were left out."""
     agent = Agent()
     agent.runs()
     agent.sent.clear()
     for number in range(1000):
         agent.handle(fx.TrainerLine(JOB, 1, f"line {number}"))
-    lines = [said for topic, said in agent.sent if topic.kind is Kind.LOG]
-    assert len(lines) == 50
+    (said,) = heard(agent)
+    assert said.lines == tuple(f"line {number}" for number in range(50))
     agent.passes(1)
     agent.handle(fx.TrainerLine(JOB, 1, "later"))
-    assert (agent.sent[-2][1], agent.sent[-1][1]) == (b"1.51 ... 950 lines left out", b"1.52 later")
+    assert heard(agent) == [LogLines(1, 51, ("... 950 lines left out", "later"))]
+
+
+def test_what_a_trainer_prints_last_comes_before_its_end() -> None:
+    agent = running()
+    agent.ends(0, 1, "bye", '{"event":"result","metrics":{"auroc":0.9},"files":[]}')
+    agent.handle(fx.BundleMade(JOB, 1, HEX, 2000))
+    kinds = [topic.kind for topic, _ in agent.sent]
+    assert kinds.index(Kind.LOG) < kinds.index(Kind.RESPONSE)
+
+
+def test_long_lines_come_whole_though_many_come_at_once() -> None:
+    """More than is kept for a coordinator that is away."""
+    agent = Agent()
+    coordinator(agent, "online", "c1", retained=True)
+    agent.runs()
+    agent.sent.clear()
+    for number in range(20):
+        agent.handle(fx.TrainerLine(JOB, 1, str(number).ljust(5000, "x")))
+    said = heard(agent)
+    assert [int(line.rstrip("x")) for one in said for line in one.lines] == [*range(20)]
+    assert len(said) < 20
 
 
 def test_whatever_a_trainer_prints_the_agent_goes_on() -> None:
-    """Half surrogates, NaN, huge numbers, wrong types, deep nesting, binary."""
     agent = Agent()
     agent.runs()
     for line in (
@@ -194,7 +214,6 @@ def test_whatever_a_trainer_prints_the_agent_goes_on() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("event", ["progress", "result"])
 def test_no_number_and_no_nesting_of_a_trainers_ends_the_agent(event: str, said: str) -> None:
-    """The job beside it goes on, and its own result is handed over."""
     agent = Agent()
     agent.runs()
     agent.ends(0, 1, f'{{"event":"{event}","metrics":{{}},{said}}}')

@@ -13,30 +13,33 @@ from agent.core.owner import judge
 from broker.protocol import messages as m
 from tests.harness.agent import HEX, MONDAY, Agent
 
+QUIET = m.Why(code="quiet", by="owner", until="2026-03-02T18:00")
 
-def _refuses(agent: Agent) -> str:
-    """What the newest heartbeat says."""
+
+def _refuses(agent: Agent) -> tuple[m.Why, ...]:
     agent.said(m.Heartbeat)
     agent.passes(31)
-    return str(agent.said(m.Heartbeat)[-1].refuses)
+    beat: m.Heartbeat = agent.said(m.Heartbeat)[-1]
+    return beat.refuses
 
 
 def _tells_rules(agent: Agent, rules: m.HostRules, digest: str = "d1") -> None:
     agent.hears(m.Rules(id=agent.new_id(), digest=digest, rules=rules))
 
 
-def test_what_speaks_against_is_said_in_words() -> None:
-    """By whom, and until when; the owner's and the manifest's side by side."""
+def test_what_speaks_against_has_its_figures() -> None:
     own = CorePart(quiet_hours=("08:00-10:00",), idle_only=True)
     seen = Looked(
         MONDAY, Snooze(MONDAY + timedelta(hours=3)), 125.0, ("blender",), others_percent=80.0
     )
     holds = judge(own, m.HostRules(quiet_hours=("Sat,Sun", "Mon")), seen)
-    assert [hold.text for hold in holds] == [
-        "snoozed until 12:00 by its owner",
-        "quiet until 10:00 by its owner",
-        "quiet until 00:00 by the manifest",
-        "in use: keyboard 2 min ago, GPU by blender, 80 % of the CPU by others",
+    day = f"{MONDAY:%Y-%m-%d}"
+    night = f"{MONDAY + timedelta(days=1):%Y-%m-%d}"
+    assert [hold.why.told() for hold in holds] == [
+        {"code": "snoozed", "by": "owner", "until": f"{day}T12:00"},
+        {"code": "quiet", "by": "owner", "until": f"{day}T10:00"},
+        {"code": "quiet", "by": "manifest", "until": f"{night}T00:00"},
+        {"code": "in_use", "input_idle_s": 125, "gpu_users": ["blender"], "others_percent": 80},
     ]
 
 
@@ -58,7 +61,6 @@ def test_when_somebody_uses_it(seen: Looked, in_use: bool) -> None:
 
 
 def test_when_quiet_hours_begin_jobs_are_given_back_and_none_is_taken() -> None:
-    """When they end, the host says so, too."""
     agent = Agent(quiet_hours=("Mon-Fri 09:30-18:00",))
     agent.runs()
     agent.said(m.Heartbeat)
@@ -68,12 +70,12 @@ def test_when_quiet_hours_begin_jobs_are_given_back_and_none_is_taken() -> None:
     agent.passes(6)
     (term,) = agent.took(SignalTrainer)
     assert not term.kill
-    assert agent.said(m.Heartbeat)[-1].refuses == "quiet until 18:00 by its owner"
+    assert agent.said(m.Heartbeat)[-1].refuses == (QUIET,)
     released = agent.leaves_off(artifact_id=HEX)
-    assert released.reason == "quiet until 18:00 by its owner"
+    assert released.why == QUIET
     assert released.artifact_id == HEX
     agent.assigned(2)
-    expected = m.Objection(code="refuses", said="quiet until 18:00 by its owner")
+    expected = m.Objection(code="refuses", holds=(QUIET,))
     assert expected in agent.said(m.Refused)[0].reasons
     agent.passes(9 * 3600)
     assert not _refuses(agent)
@@ -91,7 +93,6 @@ def test_it_is_said_before_anything_is_given_back() -> None:
 
 
 def test_what_runs_may_be_finished_if_the_owner_says_so() -> None:
-    """`on_busy = "finish"`: no new job, and no signal."""
     agent = Agent(quiet_hours=("09:30-18:00",), on_busy="finish")
     agent.runs()
     agent.passes(3600)
@@ -101,7 +102,6 @@ def test_what_runs_may_be_finished_if_the_owner_says_so() -> None:
 
 
 def test_an_owner_who_sits_down_gets_the_machine_after_a_grace() -> None:
-    """A touch that is over within the grace ends nothing; one that is not does, once."""
     agent = Agent(idle_only=True)
     agent.seen = replace(agent.seen, input_idle_s=4000.0)
     agent.passes(6)
@@ -117,7 +117,7 @@ def test_an_owner_who_sits_down_gets_the_machine_after_a_grace() -> None:
     assert not agent.took(SignalTrainer)
     agent.passes(20)
     assert len(agent.took(SignalTrainer)) == 1
-    assert agent.leaves_off().reason == "in use: keyboard now"
+    assert agent.leaves_off().why == m.Why(code="in_use", input_idle_s=0)
 
 
 def test_nobody_looks_over_the_shoulder_unless_it_is_asked_for() -> None:
@@ -140,7 +140,8 @@ def test_the_owners_snooze_takes_effect_at_the_next_look_and_holds_against_every
     agent.runs()
     agent.seen = replace(agent.seen, snooze=Snooze())
     agent.passes(60)
-    assert _refuses(agent) == "snoozed by its owner"
+    snoozed = m.Why(code="snoozed", by="owner")
+    assert _refuses(agent) == (snoozed,)
     assert not agent.took(SignalTrainer)
     agent.seen = replace(agent.seen, snooze=Snooze(now=True))
     agent.passes(6)
@@ -149,9 +150,8 @@ def test_the_owners_snooze_takes_effect_at_the_next_look_and_holds_against_every
     _tells_rules(agent, m.HostRules())
     for attempt in (2, 3):
         agent.assigned(attempt)
-        assert agent.said(m.Refused)[0].reasons == (
-            m.Objection(code="refuses", said="snoozed by its owner"),
-        )
+        refused = m.Objection(code="refuses", holds=(snoozed,))
+        assert agent.said(m.Refused)[0].reasons == (refused,)
     agent.seen = replace(agent.seen, snooze=None)
     agent.passes(6)
     agent.assigned(4)
@@ -159,14 +159,14 @@ def test_the_owners_snooze_takes_effect_at_the_next_look_and_holds_against_every
 
 
 def test_the_manifests_rules_are_taken_at_once_and_confirmed() -> None:
-    """The next heartbeat names them; rules that the agent cannot read are not confirmed."""
     agent = Agent()
     agent.runs()
     _tells_rules(agent, m.HostRules(quiet_hours=("Mon 08:00-18:00",)))
     assert agent.took(SignalTrainer)
     agent.passes(1)
     beat = agent.said(m.Heartbeat)[-1]
-    assert (beat.rules, beat.refuses) == ("d1", "quiet until 18:00 by the manifest")
+    quiet = m.Why(code="quiet", by="manifest", until="2026-03-02T18:00")
+    assert (beat.rules, beat.refuses) == ("d1", (quiet,))
     _tells_rules(agent, m.HostRules(quiet_hours=("when the cock crows",)), "d2")
     agent.passes(31)
     assert agent.said(m.Heartbeat)[-1].rules == "d1"
@@ -175,11 +175,10 @@ def test_the_manifests_rules_are_taken_at_once_and_confirmed() -> None:
 
 
 def test_the_manifest_lifts_nothing_that_the_owner_has_said() -> None:
-    """More restrictive wins, whoever it is."""
     agent = Agent(quiet_hours=("00:00-24:00",))
     _tells_rules(agent, m.HostRules())
     agent.passes(6)
-    assert _refuses(agent) == "always quiet by its owner"
+    assert _refuses(agent) == (m.Why(code="quiet", by="owner"),)
 
 
 def test_before_it_has_looked_it_takes_nothing() -> None:
@@ -189,4 +188,4 @@ def test_before_it_has_looked_it_takes_nothing() -> None:
     fresh = type(agent.core)(
         agent.core.state.settings, agent.topics, rng=agent.core.state.rng, new_id=agent.new_id
     )
-    assert fresh.state.refuses == "it is starting"
+    assert fresh.state.refuses == (m.Why(code="starting"),)

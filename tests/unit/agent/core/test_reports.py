@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from agent.core import effects as fx
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.link_events import Connected, Disconnected, Incoming
 from tests.harness.agent import HEX, JOB, Agent
 
 
 def test_a_job_from_assignment_to_stored() -> None:
-    """accepted, started, finished; sent when it is granted; forgotten when it is stored."""
     agent = Agent()
     assign = agent.assigned()
     assert agent.said(m.Accepted)[0].request_id == assign.id
@@ -42,13 +41,13 @@ def test_a_goodbye_names_the_results_that_wait_here() -> None:
     """P3: no coordinator may have heard of them. A will does not bear them."""
     agent = Agent()
     agent.runs(attempt=2)
-    assert agent.core.status("offline", "goodbye", "s1").owes == ()
+    assert agent.core.goodbye().owes == ()
     finished = agent.finishes(attempt=2)
     owed = (m.OwedResult(job_id=JOB, attempt=2),)
-    assert agent.core.status("offline", "goodbye", "s1").owes == owed
-    assert agent.core.status("offline", "lost", "s1").owes == ()
+    assert agent.core.goodbye().owes == owed
+    assert agent.core.will("s1").owes == ()
     agent.noted(finished, "stored")
-    assert agent.core.status("offline", "goodbye", "s1").owes == ()
+    assert agent.core.goodbye().owes == ()
 
 
 def test_an_answer_to_another_report_changes_nothing() -> None:
@@ -81,7 +80,7 @@ def test_a_rejection_is_looked_into() -> None:
         agent = Agent()
         agent.runs()
         agent.finishes()
-        agent.granted(m.Rejected(reason="other hash"))
+        agent.granted(m.Rejected(reason="corrupt"))
         (check,) = agent.took(fx.CheckBundle)
         agent.said(m.Finished)
         agent.handle(fx.BundleChecked(check.job_id, check.attempt, whole))
@@ -125,7 +124,7 @@ def test_refusals_of_an_upload_are_followed_up_ever_more_seldom() -> None:
     agent.finishes()
     waits = []
     for _ in range(6):
-        agent.granted(m.Rejected(reason="disk full"))
+        agent.granted(m.Rejected(reason="corrupt"))
         agent.took(fx.CheckBundle)
         agent.said(m.Finished)
         agent.handle(fx.BundleChecked(JOB, 1, whole=True))

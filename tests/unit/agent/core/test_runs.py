@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from agent.core import effects as fx
+from agent.core.slots import AHEAD_S
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from tests.harness.agent import GIB, HEX, JOB, Agent
 
 NO_DATA = m.Objection(code="no-data")
+
+DRAINED = m.Why(code="drained", by="operator:al")
 
 
 @pytest.mark.parametrize(
@@ -19,8 +22,9 @@ NO_DATA = m.Objection(code="no-data")
     [
         (Agent(data=None), {}, NO_DATA),
         (Agent(), {"model": "cnn"}, m.Objection(code="no-trainer", said="cnn")),
+        (Agent(), {"version": "b"}, m.Objection(code="other-version", key="b", said="unknown")),
         (Agent(ram_gib=1.5), {"needs": m.Needs(min_ram_gib=4)},
-         m.Objection(code="ram-now", needed=4, available=1.5)),
+         m.Objection(code="ram-now", needed=4, available=1.5, total=16)),
         (Agent(disk_gib=1.5), {"needs": m.Needs(min_disk_gib=2)},
          m.Objection(code="disk-now", needed=2, available=1.5)),
         (Agent(), {"needs": m.Needs(min_cores=9)},
@@ -35,23 +39,59 @@ NO_DATA = m.Objection(code="no-data")
 def test_a_refusal_has_the_figures(
     agent: Agent, more: dict[str, Any], expected: m.Objection
 ) -> None:
-    """Judged by what is free at this moment."""
     agent.assigned(**more)
     assert agent.said(m.Refused)[0].reasons == (expected,)
     assert not agent.took(fx.StartTrainer)
 
 
-def test_a_full_host_refuses_and_each_gpu_is_a_slot() -> None:
-    """Two cards, two jobs, each with its own; a third is one too many."""
-    gpus = (m.Gpu(index=0), m.Gpu(index=3))
-    agent = Agent(gpus=gpus, slots=2)
-    for number, job_id in enumerate(("aa" * 32, "bb" * 32, "cc" * 32)):
+def _full(jobs: int) -> Agent:
+    """A host with two cards that was assigned jobs a, b, c and so on."""
+    agent = Agent(gpus=(m.Gpu(index=0), m.Gpu(index=3)), slots=2)
+    for job in "abcde"[:jobs]:
         agent.hears(m.Assign(
-            id=f"q{number}", job_id=job_id, attempt=1, instance="i1", name="n", model="gbt",
+            id=f"q{job}", job_id=job * 64, attempt=1, instance="i1", name="n", model="gbt",
             mode="oracle", needs=m.Needs(require_cuda=True), use_cuda=True,
         ))  # fmt: skip
+    return agent
+
+
+def test_a_full_host_takes_as_many_ahead_as_it_has_slots() -> None:
+    agent = _full(5)
     assert [start.gpu for start in agent.took(fx.StartTrainer)] == [0, 3]
+    assert [one.request_id for one in agent.said(m.Accepted)] == ["qa", "qb", "qc", "qd"]
     assert agent.said(m.Refused)[0].reasons == (m.Objection(code="busy", available=2),)
+
+
+def test_what_was_taken_ahead_starts_when_a_trainer_has_ended() -> None:
+    agent = _full(4)
+    agent.took(fx.StartTrainer)
+    agent.handle(fx.TrainerExited("b" * 64, 1, 0))
+    (start,) = agent.took(fx.StartTrainer)
+    assert (start.assign.job_id[0], start.slot, start.gpu) == ("c", 1, 3)
+    agent.handle(fx.TrainerExited("a" * 64, 1, 1))
+    (start,) = agent.took(fx.StartTrainer)
+    assert (start.assign.job_id[0], start.slot, start.gpu) == ("d", 0, 0)
+    agent.passes(60)
+    assert not agent.said(m.Released)
+
+
+def test_what_was_taken_ahead_is_given_back_when_no_slot_comes_free() -> None:
+    agent = _full(3)
+    agent.took(fx.StartTrainer)
+    agent.passes(AHEAD_S + 1)
+    (released,) = agent.said(m.Released)
+    assert (released.job_id[0], released.why.code) == ("c", "busy")
+    agent.handle(fx.TrainerExited("a" * 64, 1, 0))
+    assert not agent.took(fx.StartTrainer)
+
+
+def test_what_was_taken_ahead_can_be_cancelled() -> None:
+    agent = _full(3)
+    agent.took(fx.StartTrainer)
+    agent.hears(m.Cancel(id="q", job_id="c" * 64, attempt=1))
+    assert [one.job_id[0] for one in agent.said(m.Stopped)] == ["c"]
+    agent.handle(fx.TrainerExited("a" * 64, 1, 0))
+    assert not agent.took(fx.StartTrainer)
 
 
 def test_an_assignment_is_carried_out_once() -> None:
@@ -101,21 +141,8 @@ def test_cancel_means_term_then_kill_then_stopped() -> None:
     assert not agent.said(m.Failed)
 
 
-@pytest.mark.parametrize(
-    ("why", "said"),
-    [("", "cancelled"), ("cancelled", "cancelled"), ("drained", "cancelled: drained")],
-)
-def test_why_an_attempt_ends_is_told(why: str, said: str) -> None:
-    """For the log, without saying a word twice."""
-    agent = Agent()
-    agent.runs()
-    agent.hears(m.Cancel(id="c1", job_id=JOB, attempt=1, why=why))
-    assert agent.core.why_ending(JOB, 1) == said
-
-
 @pytest.mark.parametrize(("ask", "answer"), [(m.Cancel, m.Stopped), (m.Release, m.Released)])
 def test_what_is_not_here_is_answered_at_once(ask: Any, answer: Any) -> None:
-    """And a late assignment of that attempt does not start; the next one does."""
     agent = Agent()
     agent.hears(ask(id="c1", job_id=JOB, attempt=3))
     assert agent.said(answer)[0].attempt == 3
@@ -127,7 +154,6 @@ def test_what_is_not_here_is_answered_at_once(ask: Any, answer: Any) -> None:
 
 @pytest.mark.parametrize("when", ["starting", "bundling", "owed"])
 def test_cancel_at_any_moment_leaves_nothing(when: str) -> None:
-    """Before the process runs, while its bundle is made, while it waits in the spool."""
     agent = Agent()
     agent.assigned()
     cancel = m.Cancel(id="c1", job_id=JOB, attempt=1)
@@ -151,7 +177,6 @@ def test_cancel_at_any_moment_leaves_nothing(when: str) -> None:
 
 
 def test_a_trainer_that_takes_too_long_is_ended() -> None:
-    """However busy it is; another attempt may go well."""
     agent = Agent()
     agent.runs(timeout_s=100.0)
     for _ in range(9):
@@ -167,7 +192,6 @@ def test_a_trainer_that_takes_too_long_is_ended() -> None:
 
 
 def test_a_trainer_that_says_nothing_is_ended() -> None:
-    """Every line it puts out counts as a sign of life."""
     agent = Agent()
     agent.runs(stall_timeout_s=60.0)
     for _ in range(4):
@@ -184,7 +208,6 @@ def test_a_trainer_that_says_nothing_is_ended() -> None:
 
 
 def test_a_limit_does_not_outlive_its_run() -> None:
-    """Neither a cancelled run nor the next attempt is touched by the last one's limit."""
     agent = Agent()
     agent.runs(timeout_s=100.0)
     agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
@@ -196,7 +219,6 @@ def test_a_limit_does_not_outlive_its_run() -> None:
 
 
 def test_work_that_ends_well_in_the_last_moment_counts() -> None:
-    """The signal came too late to matter."""
     agent = Agent()
     agent.runs(timeout_s=100.0)
     agent.passes(101)
@@ -204,7 +226,6 @@ def test_work_that_ends_well_in_the_last_moment_counts() -> None:
 
 
 def test_a_cancel_may_leave_what_is_finished() -> None:
-    """Of a job that was given up: its result is still handed over."""
     for finished in (False, True):
         agent = Agent()
         agent.runs()
@@ -233,17 +254,16 @@ def test_what_was_refused_stays_refused() -> None:
 
 
 def _release(agent: Agent, attempt: int = 1) -> None:
-    agent.hears(m.Release(id=agent.new_id(), job_id=JOB, attempt=attempt, why="drained by al"))
+    agent.hears(m.Release(id=agent.new_id(), job_id=JOB, attempt=attempt, why=DRAINED))
 
 
 def test_a_release_ends_the_trainer_and_gives_its_checkpoint_back() -> None:
-    """SIGTERM once, however often it is asked; then the job with what it left off at."""
     agent = Agent()
     agent.runs()
     _release(agent)
     _release(agent)
     assert [one.kill for one in agent.took(fx.SignalTrainer)] == [False]
     released = agent.leaves_off(artifact_id=HEX)
-    assert (released.reason, released.artifact_id) == ("drained by al", HEX)
+    assert (released.why, released.artifact_id) == (DRAINED, HEX)
     agent.assigned(2)
     assert agent.took(fx.StartTrainer), "a drain is the coordinator's business"

@@ -70,7 +70,6 @@ class Torch:
 
 @pytest.fixture
 def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
-    """A torch that the probe finds."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return Torch(tmp_path)
 
@@ -134,14 +133,12 @@ def test_without_a_driver_torch_is_not_imported(torch: Torch) -> None:
 def test_with_a_driver_torch_says_what_it_sees(
     torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has NVIDIA's driver may have a GPU."""
     (tmp_path / "libcuda.so.1").symlink_to(math.__file__)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     assert _names(probe_torch()) == ["Seen"]
 
 
 def test_a_torch_for_other_cards_is_asked_without_nvidias_driver(torch: Torch) -> None:
-    """AMD's need none."""
     torch.is_for(hip="7.1")
     assert _names(probe_torch()) == ["Seen"]
 

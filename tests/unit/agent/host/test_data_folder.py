@@ -21,13 +21,12 @@ from agent.core.effects import (
 )
 from agent.host.capability import measure
 from agent.host.data_folder import SCHEMA_FILE, DataFolder
-from agent.service.shell import Shell, Surroundings
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.errors import BadMessage
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming, Outgoing
-from tests.harness.agent import ADAPTERS, HEX, JOB, Agent, leased
+from broker.protocol.link_events import Incoming, Outgoing
+from tests.harness.agent import ADAPTERS, HEX, JOB, Agent, leased, shell_of
 
 
 class Host:
@@ -39,13 +38,11 @@ class Host:
         self.events: deque[Any] = deque()
         self.started: list[StartTrainer] = []
         folder = DataFolder(data, answer_s)
-        around = Surroundings(
-            self.agent.topics, publish=self._publish, put=self.events.append,
-            background=lambda work: work(),
+        self.shell = shell_of(
+            self.agent.core, Spool(tmp / "s"), Checkpoints(tmp / "s"), publish=self._publish,
             measure=lambda gpus: self.events.append(measure(folder, gpus, Path())),
-            look=lambda _: None, start=self._start,
+            put=self.events.append, start=self._start,
         )  # fmt: skip
-        self.shell = Shell(self.agent.core, around, Spool(tmp / "s"), Checkpoints(tmp / "s"))
 
     def _publish(self, message: Outgoing) -> bool:
         topic = self.agent.topics.parse(message.topic)
@@ -63,7 +60,6 @@ class Host:
             self.shell.turn([self.events.popleft()], self.agent.now)
 
     def beats(self) -> None:
-        """A heartbeat is due."""
         self.agent.mono_s += 31
         self._happens(Tick())
 
@@ -146,7 +142,6 @@ def test_a_host_whose_data_has_gone_refuses_and_comes_back(
 def test_data_that_cannot_be_read_or_is_another_is_told_with_the_next_heartbeat(
     tmp_path: Path, data: Path
 ) -> None:
-    """Without an assignment, too: whoever asks what the host is hears how it is now."""
     host = Host(tmp_path, data)
     host.beats()
     (known,) = host.data_ids()
@@ -164,7 +159,6 @@ def test_data_that_cannot_be_read_or_is_another_is_told_with_the_next_heartbeat(
 def test_a_disk_that_is_mounted_late_is_found(
     tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The agent began without; nobody has to start it again."""
     shutil.move(data, tmp_path / "disk")
     host = Host(tmp_path, data)
     host.beats()
@@ -223,4 +217,4 @@ def test_a_trainer_that_fails_when_its_data_has_gone_gives_the_job_back(code: in
     kinds = (m.Capability, m.Released, m.Failed)
     capability, released = [one for _, one in agent.sent if isinstance(one, kinds)]
     assert capability.data_id is None
-    assert released.reason == "its prepared data is not there (bad_input: x: cannot be read)"
+    assert released.why == m.Why(code="data", text="bad_input: x: cannot be read")

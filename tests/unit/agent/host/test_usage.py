@@ -52,13 +52,11 @@ def _session(**said: str) -> str:
     ],
 )  # fmt: skip
 def test_logind_tells_of_graphical_sessions(sessions: list[str], idle_s: list[float]) -> None:
-    """Idle since, locked, or in use; terminals, greeters and what closes do not count."""
     found = [seconds for _, seconds in by_logind("\n\n".join(sessions), NOW_S)]
     assert found == pytest.approx(idle_s)
 
 
 def test_other_programs_on_the_gpu_are_named() -> None:
-    """Our own trainers, a desktop that is looked at and an idle notebook are no use by others."""
     assert read_pmon(PMON, {2222}) == ("doom",)
     assert read_pmon(PMON, set()) == ("python", "doom")
 
@@ -71,7 +69,6 @@ def test_a_gpu_that_nobody_tells_of_is_not_in_use(text: str) -> None:
 
 @pytest.mark.system
 def test_what_this_process_does_is_not_others() -> None:
-    """Its own work, however much, does not count; the first figure comes with the second look."""
     load, begun = Load(), datetime.now(UTC)
     assert load.others_percent(0.0) is None
     total = 0
@@ -86,7 +83,6 @@ def test_what_this_process_does_is_not_others() -> None:
 
 @pytest.mark.system
 def test_a_look_says_the_time_and_leaves_the_rest_unless_asked(tmp_path: Path) -> None:
-    """By this machine's clock, without a zone."""
     seen = Eyes(tmp_path).look(idle=False)
     assert seen.local.tzinfo is None
     assert abs((datetime.now() - seen.local).total_seconds()) < 60  # noqa: DTZ005 - it is a wall's
@@ -98,7 +94,6 @@ def test_a_look_says_the_time_and_leaves_the_rest_unless_asked(tmp_path: Path) -
 
 
 def test_a_snooze_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Until then, by the clock on the wall here; it is gone when it is over, or was ended."""
     later = NOW + timedelta(hours=3)
     write_snooze(tmp_path, later, at_once=True)
     assert read_snooze(tmp_path, NOW) == Snooze(later.replace(tzinfo=None), now=True)

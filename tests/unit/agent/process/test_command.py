@@ -14,7 +14,6 @@ from broker.protocol.messages import Assign
 
 
 def assign(**more: Any) -> Assign:
-    """An assignment."""
     fields = {"name": "n", "model": "gbt", "mode": "oracle", "instance": "i"} | more
     return Assign(id="a", job_id="1b" * 32, attempt=1, **fields)
 
@@ -28,7 +27,7 @@ def test_the_command_is_ours_and_the_values_are_checked(tmp_path: Path) -> None:
     assert command[-2:] == ["--epochs=3", "--lr=0.1"]
     for bad in (
         {"model": "os.system"}, {"hyper": {"--out-dir": "/etc"}}, {"hyper": {"lr": "1; rm"}},
-        {"hyper": {"epochs": 10**9}}, {"train_hosts": ("a,b",)}, {"train_hosts": ("--data",)},
+        {"hyper": {"epochs": 10**9}}, {"train_hosts": ("--data",)},
     ):  # fmt: skip
         with pytest.raises(BadMessage):
             trainer_command(assign(**bad), {}, place, 2, resume=False)
@@ -39,7 +38,6 @@ def test_the_command_is_ours_and_the_values_are_checked(tmp_path: Path) -> None:
 
 
 def test_a_trainer_sees_its_own_gpu_and_nothing_of_the_fleet() -> None:
-    """No broker address, no credential."""
     inherited = {"PATH": "/bin", "FLEET_BROKER": "x", "FLEET_OPERATOR_KEY": "s3cret"}
     caches = Path("/var/cache")
     environment = trainer_environment(inherited, 3, 2, caches)

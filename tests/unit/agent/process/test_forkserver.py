@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import signal
 import sys
@@ -12,8 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agent.process import keeper
 from agent.process.supervisor import Starter, Trainer
+from agent.trainer.common.config import TRAINERS
+from tests.harness.fleet import prepared_data
 from tests.harness.processes import DEADLINE_S, SLEEP, Watched, is_over, until
+from tests.unit.agent.process.conftest import HAS_IT, Loaded
 
 pytestmark = [
     pytest.mark.system,
@@ -28,21 +33,20 @@ signal.sigwait([15])
 """
 
 
-def program() -> psutil.Process:
-    """The fork server of this process."""
-    (found,) = (one for one in psutil.Process().children() if "keeper.py" in one.cmdline()[-1])
+def program(starter: Starter) -> psutil.Process:
+    """The fork server of this process that starts the programs which are files."""
+    called = "fleet trainers" if isinstance(starter, Loaded) else "keeper.py"
+    (found,) = (one for one in psutil.Process().children() if called in " ".join(one.cmdline()))
     return found
 
 
 def test_the_process_that_is_named_is_the_trainers(starter: Starter, tmp_path: Path) -> None:
-    """It is what one looks for on that machine."""
     watched = Watched(starter, tmp_path, "import os; print(os.getpid())")
     assert watched.line() == str(watched.trainer.trainer_pid)
     assert watched.code() == 0
 
 
 def test_one_program_starts_them_all(starter: Starter, tmp_path: Path) -> None:
-    """Each in its own group, folder and environment, with its own exit code."""
     tells = "import os; print(os.getcwd(), os.environ['TRAINER_WORK_FOLDER'])"
     runs = [Watched(starter, tmp_path / str(n), f"{tells}\n{WAITS}sys.exit({n})") for n in range(3)]
     for n, run in enumerate(runs):
@@ -52,7 +56,7 @@ def test_one_program_starts_them_all(starter: Starter, tmp_path: Path) -> None:
     for run in runs:
         run.trainer.send_signal(kill=False)
     assert [run.code() for run in runs] == [0, 1, 2]
-    assert program().is_running()
+    assert program(starter).is_running()
 
 
 def test_a_keeper_that_does_not_listen_is_ended(
@@ -85,11 +89,24 @@ def test_without_it_trainers_go_on_and_another_comes(starter: Starter, tmp_path:
     """The system may end it for its memory: what runs can still be asked to end."""
     run = Watched(starter, tmp_path / "a", f"{WAITS}sys.exit(3)")
     assert run.line() == "here"
-    program().kill()
+    program(starter).kill()
     other = Watched(starter, tmp_path / "b", "print('again')")
     assert (other.line(), other.code()) == ("again", 0)
     run.trainer.send_signal(kill=False)
     assert run.code() == 3
+
+
+def test_one_that_does_not_answer_is_replaced(
+    starter: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Watched(starter, tmp_path / "a", "").code() == 0
+    program(starter).suspend()
+    with monkeypatch.context() as patch:
+        patch.setattr("agent.process.forkserver._PATIENCE_S", 0.2)
+        with pytest.raises(OSError, match="timed out"):
+            Watched(starter, tmp_path / "b", "")
+    run = Watched(starter, tmp_path / "c", "print('again')")
+    assert (run.line(), run.code()) == ("again", 0)
 
 
 def test_nobody_is_left_unreaped(starter: Starter, tmp_path: Path) -> None:
@@ -102,7 +119,9 @@ def test_nobody_is_left_unreaped(starter: Starter, tmp_path: Path) -> None:
         assert Watched(starter, tmp_path / str(number), orphan).code() == 0
     last = Watched(starter, tmp_path / "last", f"{orphan}\nprint('here')\n{SLEEP}")
     assert last.line() == "here"
-    assert until(lambda: len(program().children(recursive=True)) == 2), "a keeper and its trainer"
+    assert until(lambda: len(program(starter).children(recursive=True)) == 2), (
+        "a keeper and its trainer"
+    )
     last.trainer.send_signal(kill=True)
     assert last.code() == -signal.SIGKILL
 
@@ -114,6 +133,102 @@ def test_a_word_with_a_nul_byte_is_refused(starter: Starter, tmp_path: Path) -> 
 
 
 def test_what_cannot_be_started_is_told(starter: Starter, tmp_path: Path) -> None:
-    """A work folder that is gone: the trainer is not started elsewhere."""
     with pytest.raises(OSError, match="the keeper has ended"):
         starter.start([sys.executable, "-c", SLEEP], dict(os.environ), tmp_path / "nowhere")
+
+
+LOOKS = """
+import os, pathlib, random, sys, numpy
+here = pathlib.Path("/proc/self")
+print(here.joinpath("cmdline").read_text().split("\\0")[0] == " ".join(COMMAND))
+print(("TRAINER_WORK_FOLDER=" + os.getcwd()).encode() in here.joinpath("environ").read_bytes())
+print(sys.argv[1:], sys.path[0] == os.path.dirname(__file__), __name__, sys.stdin.read() == "")
+print(sorted(os.listdir("/proc/self/fd"))[:3], len(os.listdir("/proc/self/fd")))
+print(here.joinpath("oom_score_adj").read_text().strip(), "LEFT" in os.environ)
+print(random.random(), numpy.random.random())
+os.environ["LEFT"] = "by the first"
+random.seed(1)
+raise SystemExit(7)
+"""
+
+
+def test_a_loaded_trainer_is_as_one_of_its_own(loaded: Loaded, tmp_path: Path) -> None:
+    score = Path("/proc/self/oom_score_adj").read_text().strip()
+    drawn = set()
+    for number in range(2):
+        work = tmp_path / str(number)
+        work.mkdir()
+        file = work / "looks.py"
+        command = [sys.executable, str(file), "a", "b c"]
+        file.write_text(f"COMMAND = {command}\n{LOOKS}")
+        loaded.modules = ["numpy.random"]
+        loaded.get_ready(tmp_path / "ready", "import sys; print('numpy' in sys.modules)")
+        run = Watched(loaded, work, command=command)
+        assert [run.line(), run.line()] == ["True", "True"]
+        assert run.line() == "['a', 'b c'] True __main__ True"
+        assert [run.line(), run.line()] == ["['0', '1', '2'] 4", f"{score} False"]
+        drawn.update(run.line().split())
+        assert run.code() == 7
+    assert len(drawn) == 4
+
+
+def test_a_loaded_interpreter_is_cheap_to_fork(loaded: Loaded, tmp_path: Path) -> None:
+    """Its memory lies in large pages, where the system has them."""
+    with mmap.mmap(-1, 1 << 23, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as some:
+        some.write(bytes(len(some)))
+        try:
+            some.madvise(keeper.COLLAPSE)
+        except OSError:
+            pytest.skip("this system makes no large pages when it is asked to")
+    loaded.modules = ["pyarrow.parquet"]
+    loaded.get_ready(tmp_path / "ready", "import sys; print('pyarrow' in sys.modules)")
+    (server,) = (one for one in psutil.Process().children() if "pyarrow" in str(one.cmdline()))
+    text = Path(f"/proc/{server.pid}/smaps_rollup").read_text()
+    assert int(text.partition("AnonHugePages:")[2].split()[0]) > 0
+
+
+def test_a_loaded_interpreter_ends_when_nobody_needs_it(tmp_path: Path) -> None:
+    with contextlib.closing(Loaded(idle_s=2.0)) as starter:
+        starter.get_ready(tmp_path / "ready")
+        one = program(starter)
+        assert until(lambda: not one.is_running())
+        late = Watched(starter, tmp_path / "late", HAS_IT)
+        assert (late.line(), late.code()) == ("False", 0)
+
+
+def test_a_module_that_cannot_be_imported_costs_one_attempt(tmp_path: Path) -> None:
+    with contextlib.closing(Loaded()) as starter:
+        starter.modules = ["no_such_module"]
+        Watched(starter, tmp_path / "first", "").code()
+        before = {one.pid for one in psutil.Process().children()}
+        Watched(starter, tmp_path / "second", "").code()
+        tried = [one for one in psutil.Process().children() if one.pid not in before]
+        assert until(lambda: all(is_over(one) for one in tried))
+        for number in range(3):
+            run = Watched(starter, tmp_path / str(number), "print('here')")
+            assert (run.line(), run.code()) == ("here", 0)
+        assert {one.pid for one in psutil.Process().children()} <= before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", TRAINERS)
+def test_an_artifact_has_the_bytes_of_a_fresh_interpreter(
+    loaded: Loaded, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, model: str
+) -> None:
+    trainer, data = TRAINERS[model], prepared_data(tmp_path_factory.mktemp("data"))
+    loaded.modules = trainer.modules
+    library = "xgboost" if model == "gbt" else "torch"
+    loaded.get_ready(tmp_path / "ready", f"import sys; print({library!r} in sys.modules)")
+    made = []
+    for name in ("fresh", "loaded"):
+        work = tmp_path / name
+        command = [
+            sys.executable, *([] if name == "loaded" else ["-s"]), "-m", trainer.module,
+            f"--model={model}", "--mode=oracle", f"--data={data}", f"--out-dir={work / 'out'}",
+            f"--reports-dir={work / 'out'}", "--epochs=2", "--n-resamples=100", "--threads=1",
+        ]  # fmt: skip
+        run = Watched(loaded, work, command=command)
+        assert run.code() == 0, list(run.lines.queue)
+        made.append({file.name: file.read_bytes() for file in (work / "out").iterdir()})
+    assert made[0] == made[1]
+    assert made[0]

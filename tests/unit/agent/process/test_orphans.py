@@ -67,11 +67,9 @@ class Family:
         self.process.wait(DEADLINE_S)
 
     def alive(self) -> set[str]:
-        """Who has not ended, by name."""
         return {name for name, process in self.members.items() if not is_over(process)}
 
     def close(self) -> None:
-        """End everybody."""
         self.process.kill()
         self.process.wait(DEADLINE_S)
         for process in self.members.values():
@@ -83,7 +81,6 @@ class Family:
 
 @pytest.fixture
 def family(tmp_path: Path) -> Iterator[Family]:
-    """A family in the test's folder."""
     made = Family(tmp_path)
     yield made
     made.close()
@@ -96,7 +93,6 @@ def until(condition: Callable[[], bool]) -> bool:
 
 @linux
 def test_all_of_a_trainer_ends_with_a_killed_agent(family: Family, tmp_path: Path) -> None:
-    """Without anybody's help, wherever it has gone; the next agent finds nothing."""
     assert family.alive() == {"keeper", "trainer", "child", "escaped", "daemon"}
     family.kill_agent()
     assert until(lambda: family.alive() == set()), family.alive()
@@ -116,7 +112,6 @@ def test_a_trainer_ends_with_a_killed_keeper(family: Family) -> None:
 
 
 def test_nothing_is_found_where_nothing_was(tmp_path: Path) -> None:
-    """Another work folder's processes, and our own, are left alone."""
     assert not end_orphans([])
     command = [sys.executable, "-c", "input()"]
     environment = os.environ | {MARK: str(tmp_path / "elsewhere")}

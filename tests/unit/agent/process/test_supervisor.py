@@ -35,7 +35,6 @@ def parent(then: str, child: str = SLEEP, *, session: bool = False, marked: bool
 
 
 def test_lines_and_exit_codes_arrive(starter: Starter, tmp_path: Path) -> None:
-    """Both streams, line by line, in order; then the code. The log has all of it."""
     run = Watched(
         starter, tmp_path, "import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)"
     )
@@ -45,7 +44,6 @@ def test_lines_and_exit_codes_arrive(starter: Starter, tmp_path: Path) -> None:
 
 
 def test_a_line_without_end_is_cut(starter: Starter, tmp_path: Path) -> None:
-    """Memory is bounded, whatever is printed; bytes that are no text do no harm."""
     run = Watched(
         starter,
         tmp_path,
@@ -61,7 +59,6 @@ def test_a_line_without_end_is_cut(starter: Starter, tmp_path: Path) -> None:
 def test_the_log_on_disk_is_bounded(
     starter: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A trainer that prints for ever does not fill the disk."""
     monkeypatch.setattr(supervisor, "MAX_LOG_BYTES", 10_000)
     run = Watched(starter, tmp_path, "for n in range(5000): print('line', n)")
     assert run.code() == 0
@@ -95,7 +92,6 @@ def test_the_end_is_the_trainers_own(starter: Starter, tmp_path: Path, code: int
 
 @posix
 def test_a_command_that_does_not_exist_says_so(starter: Starter, tmp_path: Path) -> None:
-    """It ends at once, with its reason among the lines."""
     run = Watched(starter, tmp_path, command=["/nowhere/trainer", "-x"])
     assert "/nowhere/trainer cannot be started: " in run.line()
     assert run.code() == 127
@@ -103,7 +99,6 @@ def test_a_command_that_does_not_exist_says_so(starter: Starter, tmp_path: Path)
 
 @linux
 def test_a_trainer_starts_with_a_clean_slate(starter: Starter, tmp_path: Path) -> None:
-    """No signal blocked or ignored, not even by nohup; no input, no file open but its output."""
     script = "cat; ls -l /proc/$$/fd; cat /proc/self/status"
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -204,7 +199,6 @@ def test_a_daemon_does_not_outlive_the_trainer(starter: Starter, tmp_path: Path,
 def test_an_output_held_open_for_ever_hangs_nobody(
     starter: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By somebody who is none of its children: the exit is told all the same."""
     monkeypatch.setattr(supervisor, "DRAIN_S", 0.2)
     run = Watched(starter, tmp_path, f"import os; print(os.getpid(), flush=True); {SLEEP}")
     held = os.open(f"/proc/{run.line()}/fd/1", os.O_WRONLY)

@@ -24,12 +24,12 @@ from agent.core.effects import (
     Vitals,
 )
 from agent.service.disk import DISK_AGAIN_S
-from agent.spool.bundle import BundleInfo
 from agent.spool.checkpoints import KEPT_S, Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming, Outgoing
+from broker.protocol.link_events import Incoming, Outgoing
+from broker.system.bundle import BundleInfo
 from broker.system.files import RealDisk
 from tests.harness.agent import HEX, JOB, Agent, leased, shell_of
 from tests.harness.kinds import kinds
@@ -41,13 +41,11 @@ class FullDisk(RealDisk):
     full = True
 
     def open(self, path: Path, mode: str) -> Any:
-        """Refuse to write."""
         if self.full and mode != "rb":
             raise OSError(errno.ENOSPC, "No space left on device")
         return super().open(path, mode)
 
     def unlink(self, path: Path) -> None:
-        """Refuse to delete."""
         if self.full:
             raise OSError(errno.EROFS, "Read-only file system")
         super().unlink(path)
@@ -60,7 +58,6 @@ class WatchedDisk(RealDisk):
         self.opened: list[Any] = []
 
     def open(self, path: Path, mode: str) -> Any:
-        """See `Disk`."""
         self.opened.append(super().open(path, mode))
         return self.opened[-1]
 
@@ -95,7 +92,6 @@ def _broken(*_: object) -> BundleInfo:
 
 
 def test_a_fault_while_bundling_is_the_jobs_error(tmp_path: Path) -> None:
-    """The slot is free for the next job, and whoever looks at this one is told."""
     agent = Agent()
     events: deque[Any] = deque()
     shell = shell_of(
@@ -111,7 +107,6 @@ def test_a_fault_while_bundling_is_the_jobs_error(tmp_path: Path) -> None:
 
 
 def test_a_fault_while_bundling_a_checkpoint_gives_the_job_back_without(tmp_path: Path) -> None:
-    """Somebody else begins anew; nobody waits for this host."""
     agent = Agent()
     events: deque[Any] = deque()
     published: list[Outgoing] = []
@@ -122,7 +117,7 @@ def test_a_fault_while_bundling_a_checkpoint_gives_the_job_back_without(tmp_path
     agent.runs()
     checkpoints.begin(JOB, 1)
     (checkpoints.files(JOB) / "state").write_bytes(b"x")
-    agent.hears(m.Release(id="r", job_id=JOB, attempt=1, why="drained by al"))
+    agent.hears(m.Release(id="r", job_id=JOB, attempt=1, why=m.Why(code="drained")))
     shell.turn([TrainerExited(JOB, 1, 75)], Now(600.0, 600.0))
     shell.turn([events.popleft()], Now(600.0, 600.0))
     topic = agent.topics.response("pi")
@@ -172,7 +167,6 @@ def test_a_result_that_its_disk_does_not_give_back_is_no_upload_for_ever(
 
 
 def test_a_fault_while_unpacking_a_checkpoint_costs_the_checkpoint(tmp_path: Path) -> None:
-    """The job starts anew; its slot does not wait for ever."""
     agent, data = Agent(), b"weights"
     artifact_id = hashlib.sha256(data).hexdigest()
     events: deque[Any] = deque()
@@ -202,7 +196,6 @@ def test_a_fault_while_unpacking_a_checkpoint_costs_the_checkpoint(tmp_path: Pat
 
 
 def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
-    """A report that could not be kept is kept, a bundle that could not be deleted is deleted."""
     agent, disk = Agent(), FullDisk()
     spool = Spool(tmp_path, disk, lambda *_: BundleInfo(HEX, 1))
     bundle = spool.bundle_path(HEX)

@@ -17,7 +17,6 @@ from broker.system.files import FolderLock
 def test_the_local_command_begins_and_ends_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says what will be, and whether an agent is there to hear it."""
     at = ["--state", str(tmp_path)]
     assert snooze.main([*at, "--time", "3h", "--now"]) == 0
     told = capsys.readouterr().out

@@ -11,20 +11,18 @@ from typing import Any
 import pytest
 
 from agent.core.effects import TrainerExited, TrainerLine, Vitals
-from agent.service.shell import Shell, Surroundings
-from agent.spool.bundle import BundleInfo
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.errors import plain
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
+from broker.system.bundle import BundleInfo
 from tests.harness.agent import GIB, HEX, JOB, Agent, leased, shell_of
 from tests.harness.coordinator import Fleet, spec
 
 
 def test_an_error_in_words_is_never_empty(tmp_path: Path) -> None:
-    """Of the system's without its number; of one that says nothing, its kind."""
     with pytest.raises(OSError, match="No such file") as missing:
         (tmp_path / "x").read_bytes()
     assert plain(missing.value) == f"{tmp_path / 'x'}: No such file or directory"
@@ -35,7 +33,6 @@ def test_an_error_in_words_is_never_empty(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_pause_is_not_recorded_as_a_pause() -> None:
-    """Whoever reads the record sees which it was."""
     fleet = Fleet()
     fleet.asks(m.AskPause(id="p"))
     fleet.asks(m.AskPause(id="q", off=True))
@@ -46,8 +43,9 @@ def test_the_end_of_a_pause_is_not_recorded_as_a_pause() -> None:
     ("request_", "words"),
     [
         (m.Cancel(id="c", job_id=JOB, attempt=1, why="cancelled"), "is cancelled"),
-        (m.Release(id="r", job_id=JOB, attempt=1, why="drained by al"),
-         "is given back: drained by al"),
+        (m.Cancel(id="c", job_id=JOB, attempt=1, why="requeued"), "is cancelled: requeued"),
+        (m.Release(id="r", job_id=JOB, attempt=1, why=m.Why(code="drained", by="operator:al")),
+         "is given back: drained by operator:al"),
     ],
 )  # fmt: skip
 def test_a_trainer_that_was_told_to_end_is_no_warning(
@@ -85,14 +83,11 @@ class _Told:
     def __init__(self, tmp: Path) -> None:
         self.agent, self.now = Agent(), Now(600.0, 600.0)
         self.events: deque[Any] = deque()
-        around = Surroundings(
-            self.agent.topics, publish=lambda _: True, put=self.events.append,
-            background=lambda work: work(),
+        self.shell = shell_of(
+            self.agent.core, Spool(tmp, bundler=_bundled), Checkpoints(tmp),
+            publish=lambda _: True, put=self.events.append, start=lambda _: (_Trainer(), False),
             measure=lambda _: self.events.append(Vitals(8 * GIB, "d")),
-            look=lambda _: None, start=lambda _: (_Trainer(), False),
         )  # fmt: skip
-        spool, checkpoints = Spool(tmp, bundler=_bundled), Checkpoints(tmp)
-        self.shell = Shell(self.agent.core, around, spool, checkpoints)
 
     def happens(self, event: Any) -> None:
         self.events.append(event)
@@ -132,15 +127,13 @@ def _void(state: Any) -> Any:
         (_void("running"), "the job is another attempt's by now"),
         (_void("completed"), "the job is completed already"),
         (_void(None), "the coordinator does not know the job"),
-        (lambda _: m.Cancel(id="c", job_id=JOB, attempt=1, why="the job is running, as attempt 2"),
-         "the job is running, as attempt 2"),
+        (lambda _: m.Cancel(id="c", job_id=JOB, attempt=1, why="running"), "the job is running"),
         (lambda _: 2, "the job is another attempt's by now"),
     ],
 )  # fmt: skip
 def test_a_result_that_is_thrown_away_says_why(
     said: Any, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And not what it says after a success: somebody has trained for it."""
     told = _Told(tmp_path)
     message = said(told.finishes())
     caplog.clear()
@@ -165,13 +158,12 @@ def test_whoever_is_told_to_stop_learns_that_another_has_the_job() -> None:
     fleet.host("pc").joins().runs()
     pi.session = "s-new"
     pi.joins((job.job_id, 1, "running"))
-    assert [one.why for one in pi.heard(m.Cancel)] == ["the job is running, as attempt 2"]
+    assert [one.why for one in pi.heard(m.Cancel)] == ["running"]
 
 
 def test_every_line_of_an_agents_log_names_a_job_alike(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By its name and its id, from its start to when nothing of it is left: a search finds all."""
     shell = _Told(tmp_path)
     with caplog.at_level(logging.INFO):
         report_id = shell.finishes()

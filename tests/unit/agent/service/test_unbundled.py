@@ -20,7 +20,7 @@ from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Incoming, Outgoing
+from broker.protocol.link_events import Connected, Incoming, Outgoing
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
 from tests.harness.agent import GIB, JOB, MONDAY, TRAINERS, leased
@@ -30,8 +30,6 @@ WEIGHTS = b"weights" * 4000
 
 
 class Child:
-    """A trainer's process."""
-
     trainer_pid = 77
 
     def send_signal(self, *, kill: bool) -> None:
@@ -95,7 +93,6 @@ class Process:
             self.shell.turn(taken, Now(self.now_s, self.now_s))
 
     def passes(self, seconds: float) -> None:
-        """Time passes."""
         end_s = self.now_s + seconds
         while (due_s := self.shell.next_deadline()) is not None and due_s <= end_s:
             self.now_s = max(self.now_s, due_s)
@@ -118,7 +115,6 @@ class Process:
         self.now_s += 60.0
 
     def said(self) -> list[Any]:
-        """What it has told the coordinator."""
         kinds = {Kind.RESPONSE: m.AGENT_RESPONSE, Kind.HEARTBEAT: m.HEARTBEAT}
         parsed = ((self.topics.parse(one.topic).kind, one.payload) for one in self.sent)
         return [m.decode(kinds[kind], payload) for kind, payload in parsed if kind in kinds]
@@ -128,7 +124,6 @@ class Process:
 def test_a_result_that_could_not_be_bundled_is_handed_over_by_the_next_process(
     told: str, tmp_path: Path
 ) -> None:
-    """It is not trained anew; the coordinator is told of it at the goodbye, and at the birth."""
     one = Process(tmp_path, "one", slow=True)
     one.trains()
     exited = TrainerExited(JOB, 1, 0)
@@ -164,7 +159,6 @@ def test_a_result_that_could_not_be_bundled_is_handed_over_by_the_next_process(
 
 
 def test_a_result_that_was_bundled_in_time_is_not_bundled_again(tmp_path: Path) -> None:
-    """Nor is that of a job that was called off meanwhile."""
     one = Process(tmp_path, "one", slow=False)
     one.trains()
     one.takes(Shutdown(), TrainerExited(JOB, 1, 0))
@@ -188,7 +182,6 @@ def test_a_result_that_was_bundled_in_time_is_not_bundled_again(tmp_path: Path) 
 def test_what_is_not_usable_is_deleted_and_the_job_trained_anew(
     content: bytes, tmp_path: Path
 ) -> None:
-    """As a torn file is; the agent starts all the same."""
     one = Process(tmp_path, "one", slow=True)
     one.trains()
     (one.spool.work(JOB, 1) / "unbundled.json").write_bytes(content)

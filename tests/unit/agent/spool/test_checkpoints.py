@@ -13,7 +13,6 @@ from tests.harness.agent import HEX, JOB
 
 
 def test_a_checkpoint_travels_from_one_disk_to_another(tmp_path: Path) -> None:
-    """The same files come out, and are known to be of that attempt."""
     there, here = Checkpoints(tmp_path / "a"), Checkpoints(tmp_path / "b")
     assert not there.begin(JOB, 1)
     (there.files(JOB) / "state.json").write_text("{}", "utf-8")
@@ -22,8 +21,8 @@ def test_a_checkpoint_travels_from_one_disk_to_another(tmp_path: Path) -> None:
     assert info is not None
     data = (tmp_path / "spool" / f"{info.artifact_id}.tar.zst").read_bytes()
     assert not here.is_here(JOB, 1)
-    here.write(JOB, 2, 5, data[5:])
-    here.write(JOB, 2, 0, data[:5])
+    here.fetched.write(JOB, 2, 5, data[5:])
+    here.fetched.write(JOB, 2, 0, data[:5])
     here.install(JOB, 2, info.artifact_id, 1)
     assert here.is_here(JOB, 1)
     assert not here.is_here(JOB, 2), "a later attempt has left off elsewhere since"
@@ -33,18 +32,16 @@ def test_a_checkpoint_travels_from_one_disk_to_another(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_was_changed_on_its_way_is_refused(tmp_path: Path) -> None:
-    """What lay there before stays."""
     kept = Checkpoints(tmp_path)
     kept.begin(JOB, 1)
     (kept.files(JOB) / "state.json").write_text("mine", "utf-8")
-    kept.write(JOB, 3, 0, b"not what was meant")
+    kept.fetched.write(JOB, 3, 0, b"not what was meant")
     with pytest.raises(BadStream, match="hash"):
         kept.install(JOB, 3, HEX, 2)
     assert (kept.files(JOB) / "state.json").read_text("utf-8") == "mine"
 
 
 def test_checkpoints_of_jobs_that_never_came_back_are_collected(tmp_path: Path) -> None:
-    """After a week; those of others stay."""
     kept = Checkpoints(tmp_path)
     other = "2c" * 32
     for job_id in (JOB, other):

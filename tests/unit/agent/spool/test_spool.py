@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -13,84 +10,19 @@ from typing import Any
 
 import pytest
 
-from agent.spool.bundle import make_bundle
 from agent.spool.spool import MOST_REFUSED, REFUSED_KEPT_S, Spool
-from broker.errors import StorageError
 from broker.protocol.messages import Failed, Finished
 from broker.system.files import RealDisk
+from tests.harness.stored import fill
 
-CHUNK = 1024
-
-
-def fill(folder: Path) -> Path:
-    """Some files, as a trainer leaves them."""
-    (folder / "deep").mkdir(parents=True)
-    (folder / "model.json").write_text('{"a": 1}')
-    (folder / "deep" / "weights.bin").write_bytes(bytes(range(256)) * 100)
-    (folder / "empty").write_bytes(b"")
-    return folder
+ABOUT = {"id": "r", "session": "s", "instance": "i", "job_id": "1b" * 32, "attempt": 1}
 
 
-def test_the_same_files_give_the_same_bundle(tmp_path: Path) -> None:
-    """Whatever their times, modes and order; other bytes or names give another."""
-    one, two = fill(tmp_path / "one"), tmp_path / "two"
-    two.mkdir()
-    (two / "empty").write_bytes(b"")
-    (two / "deep").mkdir()
-    for name in ("deep/weights.bin", "model.json"):
-        (two / name).write_bytes((one / name).read_bytes())
-        os.utime(two / name, (1, 1))
-        (two / name).chmod(0o600)
-    first = make_bundle(one, tmp_path / "1.tar.zst")
-    assert make_bundle(two, tmp_path / "2.tar.zst") == first
-    assert hashlib.sha256((tmp_path / "1.tar.zst").read_bytes()).hexdigest() == first.artifact_id
-    assert (tmp_path / "1.tar.zst").stat().st_size == first.size_bytes
-    (two / "model.json").write_text('{"a": 2}')
-    assert make_bundle(two, tmp_path / "3.tar.zst") != first
-
-
-def test_what_is_no_file_is_not_bundled(tmp_path: Path) -> None:
-    """A link could lead anywhere; an empty folder is no result."""
-    folder = fill(tmp_path / "f")
-    (folder / "link").symlink_to("/etc/passwd")
-    with pytest.raises(StorageError, match="no regular file"):
-        make_bundle(folder, tmp_path / "b")
-    (tmp_path / "nothing").mkdir()
-    with pytest.raises(StorageError, match="wrote nothing"):
-        make_bundle(tmp_path / "nothing", tmp_path / "b")
-
-
-LIMITED = """
-import resource, sys
-from pathlib import Path
-from agent.spool.bundle import make_bundle
-limit_bytes = int(sys.argv[3])
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
-try:
-    print(make_bundle(Path(sys.argv[1]), Path(sys.argv[2])))
-except OSError as error:
-    print("OSError", error.errno)
-"""
-
-
-@pytest.mark.system
-@pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
-@pytest.mark.parametrize(
-    ("size_bytes", "limit_bytes"),
-    [(3_000_000, 1_000_000), (3_000_000, 2_990_000), (100_000, 60_000), (100_000, 0)],
-    ids=["in the middle", "at the end", "of one write", "of nothing"],
-)
-def test_a_bundle_that_the_disk_does_not_take_whole_is_none(
-    tmp_path: Path, size_bytes: int, limit_bytes: int
-) -> None:
-    """What the disk said is what the caller is told, wherever in the bundle it said so."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "weights").write_bytes(random.Random(1).randbytes(size_bytes))
-    bundle = tmp_path / "bundle"
-    words = [sys.executable, "-c", LIMITED, tmp_path / "out", bundle, str(limit_bytes)]
-    said = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert said.stdout == f"OSError {errno.EFBIG}\n", said.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["out"], "a part would fill the disk"
+def bundled(spool: Spool) -> Finished:
+    """The report of a job whose result is bundled."""
+    fill(spool.work("1b" * 32, 1) / "out")
+    artifact_id, size_bytes = spool.make_bundle("1b" * 32, 1)
+    return Finished(**ABOUT, artifact_id=artifact_id, size_bytes=size_bytes)
 
 
 NO_ROOM = """
@@ -119,7 +51,6 @@ for work in (
 @pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
 def test_a_file_that_the_disk_does_not_take_whole_is_what_it_was(tmp_path: Path) -> None:
-    """Each is the old one, or none: nobody reads half of one."""
     before = dict.fromkeys(("acl", "index.json"), "before")
     for name, text in before.items():
         (tmp_path / name).write_text(text)
@@ -153,11 +84,9 @@ def test_a_small_bundle_survives_a_power_cut_in_its_report(
 ) -> None:
     """Its own file was not flushed: whatever became of that, it is handed over."""
     spool = Spool(tmp_path)
-    fill(spool.work("1b" * 32, 1) / "out")
-    artifact_id, size_bytes = spool.make_bundle("1b" * 32, 1)
+    finished = bundled(spool)
+    artifact_id, size_bytes = finished.artifact_id, finished.size_bytes
     data = spool.read(artifact_id, 0, size_bytes)
-    about = {"id": "r", "session": "s", "instance": "i", "job_id": "1b" * 32, "attempt": 1}
-    finished = Finished(**about, artifact_id=artifact_id, size_bytes=size_bytes)
     spool.keep(finished, data)
     if left is None:
         spool.bundle_path(artifact_id).unlink()
@@ -169,13 +98,9 @@ def test_a_small_bundle_survives_a_power_cut_in_its_report(
 
 
 def test_the_spool_outlives_its_process(tmp_path: Path) -> None:
-    """Reports and bundles are there again; what belongs to none is cleared away."""
     spool = Spool(tmp_path)
-    fill(spool.work("1b" * 32, 1) / "out")
-    artifact_id, size_bytes = spool.make_bundle("1b" * 32, 1)
-    about = {"id": "r", "session": "s", "instance": "i", "job_id": "1b" * 32, "attempt": 1}
-    finished = Finished(**about, artifact_id=artifact_id, size_bytes=size_bytes)
-    failed = Failed(**(about | {"job_id": "2c" * 32}), error="e")
+    finished = bundled(spool)
+    failed = Failed(**(ABOUT | {"job_id": "2c" * 32}), error="e")
     spool.keep(finished)
     spool.keep(failed)
     spool.drop_work("1b" * 32, 1)
@@ -185,12 +110,12 @@ def test_the_spool_outlives_its_process(tmp_path: Path) -> None:
     again = Spool(tmp_path)
     assert again.load() == [finished, failed]
     assert not (tmp_path / "spool" / f"{'0' * 64}.tar.zst").exists()
-    assert again.is_whole(artifact_id)
-    assert again.read(artifact_id, 0, 4) == b"\x28\xb5\x2f\xfd"
-    again.clear("1b" * 32, 1, artifact_id)
+    assert again.is_whole(finished.artifact_id)
+    assert again.read(finished.artifact_id, 0, 4) == b"\x28\xb5\x2f\xfd"
+    again.clear("1b" * 32, 1, finished.artifact_id)
     again.clear("2c" * 32, 1)
     assert Spool(tmp_path).load() == []
-    assert not again.bundle_path(artifact_id).exists()
+    assert not again.bundle_path(finished.artifact_id).exists()
 
 
 class _Unreadable(RealDisk):
@@ -203,14 +128,10 @@ class _Unreadable(RealDisk):
 
 
 def test_a_report_that_cannot_be_read_now_costs_no_result(tmp_path: Path) -> None:
-    """It is there at the next start, and so is its bundle."""
     spool = Spool(tmp_path)
-    fill(spool.work("1b" * 32, 1) / "out")
-    artifact_id, size_bytes = spool.make_bundle("1b" * 32, 1)
-    about = {"id": "r", "session": "s", "instance": "i", "job_id": "1b" * 32, "attempt": 1}
-    finished = Finished(**about, artifact_id=artifact_id, size_bytes=size_bytes)
+    finished = bundled(spool)
     spool.keep(finished)
     assert Spool(tmp_path, _Unreadable()).load() == []
     again = Spool(tmp_path)
     assert again.load() == [finished]
-    assert again.is_whole(artifact_id)
+    assert again.is_whole(finished.artifact_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,14 @@ SCHEMA: dict[str, Any] = {
 
 
 def episode(host: str, name: str, labels: Sequence[Any], t: int = 0) -> list[Row]:
-    """Return the rows of an episode whose channels are plain functions of t."""
+    """Return the rows of an episode whose channels are plain functions of t, and of its name."""
+    own = zlib.crc32(f"{host} {name}".encode()) % 997 / 1e6
     return [
         {
             "host": host,
             "episode": name,
             "t": t + at,
-            "seen": float(at % 7),
+            "seen": float(at % 7) + own,
             "hidden": float(at) / 10,
             "label": label,
         }
@@ -67,16 +69,16 @@ class Raw:
             pq.write_table(table, path, row_group_size=50)
         return path
 
-    def prepare(self, path: Path, window: int = 10, stride: int = 5) -> Path:
+    def prepare(self, path: Path, window: int = 10, stride: int = 5, **more: Any) -> Path:
         schema_path = self.folder / "raw.schema.json"
         schema_path.write_text(json.dumps(self.schema))
-        prepare(path, schema_path, self.out, window=window, stride=stride, log=lambda _: None)
+        told = {"window": window, "stride": stride, "log": lambda _: None} | more
+        prepare(path, schema_path, self.out, **told)
         return self.out
 
 
 @pytest.fixture
 def raw(tmp_path: Path) -> Raw:
-    """An empty place for raw telemetry."""
     return Raw(tmp_path)
 
 

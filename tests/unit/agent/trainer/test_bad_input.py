@@ -80,7 +80,7 @@ _too_large = _raw(lambda columns: columns.update(cpu=[3e38] * len(columns["cpu"]
         (PREPARE, _too_large, "simulated.parquet: channels: host server-01, episode "),
         (PREPARE, _flag("--window", "5000"), "--window 300 or less"),
         (PREPARE, _out_is_a_file, "made: folder: File exists; choose another"),
-        ("gbt", _of_one_class, "all windows to train on are of class 0"),
+        ("gbt", _of_one_class, "all windows to train on are of class normal"),
         ("transformer_ssl", _of_one_host, "host"),
         ("gbt", _schema_gone, "make it: python -m agent.trainer.prepare"),
         pytest.param(
@@ -96,7 +96,6 @@ _too_large = _raw(lambda columns: columns.update(cpu=[3e38] * len(columns["cpu"]
 def test_bad_input_is_one_line_that_names_it_and_code_2(
     program: str, spoil: Spoil, message: str, tmp_path: Path
 ) -> None:
-    """There is no traceback, and nothing is left that passes for a result."""
     simulate(tmp_path, hosts=4, episodes=2, rows=300, seed=0)
     raw, made = str(tmp_path / RAW_FILE), tmp_path / "made"
     if program == PREPARE:

@@ -57,7 +57,6 @@ def _change(raw: Path, schema: dict[str, Any]) -> None:
 def test_tested_hosts_have_no_say_in_weights_and_thresholds(
     model: str, twins: list[Path], tmp_path: Path, run_job: Any
 ) -> None:
-    """Other telemetry and other labels there: other metrics, and the same model to the last bit."""
     found = []
     for number, data in enumerate(twins):
         out = tmp_path / str(number)

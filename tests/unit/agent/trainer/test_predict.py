@@ -27,6 +27,7 @@ from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.features import STATISTICS
 from agent.trainer.inference import bundle_files
 from agent.trainer.inference.bundle_files import read_model_files
+from agent.trainer.inference.scoring import predict as scored
 from agent.trainer.inference.stored_model import load_model
 from tests.harness import forked
 
@@ -50,8 +51,7 @@ def raw_of(data: Path) -> Path:
 
 
 def scores(model: Path, raw: Path, out: Path) -> pa.Table:
-    """What predict writes."""
-    predict.write(predict.predict(load_model(model, 1), raw), out)
+    predict.write(scored(load_model(model, 1), raw), out)
     return pq.read_table(out) if out.suffix == ".parquet" else pa_csv.read_csv(out)
 
 
@@ -60,7 +60,6 @@ def scores(model: Path, raw: Path, out: Path) -> pa.Table:
 def test_the_scores_are_those_of_the_report(
     model: str, mode: str, simulated: Path, tmp_path: Path, run_job: Any
 ) -> None:
-    """On the held-out hosts the same areas come out, from the raw file alone."""
     run_job(model, simulated, tmp_path / "model", *QUICK, mode=mode)
     report = json.loads((tmp_path / "model" / f"{model}_{mode}_train.json").read_text())
     found = scores(tmp_path / "model", raw_of(simulated), tmp_path / "scores.parquet")
@@ -83,7 +82,6 @@ def test_the_scores_are_those_of_the_report(
 def test_new_telemetry_needs_neither_labels_nor_what_the_model_does_not_see(
     simulated: Path, tmp_path: Path, run_job: Any
 ) -> None:
-    """A realistic model reads its own channels: others may be missing, or there; CSV will do."""
     run_job("gbt", simulated, tmp_path / "model", *QUICK, mode="realistic")
     table = pq.read_table(raw_of(simulated))
     channels = load_model(tmp_path / "model", 1).description.channels
@@ -93,7 +91,10 @@ def test_new_telemetry_needs_neither_labels_nor_what_the_model_does_not_see(
     pa_csv.write_csv(more, tmp_path / "more.csv")
     first = scores(tmp_path / "model", tmp_path / "bare.parquet", tmp_path / "a.csv")
     second = scores(tmp_path / "model", tmp_path / "more.csv", tmp_path / "b.csv")
-    assert first.column_names == ["host", "episode", "start", "score", "called", "alarm"]
+    assert first.column_names == [
+        "host", "episode", "start", "score", "called", "alarm", "host_threshold", "host_alarm",
+    ]  # fmt: skip
+    assert set(first["called"].to_pylist()) <= {"normal", "anomaly"}
     assert first["score"].to_pylist() == pytest.approx(second["score"].to_pylist(), abs=1e-5)
 
     lacking = bare.drop_columns([channels[1]])
@@ -135,7 +136,6 @@ def archive(path: Path, *entries: tuple[str, bytes, bytes]) -> Path:
 def test_a_bundle_is_read_and_not_unpacked(
     models: Path, simulated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Just the model's files, as plain files, within bounds; nothing else of it is looked at."""
     model = models / "mlp"
     good = [(path.name, path.read_bytes(), tarfile.REGTYPE) for path in model.iterdir()]
     evil = [("../../model.json", b"{}", tarfile.REGTYPE), ("model.json", b"", tarfile.SYMTYPE)]
@@ -161,8 +161,6 @@ def _file(name: str, content: bytes | None) -> Callable[[Path], object]:
 
 
 def _told(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
-    """Change what the model's description says."""
-
     def spoil(model: Path) -> None:
         told = json.loads((model / "model.json").read_text())
         change(told)
@@ -190,7 +188,6 @@ def _no_patch(told: dict[str, Any]) -> None:
 def test_a_model_that_is_damaged_or_does_not_fit_is_refused(
     spoil: Callable[[Path], object], words: str, models: Path, tmp_path: Path
 ) -> None:
-    """In one line that names the file, before the first row is scored."""
     model = Path(shutil.copytree(models / "mlp", tmp_path / "model"))
     spoil(model)
     with pytest.raises(BadInputError) as found:
@@ -206,7 +203,6 @@ def test_the_folder_above_a_model_is_told_from_it(models: Path, tmp_path: Path) 
 
 
 def test_the_program_says_what_it_did(models: Path, simulated: Path, tmp_path: Path) -> None:
-    """It writes events like a training; the last one counts the windows."""
     out, raw = f"--out={tmp_path / 'scores.csv'}", f"--raw={raw_of(simulated)}"
     done = forked.run([*PROGRAM, f"--bundle={models / 'gbt'}", raw, out])
     event = json.loads(done.stdout.splitlines()[-1])
@@ -217,8 +213,6 @@ def test_the_program_says_what_it_did(models: Path, simulated: Path, tmp_path: P
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of the test's own is a pty")
 def test_at_a_terminal_it_speaks_in_words(models: Path, simulated: Path, tmp_path: Path) -> None:
-    """A line for people, of a fault too; --json has the events there as well."""
-
     def run(*more: str) -> tuple[int, str]:
         ours, theirs = os.openpty()
         out = tmp_path / "scores.csv"

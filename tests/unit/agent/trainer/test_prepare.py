@@ -36,7 +36,6 @@ def _labels(data: Path) -> list[int]:
 
 
 def test_windows_lie_where_the_index_says(raw: Any) -> None:
-    """A window's place in the index leads to its rows in the series and its own features."""
     rows = raw.episode("a", "a/1", [0] * 23, t=100) + raw.episode("b", "b/1", [1] * 12)
     data = raw.prepare(raw.write(rows))
     schema = load_schema(data / "feature_schema_v1.json")
@@ -55,17 +54,15 @@ def test_windows_lie_where_the_index_says(raw: Any) -> None:
 
 
 def test_a_window_is_anomalous_if_any_row_is_and_unlabelled_if_any_row_is(raw: Any) -> None:
-    """Binary labels: one anomalous row marks a window, one unlabelled row takes its label away."""
     labels = [0] * 14 + [1] + [0] * 10 + [-1] + [0] * 14
     data = raw.prepare(raw.write(raw.episode("a", "1", labels)))
     assert _labels(data) == [0, 1, 1, 0, -1, -1, 0]
     schema = json.loads((data / "feature_schema_v1.json").read_text())
-    assert schema["class_counts"] == {"0": 3, "1": 2}
+    assert schema["class_counts"] == {"normal": 3, "anomaly": 2}
     assert (schema["unlabelled_windows"], schema["label_rule"]) == (2, "any")
 
 
 def test_of_several_classes_the_commonest_names_the_window(raw: Any) -> None:
-    """Class labels: the majority of rows decides, the lowest class at a tie; null is unlabelled."""
     raw.schema["unlabelled"] = None
     labels = ["walk"] * 6 + ["sit"] * 9 + [None] * 5
     data = raw.prepare(raw.write(raw.episode("a", "1", labels)))
@@ -74,8 +71,18 @@ def test_of_several_classes_the_commonest_names_the_window(raw: Any) -> None:
     assert [schema.classes[k] if k >= 0 else None for k in _labels(data)] == ["walk", "sit", None]
 
 
+def test_classes_have_the_names_that_people_know(raw: Any) -> None:
+    raw.schema["class_names"] = {"0": "quiet", "7": "loud"}
+    rows = raw.episode("a", "1", [0] * 10 + [7] * 20 + [9] * 10)
+    schema = load_schema(raw.prepare(raw.write(rows)) / "feature_schema_v1.json")
+    assert schema.classes == ("quiet", "loud", "9")
+    assert set(schema.class_counts) == set(schema.classes)
+    raw.schema["class_names"]["9"] = "loud"
+    with pytest.raises(BadInputError, match="class_names: "):
+        raw.prepare(raw.write(rows))
+
+
 def test_a_named_positive_class_is_the_last(raw: Any) -> None:
-    """Two classes of any names are a binary task once the schema says which is the anomaly."""
     raw.schema["positive"] = "bad"
     data = raw.prepare(raw.write(raw.episode("a", "1", ["bad"] * 10 + ["good"] * 10)))
     schema = load_schema(data / "feature_schema_v1.json")
@@ -83,7 +90,6 @@ def test_a_named_positive_class_is_the_last(raw: Any) -> None:
 
 
 def test_csv_and_parquet_give_the_same(raw: Any) -> None:
-    """The form of the raw file leaves no trace in what is made of it."""
     rows = raw.episode("a", "a/1", [0, 1] * 20) + raw.episode("b", "b/1", [0] * 30)
     first = _files(raw.prepare(raw.write(rows)))
     assert _files(raw.prepare(raw.write(rows, ".csv"))) == first
@@ -91,7 +97,6 @@ def test_csv_and_parquet_give_the_same(raw: Any) -> None:
 
 @pytest.mark.parametrize("name", ["NA", "null", "NaN", "N/A", "nan"])
 def test_a_host_may_be_called_what_some_programs_take_for_nothing(raw: Any, name: str) -> None:
-    """An episode, too, and the label of those that have none; a CSV gives what parquet gives."""
     raw.schema["unlabelled"] = name
     rows = raw.episode(name, name, [0, 1] * 20) + raw.episode("b", "1", [name] * 30)
     data = raw.prepare(raw.write(rows, ".csv"))
@@ -102,7 +107,6 @@ def test_a_host_may_be_called_what_some_programs_take_for_nothing(raw: Any, name
 def test_the_same_input_gives_the_same_bytes_in_whatever_pieces_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of 37 rows and of 65,536 lead to identical files."""
     raw_path, schema_path = simulate(tmp_path, hosts=2, episodes=2, rows=300, seed=1)
     made = []
     for name, batch_rows in (("a", raw_file.BATCH_ROWS), ("b", 37)):
@@ -117,7 +121,7 @@ def test_whole_numbers_that_a_csv_writes_with_a_point_are_the_same_classes(raw: 
     """A column with gaps often comes as 0.0 and 1.0; it is a binary task all the same."""
     rows = raw.episode("a", "1", [0.0] * 10 + [1.0] * 10)
     data = raw.prepare(raw.write(rows, ".csv"))
-    assert load_schema(data / "feature_schema_v1.json").classes == ("0", "1")
+    assert load_schema(data / "feature_schema_v1.json").classes == ("normal", "anomaly")
     assert _labels(data) == [0, 1, 1]
 
 
@@ -129,7 +133,6 @@ def test_whole_numbers_that_a_csv_writes_with_a_point_are_the_same_classes(raw: 
 def test_windows_do_not_depend_on_how_rows_arrive(
     pieces: list[int], window: int, stride: int
 ) -> None:
-    """However an episode is cut into pieces, the same windows come out, in order, each once."""
     total = sum(pieces)
     values = np.arange(total, dtype=np.float32)[:, None]
     entry = EpisodeEntry(host="a", episode="1", offset=0, length=total, start=0)
@@ -147,7 +150,6 @@ def test_windows_do_not_depend_on_how_rows_arrive(
 
 
 def test_summary_features_mean_what_they_say() -> None:
-    """A known window has the known statistics, whatever window is beside it."""
     line = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8]], dtype=np.float32)
     step = np.array([[5, 5, 5, 5, 5, 5, 5, 5, 1]], dtype=np.float32)
     found = summarise(np.stack([line, step]))
@@ -202,7 +204,6 @@ FAULTS = [
 def test_a_spoilt_file_is_refused_with_place_and_remedy(
     raw: Any, spoil: Callable[[list[Any]], None], message: str
 ) -> None:
-    """One line names the file, the column and what to do."""
     rows = raw.episode("a", "a/1", [0] * 30) + raw.episode("b", "b/1", [0] * 30)
     spoil(rows)
     with pytest.raises(BadInputError) as refused:
@@ -211,15 +212,67 @@ def test_a_spoilt_file_is_refused_with_place_and_remedy(
     assert "\n" not in str(refused.value)
 
 
+def test_a_series_under_two_names_is_refused(raw: Any) -> None:
+    """It would be trained and tested on; its labels do not matter, nor where batches end."""
+    rows = raw.episode("a", "a/1", [0] * 70) + raw.episode("b", "b/1", [0] * 70)
+    copies = [row | {"host": "c", "episode": "c/9", "label": 1} for row in rows[:70]]
+    with pytest.raises(BadInputError) as refused:
+        raw.prepare(raw.write(rows + copies))
+    assert str(refused.value) == (
+        "raw.parquet: episode: host c, episode c/9 is the same series as host a, episode a/1; "
+        "drop one of them, or correct what wrote the file"
+    )
+    copies[35]["hidden"] += 1
+    raw.prepare(raw.write(rows + copies))
+
+
+@pytest.mark.parametrize(
+    ("rule", "share", "expected"),
+    [
+        (None, None, [1, 1, 0, 1, -1]),
+        ("any", None, [1, 1, 0, 1, -1]),
+        ("last", None, [1, 0, 0, 1, -1]),
+        ("share", 0.5, [1, 0, 0, 0, -1]),
+        ("share", 0.1, [1, 1, 0, 1, -1]),
+        ("share", 1.0, [0, 0, 0, 0, -1]),
+    ],
+)
+def test_a_window_is_labelled_by_the_rule(
+    raw: Any, rule: Any, share: float | None, expected: list[int]
+) -> None:
+    labels = [0] * 5 + [1] * 5 + [1] * 4 + [0] * 6 + [0] * 10 + [0] * 9 + [1] + [0] * 9 + [-1]
+    path = raw.write(raw.episode("a", "1", labels))
+    data = raw.prepare(path, window=10, stride=10, label_rule=rule, label_share=share)
+    assert _labels(data) == expected
+    schema = load_schema(data / "feature_schema_v1.json")
+    assert (schema.label_rule, schema.label_share) == (rule or "any", share)
+
+
+@pytest.mark.parametrize(
+    ("labels", "rule", "share", "key"),
+    [
+        ("01", "majority", None, "--label-rule"),
+        ("012", "any", None, "--label-rule"),
+        ("01", "share", None, "--label-share"),
+        ("01", "last", 0.5, "--label-share"),
+    ],
+)
+def test_a_rule_that_does_not_suit_the_labels_is_refused(
+    raw: Any, labels: str, rule: Any, share: float | None, key: str
+) -> None:
+    """Any row of several classes would be of all of them."""
+    path = raw.write(raw.episode("a", "1", [int(labels[at % len(labels)]) for at in range(40)]))
+    with pytest.raises(BadInputError, match=f"command line: {key}: "):
+        raw.prepare(path, label_rule=rule, label_share=share)
+
+
 def test_a_wrong_schema_is_refused_by_key(raw: Any) -> None:
-    """A mode that does not exist is named with its channel."""
     raw.schema["channels"]["hidden"]["modes"] = ["oracel"]
     with pytest.raises(BadInputError, match=r"raw\.schema\.json: channels\.hidden\.modes\.0"):
         raw.prepare(raw.write(raw.episode("a", "1", [0] * 20)))
 
 
 def test_a_refused_file_leaves_no_schema_behind(raw: Any) -> None:
-    """Data of an earlier preparation does not pass for that of the file that failed."""
     rows = raw.episode("a", "1", [0] * 20)
     data = raw.prepare(raw.write(rows))
     rows[15]["seen"] = float("inf")
@@ -232,7 +285,6 @@ def test_a_refused_file_leaves_no_schema_behind(raw: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
 def test_memory_does_not_grow_with_the_file(raw: Any) -> None:
-    """Ten times the rows, in one row group at that, take about the same memory."""
     code = (
         "import sys\n"
         "from agent.trainer import prepare\n"

@@ -29,7 +29,6 @@ def identities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """A CA."""
     return Authority.create(tmp_path / "ca", time.time())
 
 
@@ -41,7 +40,6 @@ def _join(authority: Authority, folder: Path, name: str, broker: str) -> Path:
 
 
 def test_who_has_joined_need_not_name_the_broker(authority: Authority, identities: Path) -> None:
-    """The address comes with the certificate; what is said wins."""
     _join(authority, identities / "attic", "attic", "mqtts://pi.lan:8883")
     access = open_access(BrokerSettings(), AGENT, time.time())
     assert (text_of(access.addresses), access.user) == ("mqtts://pi.lan:8883", "attic")
@@ -54,7 +52,6 @@ def test_who_has_joined_need_not_name_the_broker(authority: Authority, identitie
 def test_a_folder_that_is_named_says_where_its_broker_is(
     authority: Authority, identities: Path, tmp_path: Path
 ) -> None:
-    """And nobody takes the address of another role's identity."""
     assert not identities.exists()
     folder = _join(authority, tmp_path / "else", "operator:alice", "mqtts://pi.lan:9000")
     named = open_access(BrokerSettings(identity=folder), PEOPLE, time.time())
@@ -67,7 +64,6 @@ def test_a_folder_that_is_named_says_where_its_broker_is(
 def test_an_address_that_is_none_is_told_with_its_file(
     authority: Authority, identities: Path, text: str
 ) -> None:
-    """Whoever has written there."""
     folder = _join(authority, identities / "attic", "attic", "mqtts://pi.lan")
     (folder / "broker.url").write_text(text)
     with pytest.raises(ConfigError, match=r"broker\.url"):
@@ -75,7 +71,6 @@ def test_an_address_that_is_none_is_told_with_its_file(
 
 
 def test_what_is_missing_is_to_be_had_where_it_is_made(identities: Path) -> None:
-    """A host's by enrolling it, the coordinator's by `fleet init`."""
     settings = BrokerSettings(url="mqtts://pi.lan")
     with pytest.raises(ConfigError, match=r"mqtts://pi\.lan:8883: .*`fleet init` makes one"):
         open_access(settings, COORDINATOR, time.time())
@@ -84,7 +79,6 @@ def test_what_is_missing_is_to_be_had_where_it_is_made(identities: Path) -> None
 
 
 def test_the_brokers_own_folder_is_no_identity_and_that_is_said(identities: Path) -> None:
-    """It has a certificate, but none of a client."""
     folder = identities.parent / "broker"
     folder.mkdir(parents=True)
     (folder / "broker.crt").write_text("a broker's")
@@ -98,7 +92,6 @@ def test_the_brokers_own_folder_is_no_identity_and_that_is_said(identities: Path
 def test_the_owner_finds_the_agent_that_its_certificate_names(
     authority: Authority, identities: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its state folder bears the name that the host joined under, not the machine's."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     _join(authority, identities / "desk-7", "desk-7", "mqtts://pi.lan:8883")
     state = state_home() / "agent-desk-7"
@@ -111,7 +104,6 @@ def test_the_owner_finds_the_agent_that_its_certificate_names(
 def test_a_wrong_identity_is_told_of_to_the_owner(
     authority: Authority, identities: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where nothing is, and a person's: not as a folder of state that is missing."""
     _join(authority, identities / "operator@anna", "operator:anna", "mqtts://pi.lan:8883")
     for folder, said in (
         (tmp_path / "none", f"{tmp_path / 'none'}"),
@@ -126,7 +118,6 @@ def test_a_wrong_identity_is_told_of_to_the_owner(
 def test_an_observer_beside_an_operator_changes_nothing(
     authority: Authority, identities: Path
 ) -> None:
-    """Whoever only wanted to look as well gives orders as before; of two operators none is."""
     url = "mqtts://pi.lan:8883"
     for name in ("operator:root", "observer:ann"):
         _join(authority, identities / name.replace(":", "@"), name, url)
@@ -140,7 +131,6 @@ def test_an_observer_beside_an_operator_changes_nothing(
 def test_a_person_on_a_hosts_machine_is_told_whose_identity_is_there(
     authority: Authority, identities: Path
 ) -> None:
-    """Not that a broker of this machine's is missing: nobody wants one there."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -14,7 +14,7 @@ import pytest
 
 from broker.client import mailbox as module
 from broker.client.mailbox import LIMITS, Lane, Limit, Mailbox, feed
-from broker.protocol.events import Incoming, LinkEvent
+from broker.protocol.link_events import Incoming, LinkEvent
 from broker.protocol.topics import Topics
 from broker.system.process import on_signals
 
@@ -23,7 +23,6 @@ MIB = 1024 * 1024
 
 
 def test_order_is_kept_across_lanes() -> None:
-    """Events are read in the order of their arrival."""
     box: Mailbox[int] = Mailbox()
     for number, lane in enumerate([Lane.BULK, Lane.CONTROL, Lane.LOCAL, Lane.LATEST]):
         box.put(number, lane, str(number))
@@ -32,7 +31,6 @@ def test_order_is_kept_across_lanes() -> None:
 
 
 def test_the_latest_replaces_what_was_not_read() -> None:
-    """At the place of the older one; once it was read, a new one is new."""
     box: Mailbox[str] = Mailbox()
     box.put("pi 1", Lane.LATEST, "pi")
     box.put("attic 1", Lane.LATEST, "attic")
@@ -43,7 +41,6 @@ def test_the_latest_replaces_what_was_not_read() -> None:
 
 
 def test_a_repeated_question_waits_once() -> None:
-    """Of the same client with the same content; once it was read, it is a new one."""
     box: Mailbox[LinkEvent] = Mailbox()
     put = feed(box, TOPICS)
     one, other = (TOPICS.operator_request(f"operator:local/{name}") for name in ("a", "b"))
@@ -57,7 +54,6 @@ def test_a_repeated_question_waits_once() -> None:
 
 
 def test_a_full_lane_drops_and_counts_and_starves_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upload leaves room for control messages; what this process says is never dropped."""
     limits = {Lane.BULK: Limit(2, MIB), Lane.CONTROL: Limit(1, MIB)}
     monkeypatch.setattr(module, "LIMITS", limits)
     box: Mailbox[int] = Mailbox()
@@ -71,7 +67,6 @@ def test_a_full_lane_drops_and_counts_and_starves_no_other(monkeypatch: pytest.M
 
 
 def test_take_wakes_up_for_a_message_and_at_its_deadline() -> None:
-    """It blocks no longer than it was told to."""
     box: Mailbox[int] = Mailbox()
     assert box.take(0.01) == []
     threading.Timer(0.02, lambda: box.put(7)).start()
@@ -91,7 +86,6 @@ def test_take_wakes_up_for_a_message_and_at_its_deadline() -> None:
     ],
 )
 def test_a_lane_is_bounded_by_its_bytes_as_well(topic: str, lane: Lane) -> None:
-    """A flood of large messages takes no more memory than many small ones."""
     box: Mailbox[LinkEvent] = Mailbox()
     put = feed(box, TOPICS)
     large = Incoming(topic, bytes(MIB - len(topic)))
@@ -121,7 +115,6 @@ def test_a_newer_word_that_is_too_large_leaves_the_older_one() -> None:
 
 
 def test_a_topic_counts_by_its_length() -> None:
-    """It may be longer than its payload."""
     box: Mailbox[LinkEvent] = Mailbox()
     put = feed(box, TOPICS)
     long = 60_000
@@ -153,5 +146,26 @@ def test_a_signal_between_the_look_and_the_wait_wakes_the_reader() -> None:
         assert box.take(60.0) == ["asked"]
     finally:
         sys.settrace(tracer)
+        signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGUSR1, handler)
     assert time.monotonic() - begun_s < 30
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="this system has no pthread_kill")
+def test_a_signal_that_the_main_thread_does_not_notice_wakes_the_reader() -> None:
+    """As one that comes when it has looked for signals and does not yet sleep in the system."""
+    box: Mailbox[str] = Mailbox()
+    handler = signal.getsignal(signal.SIGUSR1)
+    on_signals({"SIGUSR1": lambda: box.put("asked")})
+
+    def another() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    timer = threading.Timer(0.2, another)  # when the main thread sleeps; if sooner, as above
+    timer.start()
+    try:
+        assert box.take(20.0) == ["asked"]
+    finally:
+        timer.join()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGUSR1, handler)

@@ -36,7 +36,6 @@ def _config(kind: str, folder: Path, *arguments: str) -> int:
 def test_a_second_run_changes_nothing_and_says_so(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And one for more people replaces what the first one made."""
     assert _config(kind, tmp_path / "out") == 0
     assert "is current" not in capsys.readouterr().out
     before = {path: path.read_text("utf-8") for path in (tmp_path / "out").iterdir()}
@@ -52,7 +51,6 @@ def test_a_second_run_changes_nothing_and_says_so(
 def test_a_file_that_somebody_else_made_is_left_alone(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """None is written then; --force writes them all."""
     site = Site(PurePosixPath("/x"), PurePosixPath("/x"), PurePosixPath("/x"))
     name = list(RENDERERS[kind](site))[-1]  # the last, so that others would be written before
     (tmp_path / name).write_text("listener 1883\n", "utf-8")
@@ -85,7 +83,6 @@ def test_a_file_that_somebody_else_made_is_left_alone(
 def test_what_is_wrong_is_told_in_a_line_and_nothing_is_written(
     kind: str, arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It names the option and what to write instead."""
     assert _config(kind, tmp_path / "out", *arguments) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -94,7 +91,6 @@ def test_what_is_wrong_is_told_in_a_line_and_nothing_is_written(
 def test_what_a_broker_cannot_do_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A plain listener beside the other, a dot in a topic, looking at where a page is from."""
     for kind, name in (("mosquitto", "mosquitto"), ("rabbitmq", "RabbitMQ")):
         assert _config(kind, tmp_path, "--origin", "https://desk.lan") == 2
         assert f"--origin: {name} does not look where a page is from" in capsys.readouterr().err
@@ -119,7 +115,6 @@ def test_certificates_with_a_list_of_the_revoked_are_used_with_it(tmp_path: Path
 
 
 def test_a_clusters_nodes_have_a_folder_each(tmp_path: Path) -> None:
-    """Each knows itself and the others; where its files go is /etc unless told otherwise."""
     nodes = ["--node", "a.lan", "--node", "b.lan", "--node", "spare@c.lan"]
     folders = {"a.lan": "a.lan", "b.lan": "b.lan", "spare": "c.lan"}
     assert _config("nats", tmp_path / "nats", *nodes) == 0
@@ -154,14 +149,12 @@ def test_a_clusters_nodes_have_a_folder_each(tmp_path: Path) -> None:
 def test_what_is_no_cluster_is_refused(
     kind: str, nodes: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is written."""
     assert _config(kind, tmp_path / "out", *(f"--node={node}" for node in nodes)) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_whoever_was_enrolled_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the CA's registry, whose key is not needed; a revoked host is denied, until it is back."""
     now_s = time.time()
     authority = Authority.create(tmp_path / "home" / "ca", now_s)
     for name in ("coordinator", "operator:alice", "observer:bob", "pi", "gpu"):
@@ -188,7 +181,6 @@ def test_whoever_was_enrolled_is_known(tmp_path: Path, capsys: pytest.CaptureFix
 
 @BROKERS
 def test_ports_can_be_chosen(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """That of websockets, too, of which there are none unless asked for."""
     assert _config(kind, tmp_path / "usual") == 0
     text = "".join(path.read_text("utf-8") for path in (tmp_path / "usual").iterdir())
     assert "8883" in text
@@ -206,7 +198,6 @@ def test_ports_can_be_chosen(kind: str, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_an_unwritable_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By its name, without a traceback."""
     (tmp_path / "file").touch()
     assert _config("nats", tmp_path / "file" / "out") == 1
     assert str(tmp_path / "file") in capsys.readouterr().err
@@ -214,7 +205,6 @@ def test_an_unwritable_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_rabbitmqs_expressions_say_what_the_table_says() -> None:
-    """On every topic of the tree, as the plugin would spell it, and on filters."""
     hosts = ("one", "two")
     people = tuple(who.name for who in EVERYBODY if ":" in who.name)
     folder = PurePosixPath("/x")
@@ -247,7 +237,6 @@ def test_rabbitmqs_expressions_say_what_the_table_says() -> None:
 def test_mosquitto_is_set_for_the_size_of_the_fleet(
     tmp_path: Path, setting: str, values: dict[int, int]
 ) -> None:
-    """How often all that is retained is written, and the room for births at a restart."""
     found = {}
     for count in values:
         hosts = [word for number in range(count) for word in ("--host", f"h{number}")]
@@ -261,7 +250,6 @@ def test_mosquitto_is_set_for_the_size_of_the_fleet(
 def test_how_the_certificates_get_to_the_broker_is_told_step_by_step(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which files go where, with which rights, and how the broker reads them."""
     home, there = tmp_path / "home", tmp_path / "etc"
     assert main(["init", "--broker", "pi.lan", "-o", str(home)]) == 0
     capsys.readouterr()
@@ -291,7 +279,6 @@ def test_how_the_certificates_get_to_the_broker_is_told_step_by_step(
 def test_certificates_that_are_yet_to_be_made_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before they can be copied; and where files are written that are for another folder."""
     assert _config("nats", tmp_path / "out", "--at", "/etc/nats") == 0
     said = capsys.readouterr().err
     assert "`fleet init --broker NAME`" in said

@@ -37,7 +37,6 @@ class _Hanging(type(Path())):  # type: ignore[misc] # the class is the system's
 
 
 def test_a_disk_that_hangs_is_reported_in_time() -> None:
-    """It does not refuse, and says nothing."""
     try:
         (finding,) = check_state(_Hanging("/somewhere"), timeout_s=0.05)
     finally:
@@ -67,7 +66,6 @@ def test_prepared_data_that_hangs_is_told_and_holds_nobody(tmp_path: Path) -> No
 
 
 def test_prepared_data_is_read_whole(tmp_path: Path) -> None:
-    """Of more than one block, and of another content."""
     whole = b"x" * 3_000_000
     (tmp_path / "windows.parquet").write_bytes(whole)
     _schema(tmp_path, hashlib.sha256(whole).hexdigest())
@@ -77,7 +75,6 @@ def test_prepared_data_is_read_whole(tmp_path: Path) -> None:
 
 
 def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:
-    """The folder that `fleet init` made, one that is none, and none at all."""
     Authority.create(tmp_path / "ca", time.time())
     assert check_ca(tmp_path / "ca").line().startswith("ok    ca ")
     missing = check_ca(tmp_path / "none").line()
@@ -92,7 +89,6 @@ def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be somebody else"
 )
 def test_what_may_not_be_looked_at_is_told(tmp_path: Path) -> None:
-    """Somebody else's folders: the doctor says so and goes on."""
     closed = tmp_path / "closed"
     (closed / "state").mkdir(parents=True)
     (closed / "state" / "lock").write_text("1\n")
@@ -138,7 +134,6 @@ def test_a_broken_driver_and_a_torch_without_cuda_are_told_apart(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By what nvidia-smi and torch say."""
     monkeypatch.setenv("PATH", f"{_smi(tmp_path, script)}:{os.environ['PATH']}")
     found = check_gpu({**TORCH, **torch}, wanted=True, pci=tmp_path)
     assert (found.level, found.text[: len(said)]) == (level, said)
@@ -146,7 +141,6 @@ def test_a_broken_driver_and_a_torch_without_cuda_are_told_apart(
 
 
 def test_a_gpu_without_any_driver_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system sees a card that nothing drives; a network card of the same maker is none."""
     monkeypatch.setenv("PATH", str(tmp_path))
     card = tmp_path / "0000:01:00.0"
     card.mkdir()
@@ -162,6 +156,7 @@ def test_a_clock_that_woke_up_in_1970_is_told() -> None:
     assert check_clock(Now(0.0, 0.0)).level == "fail"
 
 
+@pytest.mark.words
 @pytest.mark.parametrize(
     ("theirs", "said"),
     [
@@ -173,14 +168,13 @@ def test_a_clock_that_woke_up_in_1970_is_told() -> None:
     ],
 )
 def test_a_clock_that_is_far_from_the_coordinators_is_told(theirs: str, said: list[str]) -> None:
-    """By more than an answer takes; which of the two is wrong nobody knows."""
     found = [*check_apart(theirs, "the coordinator, on pi", 1000.0, 1010.0)]
     assert [(one.level, one.text) for one in found] == [("warn", text) for text in said]
     assert all(one.remedy.startswith("where it is wrong, set it") for one in found)
 
 
+@pytest.mark.words
 def test_what_was_found_is_summed_up() -> None:
-    """How many of what, and which; whatever else was not looked at."""
     found = [ok("python", "3"), skip("session", "not tried", "ask"), warn("data", "old", "mend")]
     assert summary(found[:1]) == "All is well."
     assert summary(found[:2]) == "All is well; not looked at: session."
@@ -191,7 +185,6 @@ def test_what_was_found_is_summed_up() -> None:
 
 @pytest.mark.system
 def test_trainers_that_start_are_one_list() -> None:
-    """Of whichever program, and of the host's own; those that do not are told each."""
     own = {
         name: OwnTrainer(command=(sys.executable, "-c", f"raise SystemExit({code})"), schema={})
         for name, code in (("a", 0), ("b", 2), ("broken", 127))
@@ -212,11 +205,10 @@ def test_trainers_that_start_are_one_list() -> None:
 
 
 def test_how_a_host_knows_of_its_owner_is_told_in_words() -> None:
-    """A warning only where the settings go by what cannot be known."""
-    shows, load = "that its owner uses this host shows in", (["load"], ["keyboard and mouse"])
+    seen, load = "the owner's use is seen by", (["load"], ["keyboard and mouse"])
     found = check_owner(AgentSettings(host="pi"), (["keyboard and mouse (logind)", "load"], []))
-    assert found.text == f"{shows} keyboard and mouse (logind) and load"
+    assert found.text == f"{seen} keyboard and mouse (logind) and load"
     found = check_owner(AgentSettings(host="pi"), load)
-    words = f"{shows} load, not in keyboard and mouse, of which nothing here tells"
+    words = f"{seen} load; keyboard and mouse cannot be read here"
     assert (found.level, found.text) == ("ok", words)
     assert check_owner(AgentSettings(host="pi", idle_only=True), load).level == "warn"

@@ -26,7 +26,6 @@ def _access(name: str, left_days: float) -> Access:
     ],
 )
 def test_who_renews_an_identity_is_told_before_its_end(name: str, remedy: str) -> None:
-    """A month before, by the way that is its own; before that there is nothing to do."""
     found = check_identity(_access(name, 29), 0.0)
     assert (found.level, found.text) == ("warn", f"{name}, for 29 more days")
     assert found.remedy == remedy
@@ -34,6 +33,5 @@ def test_who_renews_an_identity_is_told_before_its_end(name: str, remedy: str) -
 
 
 def test_where_no_identity_is_needed_that_is_said() -> None:
-    """On this machine anybody may connect."""
     found = check_identity(Access(()), 0.0)
     assert (found.level, found.text[:14]) == ("ok", "none is needed")

@@ -16,8 +16,6 @@ LIMITS = {3: 1_000_000}
 
 
 class _Transport(asyncio.Transport):
-    """Notes whether it is to read."""
-
     def __init__(self) -> None:
         super().__init__()
         self.reads = asyncio.Event()
@@ -66,7 +64,6 @@ def _cut(pieces: list[bytes]) -> list[tuple[int, bytes]]:
 def test_packets_are_the_same_however_their_bytes_are_chopped(
     sizes: list[int], cuts: list[int]
 ) -> None:
-    """In one piece, or in many, or many in one."""
     bodies = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     rest = b"".join(packet(0x30, body) for body in bodies)
     pieces = []
@@ -74,12 +71,6 @@ def test_packets_are_the_same_however_their_bytes_are_chopped(
         pieces.append(rest[:cut])
         rest = rest[cut:]
     assert _cut([*pieces, rest]) == [(0x30, body) for body in bodies]
-
-
-def test_packets_that_come_byte_by_byte_are_whole_in_the_end() -> None:
-    """A header of two bytes and one of three."""
-    whole = packet(0xC0, b"") + packet(0x30, b"x" * 200)
-    assert _cut([bytes([byte]) for byte in whole]) == [(0xC0, b""), (0x30, b"x" * 200)]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +82,6 @@ def test_packets_that_come_byte_by_byte_are_whole_in_the_end() -> None:
     ],
 )
 def test_a_packet_that_is_too_long_is_known_by_its_length(begins: bytes, code: Code) -> None:
-    """Before anything of it has come; however the length itself comes."""
     for pieces in ([begins], [bytes([byte]) for byte in begins]):
         with pytest.raises(RefusedError) as caught:
             _cut(pieces)

@@ -13,7 +13,6 @@ from broker.protocol.messages import BROKER_LOAD, decode, encode
 def test_what_is_refused_is_logged_once_and_then_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """By reason, with how many there were since."""
     now_s = 0.0
     refusals = Refusals(lambda: now_s)
     with caplog.at_level(logging.WARNING, "fleet.broker"):
@@ -52,7 +51,6 @@ class Clocks:
 
 
 def test_the_load_is_the_mean_of_what_was_done() -> None:
-    """Messages, bytes, and the share of a core."""
     clocks = Clocks()
     clocks.pass_(10, messages=50, cpu_s=0.25)
     load = clocks.meter.load(clients=3, max_clients=10)
@@ -62,7 +60,6 @@ def test_the_load_is_the_mean_of_what_was_done() -> None:
 
 
 def test_what_was_a_minute_ago_is_over() -> None:
-    """An hour of work leaves nothing behind in the figures."""
     clocks = Clocks()
     clocks.pass_(3_600, messages=1_000, cpu_s=1.0, late_s=2.0)
     clocks.pass_(62)
@@ -71,7 +68,6 @@ def test_what_was_a_minute_ago_is_over() -> None:
 
 
 def test_one_late_moment_of_many_does_not_count() -> None:
-    """Of a minute with two samples a second, two may be late."""
     clocks = Clocks()
     clocks.pass_(1, late_s=5.0)
     clocks.pass_(100)

@@ -19,7 +19,6 @@ FILTERS = st.lists(
 
 @given(st.lists(FILTERS, max_size=8), TOPICS)
 def test_subscribers_are_those_whose_filters_match(filters: list[str], topic: str) -> None:
-    """Each once, with its subscription; nothing is left of one that ends."""
     subscriptions: Subscriptions[str] = Subscriptions()
     for number, filter_ in enumerate(filters):
         subscriptions.add(filter_, f"{number}", Subscription(number % 3))
@@ -28,15 +27,6 @@ def test_subscribers_are_those_whose_filters_match(filters: list[str], topic: st
     for number, filter_ in enumerate(filters):
         subscriptions.remove(filter_, f"{number}")
     assert not len(subscriptions)
-
-
-def test_a_subscriber_by_two_filters_is_found_once() -> None:
-    """With both; the same filter again replaces the first."""
-    subscriptions: Subscriptions[str] = Subscriptions()
-    for filter_, qos in (("a/#", 0), ("a/+", 1), ("a/b", 0), ("a/b", 2)):
-        subscriptions.add(filter_, "one", Subscription(qos))
-    assert {one.qos for one in subscriptions.matching("a/b")["one"]} == {0, 1, 2}
-    assert len(subscriptions) == 3
 
 
 @given(st.lists(TOPICS, max_size=12, unique=True), FILTERS)

@@ -52,7 +52,6 @@ def test_that_certificates_are_revoked_is_logged_when_their_number_changes(
 def test_an_identity_that_is_not_usable_is_told(
     tmp_path: Path, break_it: Callable[[Path], object], told: str
 ) -> None:
-    """At the start, in one line, with the file; it asks for no password."""
     folder = Authority(tmp_path / "ca").broker()
     break_it(folder)
     with pytest.raises(ConfigError) as caught:

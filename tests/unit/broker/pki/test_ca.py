@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -22,7 +21,7 @@ from broker.pki import identity as ids
 from broker.pki.ca import Authority, Issued, alternative_names, describe, is_node, public_key
 from broker.pki.identity import DAY_S
 from broker.protocol.acl import Principal
-from coordinator.cli.workers import _near_its_end
+from coordinator.cli.lists import _near_its_end
 
 NOW_S = 1.8e9
 PUBLIC = certs.new_key().public_key()
@@ -30,7 +29,6 @@ PUBLIC = certs.new_key().public_key()
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """A new CA."""
     return Authority.create(tmp_path / "ca", NOW_S)
 
 
@@ -49,7 +47,6 @@ def _revoked(authority: Authority) -> set[int]:
 
 
 def test_the_ca_signs_and_lets_nobody_below_it_sign(authority: Authority) -> None:
-    """P-256, path length 0, ten years."""
     certificate = authority.certificate
     constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
     assert constraints.critical
@@ -63,7 +60,6 @@ def test_the_ca_signs_and_lets_nobody_below_it_sign(authority: Authority) -> Non
 
 
 def test_an_identity_knows_when_it_begins_and_ends(authority: Authority, tmp_path: Path) -> None:
-    """Read without `cryptography`, and equal."""
     key, at_s = certs.new_key(), NOW_S + 18.123 * DAY_S
     made = authority.issue(key.public_key(), "pi", at_s)
     ids.write_identity(tmp_path / "pi", authority.pem, made, certs.key_pem(key))
@@ -72,7 +68,6 @@ def test_an_identity_knows_when_it_begins_and_ends(authority: Authority, tmp_pat
 
 
 def test_a_certificate_says_who_and_is_good_for_one_thing(authority: Authority) -> None:
-    """A client's for clients, the broker's for servers, neither for signing; a node's for both."""
     client = _load(authority.issue(PUBLIC, "operator:alice", NOW_S))
     assert certs.common_name(client) == "operator:alice"
     assert _use(client) == [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -93,7 +88,6 @@ def test_a_certificate_says_who_and_is_good_for_one_thing(authority: Authority) 
 
 
 def test_nothing_outlives_the_ca(authority: Authority) -> None:
-    """And when it has ended, it says so."""
     late_s = NOW_S + 3600 * DAY_S
     assert certs.validity_s(_load(authority.issue(PUBLIC, "pi", late_s)))[1] == NOW_S + 3650 * DAY_S
     with pytest.raises(ConfigError, match="the CA ended"):
@@ -105,14 +99,12 @@ def test_nothing_outlives_the_ca(authority: Authority) -> None:
     ["", "jobs", "operator", "../pi", "pi/x", "PI", "operator:", "a b", "pi\x00", "nul", "con.x"],
 )  # fmt: skip
 def test_nobodys_name_gets_no_certificate(authority: Authority, name: str) -> None:
-    """No reserved word, no path, no device."""
     with pytest.raises(ConfigError):
         authority.issue(PUBLIC, name, NOW_S)
     assert authority.issued() == []
 
 
 def test_of_a_request_only_the_key_counts(authority: Authority) -> None:
-    """A host cannot ask to be the coordinator, a CA or a server."""
     key = certs.new_key()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coordinator")])
     request = (
@@ -150,14 +142,12 @@ def _forged_request() -> bytes:
     [b"", b"\xff" * 100, _rsa_request(), _forged_request(), b"-----BEGIN CERTIFICATE-----"],
 )  # fmt: skip
 def test_what_is_no_request_is_refused(authority: Authority, request_: bytes) -> None:
-    """Garbage, keys of other kinds, and a signature that shows nothing."""
     with pytest.raises(ConfigError, match="the certificate request is none"):
         authority.issue(public_key(request_), "pi", NOW_S)
     assert authority.issued() == []
 
 
 def test_a_name_has_one_certificate_that_holds(authority: Authority) -> None:
-    """A second one is given only if the first is revoked by it."""
     first = _load(authority.issue(PUBLIC, "pi", NOW_S))
     with pytest.raises(ConfigError, match=r"pi has a certificate until .* --replace"):
         authority.issue(PUBLIC, "pi", NOW_S)
@@ -193,7 +183,6 @@ def test_a_list_that_a_crash_left_behind_is_mended(authority: Authority) -> None
 
 
 def test_what_ended_long_ago_is_forgotten(authority: Authority) -> None:
-    """Neither the registry nor the list grows for ever."""
     authority.issue(PUBLIC, "pi", NOW_S, days=10)
     authority.revoke("pi", NOW_S)
     authority.issue(PUBLIC, "gpu", NOW_S + 370 * DAY_S)
@@ -205,7 +194,6 @@ def test_what_ended_long_ago_is_forgotten(authority: Authority) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
 def test_secrets_are_nobodys_business(authority: Authority) -> None:
-    """Whatever the umask: keys and registry 0600, folders 0700; no half-written file is left."""
     modes = {
         path.name: stat.S_IMODE(path.stat().st_mode)
         for path in [authority.folder, *authority.folder.iterdir()]
@@ -219,7 +207,6 @@ def test_secrets_are_nobodys_business(authority: Authority) -> None:
 def test_a_key_is_never_readable_by_others_not_even_for_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen at the moment of its creation, under the widest umask."""
     seen: list[int] = []
     real = os.open
 
@@ -240,7 +227,6 @@ def test_a_key_is_never_readable_by_others_not_even_for_a_moment(
 
 
 def test_a_ca_that_is_not_whole_is_told(authority: Authority, tmp_path: Path) -> None:
-    """Which file, and what to do."""
     with pytest.raises(ConfigError, match="there is no CA here; make one with `fleet init`"):
         Authority(tmp_path / "nowhere")
     (authority.folder / "registry.json").write_text("{")
@@ -258,19 +244,10 @@ def test_a_ca_that_is_not_whole_is_told(authority: Authority, tmp_path: Path) ->
         Authority(authority.folder)
 
 
-def test_another_ca_is_another(authority: Authority, tmp_path: Path) -> None:
-    """Same name, same day, nothing in common."""
-    other = Authority.create(tmp_path / "other", NOW_S)
-    assert other.certificate.subject != authority.certificate.subject
-    with pytest.raises((InvalidSignature, ValueError)):
-        _load(other.issue(PUBLIC, "pi", NOW_S)).verify_directly_issued_by(authority.certificate)
-
-
 @pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone is the system's there")
 def test_the_end_of_a_certificate_is_told_by_this_machine_s_clock(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As every other time; half past eleven in the evening in Greenwich is tomorrow in Tokyo."""
     late_s = datetime(2030, 5, 28, 23, 30, tzinfo=UTC).timestamp()
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()

@@ -65,7 +65,6 @@ class Desk:
     def fetch(
         self, token: Token | None = None, check: Callable[[str], object] = lambda _: None
     ) -> Bundle:
-        """What a host does."""
         return fetch("127.0.0.1", self.port, token or self.token, time.time(), check)
 
     def connect(self) -> socket.socket:
@@ -114,7 +113,6 @@ def desk(authority: Authority) -> Iterator[Callable[..., Desk]]:
 def test_a_host_with_the_token_gets_its_certificate(
     desk: Any, authority: Authority, tmp_path: Path
 ) -> None:
-    """Made for its own key, and whole; the enrolment is over then."""
     one = desk()
     bundle = one.fetch()
     assert one.end() is End.JOINED
@@ -126,7 +124,6 @@ def test_a_host_with_the_token_gets_its_certificate(
 
 
 def test_a_token_is_good_for_one_host(desk: Any, authority: Authority) -> None:
-    """The second one finds nobody, or is told; there is one certificate."""
     one = desk()
     early, late = one.stream(), one.stream()  # were there before the first was served
     assert _said(early, secret=one.token.secret.hex()) == {"v": 1, "name": ID}
@@ -143,7 +140,6 @@ def test_a_token_is_good_for_one_host(desk: Any, authority: Authority) -> None:
 
 
 def test_two_at_the_same_moment_get_one_certificate(desk: Any, authority: Authority) -> None:
-    """Whoever is first."""
     one = desk()
     got: list[Bundle] = []
     lost: list[str] = []
@@ -164,13 +160,11 @@ def test_two_at_the_same_moment_get_one_certificate(desk: Any, authority: Author
 
 
 def _said(stream: socket.socket, **question: str) -> dict[str, Any]:
-    """Ask; return the answer."""
     stream.sendall(json.dumps(question).encode() + b"\n")
     return dict(json.loads(_line(stream)))
 
 
 def test_a_request_without_the_secret_is_none(desk: Any, authority: Authority) -> None:
-    """Who has not shown it gets no further, and is no guess."""
     one = desk()
     stream = one.stream()
     request = certs.request_pem(certs.new_key(), "x").decode()
@@ -185,7 +179,6 @@ def test_a_request_without_the_secret_is_none(desk: Any, authority: Authority) -
 def test_a_host_that_has_no_place_for_it_leaves_the_token_as_it_was(
     desk: Any, authority: Authority, tmp_path: Path
 ) -> None:
-    """It hears its name first; what it then refuses costs neither token nor certificate."""
     one = desk()
     install(_issued(authority), tmp_path / ID)
     before = (tmp_path / ID / "client.crt").read_bytes()
@@ -216,7 +209,6 @@ def _issued(authority: Authority) -> Bundle:
 
 
 def test_a_token_that_expired_is_good_for_nobody(desk: Any, authority: Authority) -> None:
-    """Not even for a host whose connection was there before."""
     one = desk()
     early = one.stream()
     asked = one.stream()
@@ -234,7 +226,6 @@ def test_a_token_that_expired_is_good_for_nobody(desk: Any, authority: Authority
 
 
 def test_guessing_ends_it(desk: Any, authority: Authority) -> None:
-    """After a few tries not even the right token helps; until then nobody needs another."""
     one = desk()
     told: list[str] = []
     wrong = Token(bytes(16), one.token.pin)
@@ -282,7 +273,6 @@ def test_an_impostor_is_told_nothing(
      b'{"secret": 1}\n', b'{"secret": "\\ud800"}\n'],
 )  # fmt: skip
 def test_garbage_changes_nothing(desk: Any, bytes_: bytes) -> None:
-    """It is no try, and costs the host nothing that comes after it."""
     one = desk()
     stream = one.stream()
     stream.sendall(bytes_)
@@ -292,7 +282,6 @@ def test_garbage_changes_nothing(desk: Any, bytes_: bytes) -> None:
 
 
 def test_a_right_token_with_garbage_for_a_request_is_not_spent(desk: Any) -> None:
-    """The host may try again."""
     one = desk()
     stream = one.stream()
     assert _said(stream, secret=one.token.secret.hex())["name"] == ID
@@ -302,7 +291,6 @@ def test_a_right_token_with_garbage_for_a_request_is_not_spent(desk: Any) -> Non
 
 
 def test_a_request_that_is_too_large_is_cut_off(desk: Any) -> None:
-    """Before it is in memory."""
     one = desk()
     sent_bytes = _drip(one.stream(), b"x" * 1024, 0.0)
     assert sent_bytes < 100 * MAX_LINE_BYTES  # the rest is in the system's buffers
@@ -330,7 +318,6 @@ def _drip(stream: socket.socket, data: bytes, pause_s: float) -> int:
 def test_slow_and_silent_connections_end_and_stop_nobody(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nine that say nothing and one that drips; a host is served meanwhile, and they are closed."""
     monkeypatch.setattr(en, "CONNECTION_S", 3.0)
     one = desk()
     silent = [one.connect() for _ in range(9)]
@@ -345,7 +332,6 @@ def test_slow_and_silent_connections_end_and_stop_nobody(
 
 
 def test_more_connections_than_allowed_are_turned_away(desk: Any) -> None:
-    """Neither threads nor sockets grow without bound; later a host is served all the same."""
     one = desk()
     before = threading.active_count()
     crowd = [one.connect() for _ in range(40)]
@@ -365,7 +351,6 @@ def test_more_connections_than_allowed_are_turned_away(desk: Any) -> None:
 def test_who_has_a_certificate_gets_another_only_if_it_is_replaced(
     desk: Any, authority: Authority
 ) -> None:
-    """The old one is on the list then."""
     authority.issue(certs.new_key().public_key(), ID, time.time())
     with pytest.raises(LinkError, match="gpu has a certificate until"):
         desk().fetch()
@@ -374,7 +359,6 @@ def test_who_has_a_certificate_gets_another_only_if_it_is_replaced(
 
 
 def test_a_token_is_one_word_and_survives_copying(authority: Authority) -> None:
-    """52 characters that no shell touches; capitals and blanks around it do no harm."""
     token = new_token(authority)
     assert len(token.text()) == 52
     assert token.text().isalnum()

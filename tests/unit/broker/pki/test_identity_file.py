@@ -26,7 +26,6 @@ def _bundle(authority: Authority, name: str = ID, **more: Any) -> dict[str, Any]
 
 
 def test_a_file_carries_all_that_a_host_needs(authority: Authority, tmp_path: Path) -> None:
-    """Read and unpacked, it is an identity; a second time nothing happens."""
     path = tmp_path / "gpu.fleet"
     path.write_text(json.dumps(_bundle(authority)))
     bundle = read_bundle(path, time.time())
@@ -42,14 +41,12 @@ def test_a_file_carries_all_that_a_host_needs(authority: Authority, tmp_path: Pa
      "pi"],
 )  # fmt: skip
 def test_a_file_cannot_choose_where_it_goes(authority: Authority, name: str) -> None:
-    """A name is a name, and the certificate's: no path, no drive, no device, nobody else's."""
     document = _bundle(authority) | {"name": name}
     with pytest.raises(ConfigError, match="f: name: "):
         parse_bundle(json.dumps(document).encode(), "f", time.time())
 
 
 def test_keys_that_nobody_asked_for_write_nothing(authority: Authority, tmp_path: Path) -> None:
-    """Four files, of these names, whatever else is in it; and only what was understood of them."""
     document = _bundle(authority) | {"../../evil": "x", "files": {"../evil": "x"}, "out": "/evil"}
     document["certificate"] += "evil\n" * 10
     bundle = parse_bundle(json.dumps(document).encode(), "f", time.time())
@@ -76,7 +73,6 @@ def test_keys_that_nobody_asked_for_write_nothing(authority: Authority, tmp_path
 def test_a_file_that_is_wrong_says_what(
     authority: Authority, change: dict[str, Any], told: str
 ) -> None:
-    """Part by part."""
     document = _bundle(authority) | change
     with pytest.raises(ConfigError) as refusal:
         parse_bundle(json.dumps(document).encode(), "f", time.time())
@@ -85,7 +81,6 @@ def test_a_file_that_is_wrong_says_what(
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b"\xff", b"[" * 30000, b"x" * 70_000])
 def test_a_file_that_is_none_is_told(tmp_path: Path, data: bytes) -> None:
-    """Whatever is in it, however much."""
     path = tmp_path / "f"
     path.write_bytes(data)
     with pytest.raises(ConfigError, match=r"f: (is not a file of|is larger than)"):
@@ -93,7 +88,6 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, data: bytes) -> None:
 
 
 def test_parts_of_different_identities_are_told(authority: Authority, tmp_path: Path) -> None:
-    """Key, certificate and CA belong together, and hold now."""
     one, two = _bundle(authority), _bundle(authority, "pi")
     other = _bundle(Authority.create(tmp_path / "other", time.time()))
     now_s = time.time()
@@ -111,7 +105,6 @@ def test_parts_of_different_identities_are_told(authority: Authority, tmp_path: 
 def test_another_identity_is_not_overwritten_by_accident(
     authority: Authority, tmp_path: Path
 ) -> None:
-    """Only if it is said."""
     now_s = time.time()
     first = parse_bundle(json.dumps(_bundle(authority)).encode(), "f", now_s)
     second = parse_bundle(json.dumps(_bundle(authority)).encode(), "f", now_s)
@@ -124,7 +117,6 @@ def test_another_identity_is_not_overwritten_by_accident(
 
 
 def test_an_identity_that_was_renewed_is_the_same_one(authority: Authority, tmp_path: Path) -> None:
-    """Its bundle, taken once more, does not bring back the certificate of before."""
     now_s = time.time()
     first = parse_bundle(json.dumps(_bundle(authority)).encode(), "f", now_s)
     install(first, tmp_path / "gpu")
@@ -136,7 +128,6 @@ def test_an_identity_that_was_renewed_is_the_same_one(authority: Authority, tmp_
 
 
 def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
-    """It says why and what to do, and looking leaves nothing behind."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError, match=r"no identity can be put there: .*file.*; name another"):
         check_place(tmp_path / "file" / ID)

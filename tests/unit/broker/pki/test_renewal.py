@@ -15,13 +15,12 @@ from broker.pki import certificates as certs
 from broker.pki import identity as ids
 from broker.pki import keyfiles
 from broker.pki.ca import MAX_HELD, Authority
-from broker.pki.identity import DAY_S, Identity, load_identity
+from broker.pki.identity import DAY_S, load_identity
 from broker.pki.renewal import Certificate, Renewals
-from broker.protocol.events import Connected, Disconnected, Incoming, Outgoing
+from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import (
     CERTIFICATE_REQUEST,
     CERTIFICATE_RESPONSE,
-    CertificateRequest,
     CertificateResponse,
     decode,
     encode,
@@ -99,12 +98,10 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    """A host whose certificate is new."""
     return Host(tmp_path)
 
 
 def test_a_host_asks_when_a_third_is_left_and_gets_the_next_one(host: Host) -> None:
-    """For the same key; then it is quiet until the next third."""
     before = host.present()
     host.passes(YEAR_S * 0.66)
     assert host.asked == []
@@ -124,7 +121,6 @@ def test_a_host_asks_when_a_third_is_left_and_gets_the_next_one(host: Host) -> N
 
 
 def test_connections_that_come_and_go_make_one_request(host: Host) -> None:
-    """The same is sent again."""
     host.wall_s += YEAR_S * 0.7
     for _ in range(3):
         host.certificate.turn([Disconnected("gone"), Connected("s")], host.now)
@@ -165,7 +161,6 @@ def test_it_asks_again_ever_more_seldom_and_in_the_same_words(host: Host) -> Non
 
 
 def test_the_fleet_does_not_ask_in_one_moment(host: Host) -> None:
-    """Hosts that were enrolled together ask over days."""
     begun = []
     for seed in range(20):
         asked: list[Outgoing] = []
@@ -182,7 +177,6 @@ def test_the_fleet_does_not_ask_in_one_moment(host: Host) -> None:
 
 
 def test_the_same_request_gets_the_same_answer(host: Host) -> None:
-    """And costs no further certificate."""
     host.passes(YEAR_S * 0.7)
     host.asked = host.asked[:1] * 3
     given = host.serve()
@@ -192,7 +186,6 @@ def test_the_same_request_gets_the_same_answer(host: Host) -> None:
 
 
 def test_a_revoked_host_gets_none_over_the_connection_that_it_has(host: Host) -> None:
-    """Not even after another machine was enrolled under its name."""
     host.passes(YEAR_S * 0.7)
     host.authority.revoke("pi", host.wall_s)
     first = host.asked[:]
@@ -206,7 +199,6 @@ def test_a_revoked_host_gets_none_over_the_connection_that_it_has(host: Host) ->
 
 
 def test_the_name_in_the_topic_counts(host: Host) -> None:
-    """A host's request for another's name has no key there; brokers do not let it publish that."""
     host.passes(YEAR_S * 0.7)
     payload = host.asked[0].payload
     host.authority.issue(certs.new_key().public_key(), "gpu", host.wall_s)
@@ -220,7 +212,6 @@ def test_the_name_in_the_topic_counts(host: Host) -> None:
     "payload", [b"", b"{}", b"\xff", b'{"v":1,"id":"a","request":7}', b"x" * 300_000]
 )
 def test_garbage_gets_no_answer(host: Host, payload: bytes) -> None:
-    """Nor does a retained request, which is a replay, nor one on another topic."""
     topic = TOPICS.identity_request("pi")
     host.renewals.put(Incoming(topic, payload, False))
     host.passes(YEAR_S * 0.7)
@@ -230,16 +221,7 @@ def test_garbage_gets_no_answer(host: Host, payload: bytes) -> None:
     assert host.answers == []
 
 
-def test_what_is_no_request_is_answered_with_why(host: Host) -> None:
-    """In the fleet's words, not the parser's."""
-    request = CertificateRequest(id="x", request="garbage")
-    host.renewals.put(Incoming(TOPICS.identity_request("pi"), encode(request), False))
-    answer = decode(CERTIFICATE_RESPONSE, host.answers[0].payload)
-    assert answer.error == "the certificate request is none, or not of a key on P-256"
-
-
 def test_a_host_takes_its_own_certificate_alone(host: Host, tmp_path: Path) -> None:
-    """Not one for another name, another key, of another CA, an older one, or an unasked one."""
     host.passes(YEAR_S * 0.7)
     asked = decode(CERTIFICATE_REQUEST, host.asked[0].payload)
     other = Authority.create(tmp_path / "other", NOW_S)
@@ -271,7 +253,6 @@ def test_a_host_takes_its_own_certificate_alone(host: Host, tmp_path: Path) -> N
 
 
 def test_lost_answers_do_not_fill_the_registry(host: Host) -> None:
-    """A host that asks on and on, each time in other words."""
     for number in range(MAX_HELD - 1):
         request = certs.request_pem(host.key, f"n{number}")
         host.authority.renew(request, "pi", host.wall_s)
@@ -282,8 +263,6 @@ def test_lost_answers_do_not_fill_the_registry(host: Host) -> None:
 def test_a_ca_that_cannot_be_used_is_told_without_its_place(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk on the coordinator's side is its own affair."""
-
     def full(*_: object) -> bytes:
         raise OSError(28, "No space left on device", "/secret/place")
 
@@ -297,7 +276,6 @@ def test_a_ca_that_cannot_be_used_is_told_without_its_place(
 def test_an_identity_whose_key_is_gone_does_not_end_the_agent(
     host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It says so and goes on; when the key is back, it asks."""
     key = (host.folder / "client.key").read_bytes()
     (host.folder / "client.key").unlink()
     host.passes(YEAR_S * 0.7)
@@ -306,9 +284,3 @@ def test_an_identity_whose_key_is_gone_does_not_end_the_agent(
     keyfiles.write(host.folder / "client.key", key)
     host.passes(DAY_S)
     assert len(set(host.asked)) == 1
-
-
-def test_an_unknown_identity_has_no_folder() -> None:
-    """`Identity` is a value; its context reads the files when it is asked."""
-    with pytest.raises(OSError, match="the identity in nowhere cannot be used"):
-        Identity(Path("nowhere"), "pi", 0, 1).context()

@@ -22,6 +22,7 @@ HEX = "0f" * 32
 ADAPTERS = {
     kind: content for kind, (content, _) in CONTENTS.items() if isinstance(content, TypeAdapter)
 }
+LEAVING = m.Why(code="leaving")
 ABOUT = {"id": "r1", "session": "s", "instance": "i", "job_id": HEX, "attempt": 1}
 ABOUT_HOST = (
     '"session":"s","instance":"i","os":"o","arch":"a","python":"3",'
@@ -44,22 +45,22 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.AGENT_REQUEST, m.Cancel(id="a", job_id=HEX, attempt=1, why="w")),
     (m.AGENT_REQUEST, m.Noted(id="a", report_id="r", job_id=HEX, attempt=1, verdict="stored")),
     (m.AGENT_REQUEST, m.Rebirth(id="a")),
-    (m.AGENT_REQUEST, m.Release(id="a", job_id=HEX, attempt=1, why="w")),
+    (m.AGENT_REQUEST, m.Release(id="a", job_id=HEX, attempt=1, why=LEAVING)),
     (m.AGENT_REQUEST, m.Rules(id="a", digest="d", rules=m.HostRules(quiet_hours=("Sat",)))),
     (m.AGENT_RESPONSE, m.Accepted(**ABOUT, request_id="q")),
     (m.AGENT_RESPONSE, m.Refused(**ABOUT, request_id="q", reasons=(m.Objection(code="no"),))),
     (m.AGENT_RESPONSE, m.Started(**ABOUT, slot=0, pid=7)),
     (m.AGENT_RESPONSE, m.Finished(**ABOUT, artifact_id=HEX, size_bytes=9, metrics={"f1": None})),
     (m.AGENT_RESPONSE, m.Failed(**ABOUT, error="e", exit_code=1)),
-    (m.AGENT_RESPONSE, m.Released(**ABOUT, reason="r")),
-    (m.AGENT_RESPONSE, m.Released(**ABOUT, reason="r", artifact_id=HEX, size_bytes=9)),
+    (m.AGENT_RESPONSE, m.Released(**ABOUT, why=LEAVING)),
+    (m.AGENT_RESPONSE, m.Released(**ABOUT, why=LEAVING, artifact_id=HEX, size_bytes=9)),
     (m.AGENT_RESPONSE, m.Stopped(**ABOUT, request_id="q")),
     (m.CERTIFICATE_REQUEST, m.CertificateRequest(id="a", request="pem")),
     (m.CERTIFICATE_RESPONSE, m.CertificateResponse(id="a", certificate="pem")),
     (m.CERTIFICATE_RESPONSE, m.CertificateResponse(id="a", error="no")),
     (m.GRANT, m.Grant(missing=((0, 2),), horizon=2, window_chunks=16)),
     (m.GRANT, m.Stored()),
-    (m.GRANT, m.Rejected(reason="r")),
+    (m.GRANT, m.Rejected(reason="corrupt")),
     (m.SUMMARY, m.Summary(jobs={"pending": 1}, hosts={"online": 1})),
     (m.BROKER_REFUSED, m.BrokerRefusals(refused={"tls": 1})),
     (m.BROKER_LOAD, m.BrokerLoad(
@@ -71,8 +72,12 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     *[(m.OPERATOR_REQUEST,
        kind(id="a", **{key: word for key, word in SAID.items() if key in kind.model_fields}))
       for kind in get_args(get_args(m.OperatorRequest)[0]) if kind not in
-      (m.AskRun, m.AskSnooze, m.AskEach, m.AskCurves)],
+      (m.AskRun, m.AskSnooze, m.AskEach, m.AskCurves, m.AskPush)],
     (m.OPERATOR_REQUEST, m.AskCurves(id="a", jobs=("1b" * 32,))),
+    (m.OPERATOR_REQUEST, m.AskPush(id="a", offer=m.ProgramOffer(
+        name="vision", hyper_schema={"type": "object"},
+        program=m.Program(digest=HEX, size_bytes=9, signers=("ann",), environment="none"),
+        signatures=(m.ProgramSignature(signer="ann", certificate="pem", value="AA=="),)))),
     (m.OPERATOR_REQUEST, m.AskRun(id="a", job={"model": "gbt", "hyper": {"a": 1.5}})),
     (m.OPERATOR_REQUEST, m.AskSnooze(id="a", host="x", for_s=60.0, now=True)),
     (m.OPERATOR_REQUEST, m.AskEach(id="a", action="cancel", jobs=("x", "y"))),
@@ -112,6 +117,8 @@ TOPICS = {
     T.operator_response("operator:ann/cli-1"): Topic(Kind.OPERATOR_RESPONSE, "operator:ann/cli-1"),
     T.download_chunk("operator:ann/cli-1", 0): Topic(Kind.DOWNLOAD_CHUNK, "operator:ann/cli-1"),
     T.download_grant("operator:ann/cli-1"): Topic(Kind.DOWNLOAD_GRANT, "operator:ann/cli-1"),
+    T.push_chunk("operator:ann/cli-1", 0): Topic(Kind.PUSH_CHUNK, "operator:ann/cli-1"),
+    T.push_grant("operator:ann/cli-1"): Topic(Kind.PUSH_GRANT, "operator:ann/cli-1"),
     T.home_state("pi"): Topic(Kind.HOME_STATE, "pi"),
     T.home_state("coordinator"): Topic(Kind.HOME_STATE, "coordinator"),
     T.home_event("coordinator"): Topic(Kind.HOME_EVENT, "coordinator"),
@@ -120,7 +127,6 @@ TOPICS = {
 
 
 def test_every_topic_is_parsed_as_it_was_built() -> None:
-    """Under a root of several levels."""
     assert {topic.kind for topic in TOPICS.values()} == set(Kind)
     for text, topic in TOPICS.items():
         assert T.parse(text) == topic
@@ -151,7 +157,6 @@ def test_what_is_outside_the_tree_is_refused(topic: str) -> None:
 
 @given(st.text(max_size=60))
 def test_no_topic_makes_the_parser_fail_otherwise(text: str) -> None:
-    """A topic is parsed or refused."""
     for topic in (text, f"site/fleet/{text}", f"site/fleet/pi/artifact/{text}"):
         try:
             T.parse(topic)
@@ -161,7 +166,6 @@ def test_no_topic_makes_the_parser_fail_otherwise(text: str) -> None:
 
 @pytest.mark.parametrize("root", ["", "/fleet", "a/b/c/d/e/f", "fl+eet", "fleet/#", "a b"])
 def test_a_root_with_wildcards_or_gaps_is_refused(root: str) -> None:
-    """The error says what a root looks like."""
     with pytest.raises(ConfigError, match="site/fleet"):
         Topics(root)
 
@@ -194,7 +198,6 @@ def test_garbage_is_a_bad_message(adapter: Any, payload: bytes) -> None:
 def test_a_mutated_message_is_taken_or_refused(
     sample: Any, at: int, patch: bytes, cut: int
 ) -> None:
-    """No other exception leaves the decoder."""
     adapter, message = sample
     payload = bytearray(m.encode(message))
     at %= len(payload)
@@ -257,7 +260,6 @@ def test_an_odd_value_in_any_field_is_taken_or_refused(sample: Any, at: int, odd
 
 
 def test_what_is_too_large_is_not_even_parsed() -> None:
-    """The size is looked at first."""
     with pytest.raises(BadMessage, match="at most 262144"):
         m.decode(m.STATUS, b" " * (m.MAX_PAYLOAD_BYTES + 1))
 
@@ -302,7 +304,6 @@ def test_an_error_repeats_nothing_of_the_payload(adapter: Any, payload: str) -> 
 
 
 def test_an_error_says_what_was_expected() -> None:
-    """By the names of fields and types."""
     with pytest.raises(BadMessage, match=r"^payload: must be one of 'assign', 'lease', 'cancel', "):
         m.decode(m.AGENT_REQUEST, b'{"v":1,"type":"format"}')
     with pytest.raises(BadMessage, match=r"^gpus\.index: Input should be less than or equal to"):

@@ -41,13 +41,11 @@ def at(text: str) -> datetime:
     ],
 )
 def test_when_it_is_quiet_and_until_when(hours: str, now: str, end: str) -> None:
-    """A stretch over midnight belongs to the day that it begins on."""
     until = quiet_until([parse_hours(hours)], at(now))
     assert ("" if until is None else told(until, at(now))) == end
 
 
 def test_stretches_that_touch_are_one() -> None:
-    """Nobody is told 18:00 when it goes on at 18:00."""
     hours = [parse_hours("08:00-18:00"), parse_hours("18:00-22:00"), parse_hours("21:00-23:00")]
     assert quiet_until(hours, at("Mon 09:00")) == at("Mon 23:00")
 
@@ -59,7 +57,6 @@ def test_stretches_that_touch_are_one() -> None:
      "-08:00", "x" * 5000],
 )  # fmt: skip
 def test_what_is_no_hours_is_told_with_an_example(text: str) -> None:
-    """So that whoever wrote it sees at once how it is written, or what is wrong."""
     with pytest.raises(ConfigError, match=r"08:00-18:00|00:00-24:00"):
         parse_hours(text)
 
@@ -73,7 +70,6 @@ def test_what_is_no_hours_is_told_with_an_example(text: str) -> None:
     ],
 )
 def test_what_is_wrong_in_hours_is_told_once(text: str, told: str, tmp_path: Path) -> None:
-    """Whatever says it: the hours themselves, or the settings that they stand in."""
     file = tmp_path / "fleet.toml"
     file.write_text(f'[agent]\nquiet_hours = ["Sat", "{text}"]\n')
     with pytest.raises(ConfigError) as refusal:
@@ -92,14 +88,12 @@ def test_what_is_wrong_in_hours_is_told_once(text: str, told: str, tmp_path: Pat
     ],
 )  # fmt: skip
 def test_how_long_until(text: str, seconds: float) -> None:
-    """A span, the next time that the clock shows it, or a whole time."""
     now = datetime(2026, 3, 2, 9, 0, tzinfo=timezone(timedelta(hours=1)))
     assert seconds_until(text, now) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "3", "0h", "h", "-3h", "25:00", "2020-01-01T00:00", "900d"])
 def test_a_time_that_is_none_or_past_is_told(text: str) -> None:
-    """With what may be written."""
     now = datetime(2026, 3, 2, 9, 0, tzinfo=timezone(timedelta(hours=1)))
     with pytest.raises(ConfigError, match="30m, 3h, 2d, 18:00"):
         seconds_until(text, now)

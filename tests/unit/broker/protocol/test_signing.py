@@ -43,12 +43,12 @@ def test_a_signature_of_an_answer_is_as_documented() -> None:
     mac = key.sign_answer(topic, {"id": "1", "auth": 7}, 1.5)
     text = b'fleet operator response, version 1\n{"at":1.5,"response":{"id":"1"},"topic":"%s"}'
     assert mac == hmac.new(SECRET.encode(), text % topic.encode(), "sha256").hexdigest()
-    response = m.OperatorResponse(id="1", ok=True, message="cancelled")
+    response = m.OperatorResponse(id="1", ok=True, data="cancelled")
     signed = answered_by(key, topic, response, 1.5)
     assert is_answer(key, topic, m.encode(signed))
     assert not is_answer(OperatorKey("x" * 32), topic, m.encode(signed))
     assert not is_answer(key, topic.replace("al", "bob"), m.encode(signed))
-    for changed in ({"ok": False}, {"id": "2"}, {"message": "done"}, {"auth": None}):
+    for changed in ({"ok": False}, {"id": "2"}, {"data": "done"}, {"auth": None}):
         assert not is_answer(key, topic, m.encode(signed.model_copy(update=changed)))
     for garbage in (b"", b"[", b"[" * 100_000, b"null", b'{"auth": {"at": 1e999, "mac": "a"}}'):
         assert not is_answer(key, topic, garbage)
@@ -57,7 +57,6 @@ def test_a_signature_of_an_answer_is_as_documented() -> None:
 def test_a_key_is_made_for_its_owner_alone(
     key_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Never the same, never shown, never over another file."""
     secret = key_file.read_text("ascii").strip()
     assert len(secret) == 64
     if os.name == "posix":
@@ -73,7 +72,6 @@ def test_a_key_is_made_for_its_owner_alone(
 
 
 def test_the_environment_goes_before_the_file(key_file: Path) -> None:
-    """And without either there is no key: commands are not signed."""
     settings = BrokerSettings(operator_key_file=key_file)
     told = settings.operator_key({"FLEET_OPERATOR_KEY": SECRET})
     filed, none = settings.operator_key({}), BrokerSettings().operator_key({})
@@ -89,7 +87,6 @@ def test_the_environment_goes_before_the_file(key_file: Path) -> None:
 @posix
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o666, 0o610])
 def test_a_key_that_others_may_read_is_refused(key_file: Path, mode: int) -> None:
-    """With what to do; the key is not told."""
     key_file.chmod(mode)
     with pytest.raises(ConfigError) as refusal:
         BrokerSettings(operator_key_file=key_file).operator_key({})
@@ -101,7 +98,6 @@ def test_a_key_that_others_may_read_is_refused(key_file: Path, mode: int) -> Non
     "text", ["", "\n", "short", "x" * 31, "x" * 1025, "x" * 40 + "\x00", "é" * 40]
 )
 def test_what_is_no_key_is_refused(tmp_path: Path, text: str) -> None:
-    """Too short to be one, too long, not printable; the file is named, its content is not."""
     path = tmp_path / "operator.key"
     path.write_text(text, "utf-8")
     path.chmod(0o600)
@@ -129,7 +125,6 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: str) -> None:
 
 
 def test_a_key_shows_itself_nowhere() -> None:
-    """Not in a log line, a traceback's variables, a copy or a pickle."""
     key: Any = OperatorKey(SECRET)
     assert SECRET not in f"{key} {key!r} {[key]}"
     assert not hasattr(key, "__dict__")
@@ -145,6 +140,5 @@ def test_a_key_shows_itself_nowhere() -> None:
     ids=range(13),
 )  # fmt: skip
 def test_garbage_is_unsigned(payload: bytes) -> None:
-    """Whatever it is: one kind of error, in no time."""
     with pytest.raises(Unsigned):
         check(OperatorKey(SECRET), "t", payload, 0.0, 60.0)

@@ -41,8 +41,6 @@ class Path:
 
 @dataclass
 class Seen:
-    """What was seen of one transfer."""
-
     took_s: float = 0.0
     waits_s: list[float] = field(default_factory=list)  # in the queue, of each message
     lengths: list[int] = field(default_factory=list)
@@ -141,7 +139,6 @@ def test_the_path_is_full_and_its_queue_short(rate: float, delay_s: float) -> No
 
 
 def test_a_slow_path_gets_small_messages_and_a_fast_one_large_ones() -> None:
-    """So that on a slow one nothing waits long for a single message."""
     slow, fast = Path(0.5 * MB, 0.3), Path(300 * MB, 0.001)
     assert max(Transfer(seconds_of(slow, 10.0), slow).run().lengths) <= 64 * 1024
     lengths = Transfer(seconds_of(fast, 3.0), fast).run().lengths
@@ -149,7 +146,6 @@ def test_a_slow_path_gets_small_messages_and_a_fast_one_large_ones() -> None:
 
 
 def test_single_losses_cost_little() -> None:
-    """One message in a hundred is lost: four fifths of the rate are left."""
     path = Path(100 * MB, 0.002)
     size_bytes = seconds_of(path, 5.0)
     undisturbed_s = Transfer(size_bytes, path).run().took_s
@@ -168,7 +164,6 @@ def test_a_queue_that_overflows_makes_the_window_smaller() -> None:
 
 
 def test_a_slow_disk_holds_the_sender_back() -> None:
-    """What waits to be written stays within the window, and the disk has always something to do."""
     path = Path(200 * MB, 0.001, disk_rate=20 * MB)
     window_bytes = 1024 * 1024
     seen = Transfer(100 * 1000 * 1000, path, window_bytes=window_bytes).run()

@@ -12,7 +12,6 @@ operations = st.lists(st.tuples(st.booleans(), st.integers(0, 60), st.integers(0
 
 @given(operations, st.integers(0, 70), st.integers(1, 10))
 def test_it_is_a_set(moves: list[tuple[bool, int, int]], stop: int, limit: int) -> None:
-    """Adding, removing, asking, counting and listing what is missing agree with Python's set."""
     ours, theirs = RangeSet(), set[int]()
     for add, start, end in moves:
         (ours.add if add else ours.discard)(start, end)

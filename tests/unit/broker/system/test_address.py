@@ -30,7 +30,6 @@ from broker.system.address import (
     ],
 )
 def test_an_address_is_taken_apart(url: str, address: Address) -> None:
-    """Host, port or its default, and who one is, percent signs decoded."""
     assert parse_address(url) == address
 
 
@@ -55,7 +54,6 @@ def test_an_address_is_taken_apart(url: str, address: Address) -> None:
     ],
 )
 def test_what_is_no_address_is_refused(url: str, fault: str) -> None:
-    """The error names the setting, the fault and how to write it."""
     with pytest.raises(ConfigError) as refusal:
         parse_address(url, "fleet.toml: [broker] url")
     text = str(refusal.value)
@@ -92,7 +90,6 @@ def test_this_machine_is_known_without_asking_anybody(url: str, here: bool) -> N
     ],
 )
 def test_a_cluster_has_several_addresses(urls: str, addresses: list[Address]) -> None:
-    """Parted by commas, in their order, each once; shown the same way, without passwords."""
     found = parse_addresses(urls)
     assert [*found] == addresses
     assert [*map(parse_address, text_of(found).split(","))] == [
@@ -120,7 +117,6 @@ def test_addresses_that_are_not_of_one_cluster_are_refused(urls: str, fault: str
 
 
 def test_a_password_is_never_shown() -> None:
-    """Neither in the text form, nor in the repr, nor in an error."""
     address = parse_address("mqtt://ann:s3cret@[::1]:1884")
     assert str(address) == "mqtt://[::1]:1884"
     assert "s3cret" not in f"{address!r}"
@@ -137,7 +133,6 @@ def test_a_password_is_never_shown() -> None:
 
 @pytest.mark.parametrize("url", ["pi", "pi:1883", "localhost:18883", "192.0.2.7", "[::1]:1883"])
 def test_an_address_without_a_scheme_is_told_whole(url: str) -> None:
-    """So that it need only be copied."""
     with pytest.raises(ConfigError, match="the scheme is missing") as refusal:
         parse_address(url, "--broker")
     assert f"--broker: the scheme is missing; write mqtts://{url}, or" in str(refusal.value)
@@ -145,7 +140,6 @@ def test_an_address_without_a_scheme_is_told_whole(url: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "8086", ":8086", "pi:", "pi:http", "pi:123456", "pi:65536"])
 def test_where_to_listen_is_host_and_port(text: str) -> None:
-    """Anything else is told with an example."""
     with pytest.raises(ConfigError, match=r"^--listen: .*HOST:PORT, such as 127\.0\.0\.1:8086"):
         parse_listen(text, "--listen", "127.0.0.1:8086")
     assert parse_listen("[::1]:0", "--listen", "") == ("::1", 0)

@@ -23,7 +23,6 @@ def root_logger() -> Iterator[None]:
 
 
 def test_each_line_has_time_level_and_logger(capsys: pytest.CaptureFixture[str]) -> None:
-    """The time is in UTC, to the millisecond."""
     setup("INFO")
     lines = [("INFO", 1_700_000_000.25), ("WARNING", 1_700_000_000.75), ("INFO", 1_700_000_061.5)]
     for level, at_s in lines:
@@ -39,7 +38,6 @@ def test_each_line_has_time_level_and_logger(capsys: pytest.CaptureFixture[str])
 
 
 def test_an_exception_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    """The traceback follows the line."""
     setup("INFO")
     try:
         int("odd")

@@ -99,7 +99,6 @@ def test_the_environment_says_whether_signs_of_life_are_wanted(
 
 @pytest.mark.parametrize("address", [None, "", "relative", "vsock:2:1234", "/no/such/socket"])
 def test_a_manager_that_does_not_listen_is_no_fault(address: str | None) -> None:
-    """The program runs as it would from a shell."""
     notifier = Notifier(address, 1.0)
     notifier.ready("x")
     notifier.alive(1.0)

@@ -17,6 +17,7 @@ from broker.protocol.messages import CAPABILITY, Assign, Capability, TrainerInfo
 from broker.system.trainer_settings import OwnTrainer, load_trainers
 from tests.harness.coordinator import Fleet
 
+PRELOAD = '[trainers.a]\ncommand = {}\nschema = "good.json"\npreload = ["torch"]\n'
 BAD_PROPERTIES = """[trainers.a]
 command = ["sh"]
 [trainers.a.schema]
@@ -37,7 +38,6 @@ def load(tmp_path: Path, section: str, **more: Any) -> dict[str, OwnTrainer]:
 
 
 def test_a_schema_is_a_file_beside_or_a_table(tmp_path: Path) -> None:
-    """Either way, keys that it does not name are refused."""
     command = f"command = [{json.dumps(sys.executable)}]\n"
     table = '[trainers.a.schema]\ntype = "object"\n[trainers.a.schema.properties.max_depth]\n'
     for text in (
@@ -62,13 +62,14 @@ def test_a_schema_is_a_file_beside_or_a_table(tmp_path: Path) -> None:
         ('[trainers.a]\ncommand = ["sh"]\n[trainers.a.schema]\n', 'type: must be "object"'),
         ('[trainers.gbt]\ncommand = ["sh"]\nschema = "good.json"\n', "gbt is built in"),
         ('[trainers."a b"]\ncommand = ["sh"]\nschema = "good.json"\n', "a name is a letter"),
+        (PRELOAD.format('["sh", "train.py"]'), 'preload: needs a command such as ["python3", '),
+        (PRELOAD.format('["python3", "-u", "train.py"]'), "preload: needs a command"),
         (BAD_PROPERTIES, "properties.--x: a name is lower-case"),
     ],
 )
 def test_a_fault_is_told_with_its_place_and_remedy(
     section: str, words: str, tmp_path: Path
 ) -> None:
-    """File, key, what is wrong; all of a file at once."""
     with pytest.raises(ConfigError) as found:
         load(tmp_path, section)
     assert words in str(found.value)
@@ -79,7 +80,6 @@ def test_a_fault_is_told_with_its_place_and_remedy(
 def test_a_schema_that_is_nested_deeply_is_told_as_any_other_fault(
     depth: int, tmp_path: Path
 ) -> None:
-    """With the file's name, at whatever depth it is too much for whom."""
     values = "[" * depth + "]" * depth
     deep = f'{{"type": "object", "properties": {{"a": {{"enum": {values}}}}}}}'
     (tmp_path / "deep.json").write_text(deep, "utf-8")
@@ -104,7 +104,6 @@ def test_all_schemas_fit_into_one_message(tmp_path: Path) -> None:
 
 
 def test_a_coordinator_need_not_have_the_program(tmp_path: Path) -> None:
-    """It knows the trainer by its section alone."""
     section = '[trainers.a]\ncommand = ["/no"]\nschema = "good.json"\n'
     assert list(load(tmp_path, section, programs=False)) == ["a"]
 
@@ -119,7 +118,6 @@ def assign(**hyper: Any) -> Assign:
 
 @pytest.mark.parametrize("resumable", [True, False])
 def test_values_are_single_arguments(tmp_path: Path, *, resumable: bool) -> None:
-    """No value is taken for an option; checkpoints are for those who understand them."""
     names = ("max_depth", "name", "sizes", "on", "nothing")
     own = OwnTrainer.model_validate({
         "command": ["sh", "-c"], "resumable": resumable,
@@ -143,13 +141,12 @@ def test_values_are_single_arguments(tmp_path: Path, *, resumable: bool) -> None
 
 
 def test_hosts_that_differ_get_the_jobs_that_they_allow() -> None:
-    """Any host's schema admits a job to the plan; matchmaking finds out whose it was."""
     fleet = Fleet()
     closed = {"type": "object", "additionalProperties": False}
     for name, key in (("old", "depth"), ("new", "max_depth")):
         schema = closed | {"properties": {key: {"type": "integer"}}}
         fleet.host(name).joins(trainers={"own": TrainerInfo(hyper_schema=schema)})
-    known = fleet.core.known_trainers()["own"]
+    known = fleet.core.known_trainers()["own"].hyper_schema
     assert len(known["anyOf"]) == 2
     assert not list(check_hyper({"depth": 1}, known, "own"))
     assert not list(check_hyper({"max_depth": 1}, known, "own"))

@@ -18,16 +18,18 @@ from typing import Any
 import pytest
 
 from broker.clock import Now
+from broker.protocol.messages import Program, ProgramOffer
 from broker.system.files import FolderLock
 from coordinator.admin import __main__ as maintenance
 from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import JobBook
-from coordinator.jobs.plan_entries import CHECKPOINTS
+from coordinator.jobs.plan_entries import CHECKPOINTS, PROGRAMS
+from coordinator.jobs.records import ProgramRecord, ProgramRemoved, Record
 from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.store.store import BUNDLE, Store
 from tests.harness.coordinator import spec
-from tests.harness.stored import put
+from tests.harness.stored import hex_of, put
 
 NOW = Now(1.0, 1.8e9)
 OLD_S = 8 * 24 * 3600.0
@@ -102,12 +104,17 @@ def state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> State:
     return State(root, bundles, ids, capsys)
 
 
+@pytest.mark.words
 def test_a_folder_that_is_in_order_is_clean(state: State) -> None:
-    """No finding, nothing changed; the artifact of a job's earlier attempt is no fault."""
+    """No finding, nothing changed; an earlier attempt's artifact and a checkpoint are no faults."""
     before = state.files()
     assert state.fsck() == (0, "3 jobs, 3 artifacts (0.0 MiB hashed): 0 findings\n")
     assert state.files() == before
-    assert state.findings() == []
+    put(Store(state.root), b"half a model", CHECKPOINTS)
+    said = "3 jobs, 3 artifacts, 1 checkpoint (0.0 MiB hashed): 0 findings\n"
+    assert state.fsck() == (0, said)
+    found = json.loads(state.fsck("--json")[1])
+    assert (found["artifacts"], found["checkpoints"], found["findings"]) == (3, 1, [])
 
 
 @pytest.mark.system
@@ -125,56 +132,28 @@ def test_whoever_reads_only_the_first_line_is_told_of_no_fault(state: State) -> 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_damaged_bundle_is_moved_aside_and_its_job_named(state: State) -> None:
+def test_a_job_whose_artifact_is_damaged_or_missing_is_named_with_the_remedy(state: State) -> None:
     """The job's state is left alone: whether to train it again is for a person to say."""
     bundle = state.bundles["first.1"]
     bundle.write_bytes(b"rot")
+    state.bundles["second.2"].unlink()
     code, text = state.fsck()
     assert (code, bundle.exists()) == (1, True)
     assert f"fleet requeue {state.ids['first'][:12]}" in text
+    assert f"fleet requeue {state.ids['second'][:12]}` trains second again" in text
     assert "--repair moves it to bundle.tar.zst.damaged" in text
-    kinds = state.findings("--repair")
-    assert kinds == [
-        ("damaged", "moves it to bundle.tar.zst.damaged"), ("index", "rewrites the index")
-    ]  # fmt: skip
+    assert {*state.findings("--repair")} == {
+        ("damaged", "moves it to bundle.tar.zst.damaged"), ("missing", None),
+        ("index", "rewrites the index"),
+    }  # fmt: skip
     assert bundle.with_name(f"{BUNDLE}.damaged").read_bytes() == b"rot"
     assert not bundle.exists()
-    rows = [json.loads(line)["name"] for line in state.index.read_text("utf-8").splitlines()]
-    assert rows == ["second", "second"]
-    assert state.findings() == [("missing", None)]
+    rows = [json.loads(line)["attempt"] for line in state.index.read_text("utf-8").splitlines()]
+    assert rows == [1], "of second, whose attempt 2 has no artifact"
+    assert state.findings("--repair") == [("missing", None), ("missing", None)]
     ledger = Ledger(state.root / FILE_NAME)
     assert ledger.load()[state.ids["first"]].state == "completed"
     ledger.close()
-
-
-def test_a_completed_job_without_its_artifact_is_named_with_the_remedy(state: State) -> None:
-    """Nothing can bring the artifact back but training it again; its row in the index goes."""
-    state.bundles["second.2"].unlink()
-    code, text = state.fsck("--repair")
-    assert code == 1
-    assert f"fleet requeue {state.ids['second'][:12]}` trains second again" in text
-    assert state.findings("--repair") == [("missing", None)]
-
-
-def test_an_artifact_nobody_refers_to_is_told_and_kept(state: State) -> None:
-    """It may be all that is left of a ledger that was lost."""
-    store = Store(state.root)
-    spare = store.path_of(put(store, b"spare"))
-    assert spare is not None
-    code, text = state.fsck("--repair")
-    assert (code, spare.exists()) == (1, True)
-    assert re.search(r"unreferenced: models/gbt_oracle/\w{64}/bundle.tar.zst: neither", text)
-    assert "--repair" not in text
-
-
-def test_a_checkpoint_is_no_finding(state: State) -> None:
-    """The coordinator deletes it when no job goes on from it; nor is it counted as a result."""
-    put(Store(state.root), b"half a model", CHECKPOINTS)
-    code, text = state.fsck()
-    assert code == 0
-    assert text == "3 jobs, 3 artifacts, 1 checkpoint (0.0 MiB hashed): 0 findings\n"
-    found = json.loads(state.fsck("--json")[1])
-    assert (found["artifacts"], found["checkpoints"]) == (3, 1)
 
 
 def damage(*, replace: tuple[str, str] | None = None, more: bytes = b"", cut: int = 0) -> Any:
@@ -188,6 +167,16 @@ def damage(*, replace: tuple[str, str] | None = None, more: bytes = b"", cut: in
     return spoil
 
 
+def of_another(**fields: Any) -> Any:
+    """Return what adds a row that differs so from the first: no ledger knows its result."""
+
+    def spoil(index: bytes) -> bytes:
+        row = json.loads(index.splitlines()[0])
+        return index + json.dumps(row | fields).encode() + b"\n"
+
+    return spoil
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -195,22 +184,23 @@ def damage(*, replace: tuple[str, str] | None = None, more: bytes = b"", cut: in
         (damage(cut=1), ["line 3 is torn", "lacks job second, attempt 2"]),
         (damage(more=b"[1]\n"), ["line 4 is torn or no row"]),
         (damage(more=b"\xff\x00\n"), ["line 4 is torn or no row"]),
-        (
-            damage(replace=('"host": "pi"', '"host": "po"')),
-            ["line 1 does not agree with the ledger in host", "line 3"],
-        ),
-        (
-            damage(more=b'{"artifact_id": "\\u001b[2J", "job_id": "x"}\n'),
-            ["line 4 names artifact '\\x1b[2J'"],
-        ),
+        (damage(replace=('"host": "pi"', '"host": "po"')),
+         ["line 1 does not agree with the ledger in host", "line 3"]),
+        (damage(more=b'{"artifact_id": "\\u001b[2J", "job_id": "x"}\n'),
+         ["line 4 names artifact '\\x1b[2J'"]),
         (lambda index: index + index, ["line 4 repeats", "line 5 repeats", "line 6 repeats"]),
         (damage(replace=('"n": 2', '"n": 5')), ["line 3 does not agree with the ledger in metr"]),
+        (of_another(attempt=2), ["line 4 names a result of attempt 2, of which"]),
+        (of_another(job_id="ef" * 32), ["line 4 names a result of attempt 1, of which"]),
     ],
 )  # fmt: skip
 def test_the_index_is_rebuilt(
     state: State, spoil: Callable[[bytes], bytes], words: list[str]
 ) -> None:
-    """Torn, foreign, wrong, repeated and lost rows are told one by one, and gone after a repair."""
+    """Torn, foreign, wrong, repeated and lost rows are told one by one, and gone after a repair.
+
+    So are those of results that came after the backup of which the ledger is.
+    """
     good = state.index.read_bytes()
     state.index.write_bytes(spoil(good))
     code, text = state.fsck("--repair")
@@ -220,42 +210,32 @@ def test_the_index_is_rebuilt(
         assert word in line
         assert line.endswith("; repaired: rewrites the index")
     assert state.findings() == []
-    due = [json.loads(line) for line in good.splitlines()]
-    rows = [json.loads(line) for line in state.index.read_bytes().splitlines()]
-    assert all(row in due for row in rows if row["host"] == "pi")
-    assert {(row["job_id"], row["attempt"]) for row in rows} >= {
-        (state.ids["first"], 1), (state.ids["second"], 2)
-    }  # fmt: skip
-
-
-def test_rows_that_a_restored_ledger_does_not_know_are_dropped(state: State) -> None:
-    """What was completed since the backup is in the index; the ledger knows nothing of it.
-
-    An attempt that was begun anew since would be there twice, with two results.
-    """
-    good = state.index.read_bytes()
-    first, *_ = good.splitlines()
-    newer = json.dumps(json.loads(first) | {"attempt": 2}).encode() + b"\n"
-    stranger = json.dumps(json.loads(first) | {"job_id": "ef" * 32}).encode() + b"\n"
-    state.index.write_bytes(good + newer + stranger)
-    _, text = state.fsck("--repair")
-    assert "index: models/index.jsonl: line 4 names a result of attempt 2, of which" in text
-    assert "index: models/index.jsonl: line 5 names a result of attempt 1, of which" in text
-    assert state.index.read_bytes() == good
+    told = state.index.read_bytes().replace(b'"po"', b'"pi"')  # nobody knows attempt 1 of second
+    assert told == good
 
 
 def test_an_index_that_was_lost_is_written_anew(state: State) -> None:
-    """What no row of the ledger tells any more, the artifact of an earlier attempt, is named."""
+    """An artifact of which neither that nor the ledger tells is named and kept.
+
+    It may be all that is left of a ledger that was lost.
+    """
     state.index.unlink()
     assert state.findings("--repair") == [
         ("index", "rewrites the index"), ("index", "rewrites the index"), ("unreferenced", None)
     ]  # fmt: skip
     assert state.findings() == [("unreferenced", None)]
+    code, text = state.fsck("--repair")
+    assert (code, state.bundles["second.1"].exists()) == (1, True)
+    assert re.search(r"unreferenced: models/gbt_oracle/\w{64}/bundle.tar.zst: neither", text)
+    assert "--repair" not in text
 
 
-def test_a_renamed_job_keeps_the_name_of_its_day_in_the_index(state: State) -> None:
-    """A row is what was true when the artifact came."""
+def test_what_changes_as_time_passes_is_no_fault(state: State) -> None:
+    """A row of the index is what was true when the artifact came; old events are let go."""
     state.sql('UPDATE jobs SET spec = replace(spec, \'"name":"first"\', \'"name":"renamed"\')')
+    ledger = Ledger(state.root / FILE_NAME)
+    assert ledger.prune_events(1, "2100-01-01T00:00:00.000Z") == 10
+    ledger.close()
     assert state.findings() == []
 
 
@@ -271,15 +251,11 @@ def test_a_renamed_job_keeps_the_name_of_its_day_in_the_index(state: State) -> N
         ("events", "host = 'po'", "event = 'started'", "host po, the event before had pi"),
         ("events", "host = NULL", "event = 'assigned'", "claimed without a host"),
         ("events", "event = 'vanished'", "event = 'requeued'", "'vanished' is not a valid Event"),
-        (
-            "events",
-            "event = 'added', from_state = NULL, to_state = 'pending'",
-            "event = 'requeued'",
-            "a job is added once",
-        ),
+        ("events", "event = 'added', from_state = NULL, to_state = 'pending'", "event = 'requeued'",
+         "a job is added once"),
         ("events", "job_id = (SELECT max(job_id) FROM jobs)", "true", "no events"),
     ],
-)
+)  # fmt: skip
 def test_a_history_that_does_not_give_its_row_is_told(
     state: State, table: str, change: str, where: str, words: str
 ) -> None:
@@ -292,20 +268,13 @@ def test_a_history_that_does_not_give_its_row_is_told(
     assert all("repair" not in line for line in text.splitlines() if "history: " in line)
 
 
-def test_a_history_without_its_beginning_is_in_order(state: State) -> None:
-    """Old events are let go."""
-    ledger = Ledger(state.root / FILE_NAME)
-    assert ledger.prune_events(1, "2100-01-01T00:00:00.000Z") == 10
-    ledger.close()
-    assert state.findings() == []
-
-
 def age(path: Path, by_s: float) -> None:
     """Make a file look as if it had been written that long ago."""
     moment = time.time() - by_s
     os.utime(path, (moment, moment))
 
 
+@pytest.mark.words
 def test_what_crashes_have_left_is_cleared_away(state: State) -> None:
     """Stale parts, lists of chunks that promise too much, half-written files."""
     incoming = state.root / "incoming"
@@ -338,6 +307,7 @@ def test_what_crashes_have_left_is_cleared_away(state: State) -> None:
     assert state.findings() == []
 
 
+@pytest.mark.words
 def test_a_log_of_an_unknown_job_is_told(state: State) -> None:
     """Logs of jobs and of services are none of it."""
     logs = state.root / "logs"
@@ -393,3 +363,21 @@ def test_an_artifact_that_cannot_be_read_is_left_alone(state: State) -> None:
     assert code == 1
     assert "cannot be read: Is a directory; look after the disk" in text
     assert state.index.read_bytes() == before
+
+
+def test_a_program_keeps_its_parcel_and_one_that_is_lost_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def commit(record: Record) -> None:
+        with closing(Ledger(tmp_path / FILE_NAME)) as ledger:
+            ledger.commit([record])
+
+    program = Program(digest=hex_of(b"parcel"), size_bytes=6)
+    offer = ProgramOffer(name="fit", program=program, hyper_schema={})
+    state, store = State(tmp_path, {}, {}, capsys), Store(tmp_path)
+    commit(ProgramRecord(offer, NOW.text(), "operator:ann"))
+    assert state.findings() == [("missing", None)], "it was never stored"
+    put(store, b"parcel", PROGRAMS)
+    assert state.findings() == []
+    commit(ProgramRemoved(program.digest))
+    assert state.findings() == [("unreferenced", None)]

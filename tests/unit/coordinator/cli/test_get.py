@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import Stored
 from broker.protocol.topics import Topics
-from broker.system.settings import BrokerSettings
 from coordinator.cli import main
 from tests.harness.peer import DEADLINE_S
 from tests.unit.broker.system.test_archive import archive, entry
@@ -56,8 +55,12 @@ class Shop:
         ]
 
 
+Sells = Callable[..., Shop]
+Fetch = Callable[..., tuple[int, str]]
+
+
 @pytest.fixture
-def sells(peer: Any, says: Any, topics: Topics) -> Callable[..., Shop]:
+def sells(peer: Any, says: Any, topics: Topics) -> Sells:
     """`sells(content, **offer)`: a coordinator that has this artifact."""
 
     def sell(content: bytes, *, kind: type[Shop] = Shop, **offer: Any) -> Shop:
@@ -69,38 +72,36 @@ def sells(peer: Any, says: Any, topics: Topics) -> Callable[..., Shop]:
 
 
 @pytest.fixture
-def fetch(where: BrokerSettings) -> Callable[..., int]:
-    """`fetch(folder, *options)`: the exit code of `fleet get`."""
+def fetch(at: list[str], capsys: pytest.CaptureFixture[str]) -> Fetch:
+    """`fetch(folder, *options)`: the exit code of `fleet get`, and what it complains of."""
 
-    def run(out: Path, *more: str) -> int:
-        at = ["--broker", where.url, "--root", where.topic_root]
-        return main(["get", "gbt", "-o", str(out), *at, *more])
+    def run(out: Path, *more: str) -> tuple[int, str]:
+        code = main(["get", "gbt", "-o", str(out), *at, *more])
+        return code, capsys.readouterr().err
 
     return run
 
 
-def test_a_download_is_checked_and_confirmed(
-    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path
-) -> None:
+def test_a_download_is_checked_and_confirmed(sells: Sells, fetch: Fetch, tmp_path: Path) -> None:
     """The bundle lies there whole, nothing else does, and the coordinator is told."""
     content = random.Random(7).randbytes(10 * CHUNK_BYTES + 17)
     shop = sells(content)
-    assert fetch(tmp_path / "out", "--raw") == 0
+    assert fetch(tmp_path / "out", "--raw")[0] == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["gbt.tar.zst"]
     assert (tmp_path / "out" / "gbt.tar.zst").read_bytes() == content
     assert shop.stored.wait(DEADLINE_S)
 
 
-def test_a_bundle_that_is_there_already_is_not_overwritten(
-    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    """It may be the result of an earlier training; an unpacked one is not overwritten either."""
+def test_a_file_that_is_there_already_is_left_alone(
+    sells: Sells, fetch: Fetch, tmp_path: Path
+) -> None:
     sells(b"x" * 1000)
     kept = tmp_path / "gbt.tar.zst"
     kept.write_bytes(b"of an earlier training")
-    assert fetch(tmp_path, "--raw") == 1
-    assert f"{kept} exists already" in capsys.readouterr().err
+    code, said = fetch(tmp_path, "--raw")
+    assert (code, f"{kept} exists already" in said) == (1, True)
+    code, said = fetch(kept, "--raw")
+    assert (code, f"{kept}: is a file, and a folder is wanted" in said) == (2, True)
     assert kept.read_bytes() == b"of an earlier training"
 
 
@@ -110,24 +111,20 @@ def test_a_bundle_that_is_there_already_is_not_overwritten(
     ids=["another hash", "no archive"],
 )
 def test_what_is_not_what_it_should_be_is_not_kept(
-    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path,
-    capsys: pytest.CaptureFixture[str], offer: dict[str, Any], more: list[str], words: str,
-) -> None:  # fmt: skip
-    """The folder is left as it was."""
+    sells: Sells, fetch: Fetch, tmp_path: Path, offer: dict[str, Any], more: list[str], words: str
+) -> None:
     sells(b"no archive" * 100, **offer)
-    assert fetch(tmp_path / "out", *more) == 1
-    assert words in capsys.readouterr().err
+    code, said = fetch(tmp_path / "out", *more)
+    assert (code, words in said) == (1, True)
     assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
 def test_a_full_disk_is_told_with_the_file(
-    where: BrokerSettings, sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path
+    sells: Sells, fetch: Fetch, at: list[str], tmp_path: Path
 ) -> None:
-    """The system says of a write only that it may not be; nothing is left of what was written."""
     sells(b"x" * 3 * CHUNK_BYTES)
-    at = ["--broker", where.url, "--root", where.topic_root]
     command = [sys.executable, "-m", "coordinator.cli", "get", "gbt", "--raw", "-o", tmp_path, *at]
     ran = subprocess.run(
         ["/bin/sh", "-c", 'ulimit -f 64; exec "$@"', "sh", *command],
@@ -142,9 +139,8 @@ def test_a_full_disk_is_told_with_the_file(
 @pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_what_a_killed_one_has_left_is_cleared_away(
-    where: BrokerSettings, sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path
+    sells: Sells, fetch: Fetch, at: list[str], tmp_path: Path
 ) -> None:
-    """Bundle and half of what it unpacks to, by the next that fetches something there."""
     bundle = archive(tmp_path / "bundle", entry("report.json"), entry("model.json"))
     sells(bundle.read_bytes())
     out = tmp_path / "out"
@@ -157,20 +153,18 @@ def test_what_a_killed_one_has_left_is_cleared_away(
         "tarfile.TarInfo.frombuf = classmethod(once)\n"
         "main(sys.argv[1:])"
     )
-    at = ["--broker", where.url, "--root", where.topic_root, "-o", str(out)]
-    command = [sys.executable, "-c", killed, "get", "gbt", *at]
+    command = [sys.executable, "-c", killed, "get", "gbt", "-o", str(out), *at]
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == -9
     assert [path.name for path in out.rglob("report.json")] == ["report.json"]
     assert not (out / "gbt").exists()
-    assert fetch(out) == 0
+    assert fetch(out)[0] == 0
     assert [path.name for path in out.iterdir()] == ["gbt"]
     assert {path.name for path in (out / "gbt").iterdir()} == {"report.json", "model.json"}
 
 
 def test_two_that_fetch_the_same_do_not_spoil_each_other_s(
-    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path
+    sells: Sells, fetch: Fetch, tmp_path: Path
 ) -> None:
-    """One begins while another is at it in the same folder, and is done first."""
     begun = threading.Event()
     first: list[str] = []
 
@@ -189,10 +183,10 @@ def test_two_that_fetch_the_same_do_not_spoil_each_other_s(
     content = random.Random(7).randbytes(10 * CHUNK_BYTES)
     sells(content, kind=Slow)
     codes: list[int] = []
-    slow = threading.Thread(target=lambda: codes.append(fetch(tmp_path, "--raw")))
+    slow = threading.Thread(target=lambda: codes.append(fetch(tmp_path, "--raw")[0]))
     slow.start()
     assert begun.wait(DEADLINE_S)
-    assert fetch(tmp_path, "--raw") == 0
+    assert fetch(tmp_path, "--raw")[0] == 0
     slow.join(DEADLINE_S)
     assert codes == [0]
     assert [path.name for path in tmp_path.iterdir()] == ["gbt.tar.zst"]
@@ -201,15 +195,9 @@ def test_two_that_fetch_the_same_do_not_spoil_each_other_s(
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_of_what_is_run_and_fetched_a_script_reads_one_object(
-    where: BrokerSettings,
-    peer: Any,
-    says: Any,
-    topics: Topics,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    is_whole: bool,
-) -> None:
-    """The job as it ended with where its result lies, or what went wrong."""
+    at: list[str], peer: Any, says: Any, topics: Topics, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], is_whole: bool,
+) -> None:  # fmt: skip
     bundle = archive(tmp_path / "bundle", entry("report.json")).read_bytes()
     shop = Shop(topics, says, bundle, **({} if is_whole else {"artifact_id": "c" * 64}))
     row = {
@@ -224,9 +212,8 @@ def test_of_what_is_run_and_fetched_a_script_reads_one_object(
 
     peer(answer)
     out = tmp_path / "out"
-    where_options = ["--broker", where.url, "--root", where.topic_root]
     job = ["run", "--model", "gbt", "--mode", "oracle", "--get", str(out), "--json"]
-    assert main([*job, *where_options]) == (0 if is_whole else 1)
+    assert main([*job, *at]) == (0 if is_whole else 1)
     found = json.loads(capsys.readouterr().out)
     if is_whole:
         assert (found["state"], found["path"]) == ("completed", str(out / "gbt"))
@@ -236,16 +223,17 @@ def test_of_what_is_run_and_fetched_a_script_reads_one_object(
         assert "does not hash" in found["message"]
 
 
-def test_a_file_for_an_output_folder_is_called_so(
-    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    """That it exists is not the trouble."""
-    sells(b"x")
-    file = tmp_path / "plan.toml"
-    file.write_text("precious")
-    assert fetch(file, "--raw") == 2
-    assert f"{file}: is a file, and a folder is wanted" in capsys.readouterr().err
+@pytest.mark.system
+def test_a_report_of_another_trainer_is_brought_without_a_page(
+    sells: Sells, fetch: Fetch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sells(archive(tmp_path / "bundle", entry("own_train.json")).read_bytes())
+    code, said = fetch(tmp_path / "out")
+    assert (code, "gbt: no page was drawn: own_train.json: " in said) == (0, True)
+    folder = tmp_path / "out" / "gbt"
+    assert [path.name for path in folder.iterdir()] == ["own_train.json"]
+    assert main(["report", str(folder)]) == 1
+    assert "own_train.json: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -263,12 +251,9 @@ def test_a_file_for_an_output_folder_is_called_so(
     ids=json.dumps,
 )
 def test_an_offer_never_leads_out_of_the_folder(
-    sells: Callable[..., Shop], fetch: Callable[..., int], tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    offer: dict[str, Any],
-) -> None:  # fmt: skip
-    """Names and sizes from the wire are checked before they are used."""
+    sells: Sells, fetch: Fetch, tmp_path: Path, offer: dict[str, Any]
+) -> None:
     sells(b"x" * 1000, **offer)
-    assert fetch(tmp_path / "out" / "deep", "--raw") == 1
-    assert "makes no sense" in capsys.readouterr().err
+    code, said = fetch(tmp_path / "out" / "deep", "--raw")
+    assert (code, "makes no sense" in said) == (1, True)
     assert list(tmp_path.rglob("*")) == []

@@ -22,7 +22,6 @@ ROOT = Path(__file__).resolve().parents[4]
 def test_a_broker_at_another_port_is_handed_out_with_it(
     home: Path, done: Say, refused: Say
 ) -> None:
-    """`fleet init` says where the port goes; what it makes and advises then has it."""
     said = refused("init", "--broker", "pi.lan:28883", "--operator", "alice")
     assert "write a name or an address alone" in said
     assert 'put `url = "mqtts://NAME:PORT"` into [broker] of fleet.toml' in said
@@ -53,7 +52,6 @@ def test_a_disk_that_takes_nothing_is_named(home: Path, program: str) -> None:
 def test_a_file_where_a_folder_is_wanted_is_called_so(
     home: Path, program: str, below: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """That it exists is not the trouble; it is to be left as it is."""
     file = home / "plan.toml"
     file.write_text("precious")
     run = importlib.import_module(f"{program}.service.__main__").main
@@ -65,24 +63,28 @@ def test_a_file_where_a_folder_is_wanted_is_called_so(
 
 @pytest.mark.system
 def test_scripts_can_make_a_fleet(home: Path, done: Say, tmp_path: Path) -> None:
-    """Each verb of the certificates answers in JSON, with what comes next."""
-    away = {"FLEET_BROKER": "mqtts://127.0.0.1:1"}
+    """Each verb of the certificates answers in JSON, with what comes next, as a shell takes it."""
+    own, file, folder = tmp_path / "my fleet", tmp_path / "the pi.fleet", tmp_path / "the pi"
+    at = ("--home", str(own), "--json")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in away.items():
-            patch.setenv(name, value)
-        said = json.loads(done("init", "--broker", "pi.lan", "--operator", "alice", "--json"))
+        patch.setenv("FLEET_BROKER", "mqtts://127.0.0.1:1")
+        said = json.loads(done("init", "--broker", "pi.lan", "--operator", "alice", *at))
         assert said["ok"]
         assert [Path(one["path"]).name for one in said["made"]] == [
             "ca", "broker", "coordinator", "operator@alice"
         ]  # fmt: skip
-        assert said["next"]["hosts"] == ["fleet enroll HOST"]
-        file, folder = tmp_path / "pi.fleet", tmp_path / "pi"
-        said = json.loads(done("enroll", "pi", "-o", str(file), "--json"))
-        assert said == {"ok": True, "name": "pi", "file": str(file), "run": "fleet join pi.fleet"}
+        next_ = [shlex.split(line) for lines in said["next"].values() for line in lines]
+        words = {word for one in next_ for word in one}
+        assert {str(own / "broker"), str(own / "ca"), str(own), "HOST"} <= words
+        said = json.loads(done("enroll", "pi", "-o", str(file), *at))
+        run = said.pop("run")
+        assert said == {"ok": True, "name": "pi", "file": str(file)}
+        assert shlex.split(run) == ["fleet", "join", "the pi.fleet"]
         said = json.loads(done("join", str(file), "-o", str(folder), "--json"))
         assert (said["name"], said["made"]) == ("pi", True)
-        assert said["next"] == f"fleet agent --identity {folder} --data DIR"
-        said = json.loads(done("revoke", "pi", "--json"))
+        agent = ["fleet", "agent", "--identity", str(folder), "--data", "DIR"]
+        assert shlex.split(said["next"]) == agent
+        said = json.loads(done("revoke", "pi", *at))
         assert [one["revoked_now"] for one in said["certificates"]] == [True]
         assert (said["jobs"], said["connection"]) == (None, "unreachable")
     said = json.loads(done("operator-key", "-o", str(tmp_path / "key"), "--json"))
@@ -90,7 +92,6 @@ def test_scripts_can_make_a_fleet(home: Path, done: Say, tmp_path: Path) -> None
 
 
 def test_an_enrolment_is_two_lines_of_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is to be run, at once; and what came of it, here that nobody came."""
     assert main(["init", "--broker", "pi.lan", "--operator", "alice"]) == 0
     capsys.readouterr()
     wait = ("--address", "127.0.0.1:0", "--for", "0.1s", "--json")
@@ -110,44 +111,18 @@ def test_an_enrolment_is_two_lines_of_json(home: Path, capsys: pytest.CaptureFix
     assert "run `fleet enroll pi --replace` again" in said, "without, it would be refused"
 
 
-@pytest.mark.system
-def test_commands_to_copy_name_folders_as_a_shell_takes_them(
-    home: Path, done: Say, tmp_path: Path
-) -> None:
-    """A folder with a blank in its name is one word of a command."""
-    del home
-    own, file, folder = tmp_path / "my fleet", tmp_path / "the pi.fleet", tmp_path / "the pi"
-    made = json.loads(done("init", "--home", str(own), "--broker", "pi.lan", "--json"))
-    said = [shlex.split(line) for lines in made["next"].values() for line in lines]
-    words = {word for one in said for word in one}
-    assert {str(own / "broker"), str(own / "ca"), str(own)} <= words
-    said = json.loads(done("enroll", "pi", "--home", str(own), "-o", str(file), "--json"))
-    assert shlex.split(said["run"]) == ["fleet", "join", "the pi.fleet"]
-    said = json.loads(done("join", str(file), "-o", str(folder), "--json"))
-    assert shlex.split(said["next"])[2:4] == ["--identity", str(folder)]
-
-
-def test_a_person_has_a_machine_and_a_host_is_one(home: Path, done: Say, tmp_path: Path) -> None:
-    """Nothing can be run on `operator:bob`; and a second operator is no riddle to the next verb."""
-    done("init", "--broker", "pi.lan", "--operator", "alice")
-    said = done("enroll", "operator:bob", "-o", str(tmp_path / "bob.fleet"))
-    assert "carry it to the machine of operator:bob, and there\n" in said
-    done("join", str(tmp_path / "bob.fleet"))
-    said = done("enroll", "pi", "-o", str(tmp_path / "pi.fleet"))
-    assert "carry it to pi, and there\n" in said
-
-
 def test_several_operators_on_the_machine_of_the_ca_are_no_riddle(
     home: Path, done: Say, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The coordinator is told as one of them: here there is none, and that is what is said."""
     monkeypatch.setenv("FLEET_BROKER", "mqtts://127.0.0.1:1")
     done("init", "--broker", "pi.lan", "--operator", "alice")
-    done("enroll", "operator:bob", "-o", str(tmp_path / "bob.fleet"))
+    said = done("enroll", "operator:bob", "-o", str(tmp_path / "bob.fleet"))
+    assert "carry it to the machine of operator:bob, and there\n" in said, "nothing runs on a name"
     done("join", str(tmp_path / "bob.fleet"))
     assert main(["enroll", "pi", "-o", str(tmp_path / "pi.fleet")]) == 0
-    said = capsys.readouterr().err
+    out, said = capsys.readouterr()
+    assert "carry it to pi, and there\n" in out
     assert "not recorded at the coordinator yet: the broker is not reachable" in said
     assert "several identities" not in said
 
@@ -168,7 +143,6 @@ def test_a_folder_of_data_that_is_not_there_is_no_start(
 def test_a_broker_that_is_not_there_is_told_once_with_what_to_do(
     home: Path, tmp_path: Path, program: str
 ) -> None:
-    """At the first failure: is that its address; and of a host, whether it has joined."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"mqtt://127.0.0.1:{free.getsockname()[1]}"
@@ -190,8 +164,11 @@ def test_a_broker_that_is_not_there_is_told_once_with_what_to_do(
     assert ("fleet join" in advice[0]) == (program == "agent")
 
 
-def test_what_comes_next_in_a_fleet_that_is_there(home: Path, done: Say) -> None:
-    """For a second operator, or another name of the broker: not how a fleet is begun."""
+def test_what_comes_next_in_a_fleet_that_is_there(
+    home: Path, done: Say, refused: Say
+) -> None:  # fmt: skip
+    assert "--operator Bad Name" in refused("init", "--broker", "pi.lan", "--operator", "Bad Name")
+    assert [*home.iterdir()] == [], "nothing is half made"
     assert "fleet enroll HOST" in done("init", "--broker", "pi.lan", "--operator", "alice")
     said = done("init", "--operator", "bob")
     folder = home / "identities" / "operator@bob"
@@ -214,7 +191,6 @@ def test_what_comes_next_in_a_fleet_that_is_there(home: Path, done: Say) -> None
 def test_a_second_init_says_where_hosts_are_sent_and_what_changes_that(
     home: Path, done: Say
 ) -> None:
-    """The address that is written down stays as it is, whatever name is added."""
     file, key = home / "fleet.toml", 'write `url = "mqtts://attic.lan:8883"` into [broker] of'
     assert "go to" not in done("init", "--broker", "pi.lan", "--operator", "alice")
     for _ in range(2):
@@ -227,7 +203,6 @@ def test_a_second_init_says_where_hosts_are_sent_and_what_changes_that(
 
 
 def test_a_second_init_says_which_addresses_it_has_left_as_they_were(home: Path, done: Say) -> None:
-    """Those beside the identities, where the settings have another by now; and by which file."""
     done("init", "--broker", "pi.lan", "--operator", "alice")
     (home / "fleet.toml").write_text('[broker]\nurl = "mqtts://pi.lan:28883"\n')
     said = " ".join(done("init").split())
@@ -240,17 +215,8 @@ def test_a_second_init_says_which_addresses_it_has_left_as_they_were(home: Path,
     assert "was left so" not in done("init")
 
 
-def test_a_wrong_name_of_the_operator_leaves_nothing_half_made(
-    home: Path, done: Say, refused: Say
-) -> None:
-    """Who corrects it is told the first steps, as everybody who begins."""
-    assert "--operator Bad Name" in refused("init", "--broker", "pi.lan", "--operator", "Bad Name")
-    assert [*home.iterdir()] == []
-    assert "fleet enroll HOST" in done("init", "--broker", "pi.lan", "--operator", "alice")
-
-
+@pytest.mark.words
 def test_a_manifest_is_checked_on_a_hosts_machine(home: Path, done: Say) -> None:
-    """Where nobody may ask the coordinator, which the check does not need."""
     (home / "identities" / "pi").mkdir(parents=True)
     (home / "identities" / "pi" / "client.crt").touch()
     plan = home / "plan.toml"
@@ -259,7 +225,6 @@ def test_a_manifest_is_checked_on_a_hosts_machine(home: Path, done: Say) -> None
 
 
 def test_people_and_hosts_are_each_sent_to_their_port(home: Path, done: Say) -> None:
-    """Of a mosquitto, whichever of its two ports the settings of this machine name."""
     config = ("broker", "config", "mosquitto", "-o", str(home / "files"))
     ports = ("--port", "21883", "--people-port", "21884")
     done("init", "--broker", "127.0.0.1", "--operator", "alice")

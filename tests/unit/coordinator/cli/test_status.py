@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
-from rich.console import Console
-
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from coordinator.cli.status import _draw
 from coordinator.core.effects import Warn
-from coordinator.ui import terminal
 from tests.harness.coordinator import HEX, Fleet, spec
+from tests.harness.drawn import drawn
 
 OBSERVER = "observer:bob/cli"
 
 
 def _shown(data: Any, width: int = 80) -> list[str]:
-    out = Console(file=io.StringIO(), width=width)
-    terminal.put(out, _draw({**data, "forecast": None}))
-    return str(out.file.getvalue()).splitlines()  # type: ignore[attr-defined] # it is a StringIO
+    return drawn(_draw((data, None)), width).splitlines()
 
 
 def _facts(lines: list[str]) -> dict[str, str]:
@@ -41,7 +36,6 @@ def _reports(fleet: Fleet, name: str) -> None:
 
 
 def test_what_was_refused_is_counted_in_words_and_leads_to_where_it_is_told() -> None:
-    """Of operators to the events; of hosts, whom nobody has asked, to the coordinator's log."""
     fleet = Fleet(spec())
     fleet.host("pi").joins()
     _reports(fleet, "pi")
@@ -63,7 +57,6 @@ def test_what_was_refused_is_counted_in_words_and_leads_to_where_it_is_told() ->
 
 
 def test_every_fact_goes_on_beside_its_title() -> None:
-    """However narrow the window is."""
     data: Any = Fleet(spec()).asks(m.AskStatus(id="a")).data
     data["dropped"] = dict.fromkeys(("heartbeat", "capability", "job/progress", "unknown"), 10)
     data["refused"] = {"rights": 1, "signature": 2, "expired": 3, "report": 4, "revoked": 5}
@@ -84,12 +77,8 @@ def test_pending_jobs_that_the_manifest_has_not_are_told_apart() -> None:
     """`fleet status` counts them as pending, though they will never run."""
     fleet = Fleet(spec("old"), spec("kept"))
     fleet.plan(spec("kept"))
-    data = {**fleet.asks(m.AskStatus(id="s")).data, "forecast": None}
+    data = fleet.asks(m.AskStatus(id="s")).data
     assert (data["jobs"]["pending"], data["orphaned"]) == (2, 1)
-    words = "1 pending no longer in the manifest"
-    out = io.StringIO()
-    for line in _draw(data):
-        Console(file=out, width=200).print(line)
-    assert words in out.getvalue()
+    assert "1 pending no longer in the manifest" in drawn(_draw((data, None)))
     fleet.plan(spec("kept"), spec("old"))
     assert fleet.asks(m.AskStatus(id="t")).data["orphaned"] == 0

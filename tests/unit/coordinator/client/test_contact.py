@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.protocol.events import Disconnected
+from broker.protocol.link_events import Disconnected
 from broker.protocol.messages import Status
 from coordinator.client.contact import SILENT_S, Contact, Outage
 
@@ -23,7 +23,6 @@ def _live(at_s: float) -> Contact:
 
 
 def test_it_is_current_from_the_first_answer_on() -> None:
-    """Not before: a connection alone says nothing of the coordinator."""
     contact = Contact()
     contact.on_start(5.0)
     assert contact.outage(6.0) == Outage("broker", 5.0, "connecting")
@@ -35,7 +34,6 @@ def test_it_is_current_from_the_first_answer_on() -> None:
 
 
 def test_a_broker_is_gone_since_it_was_lost_and_not_since_the_last_try() -> None:
-    """Each try in vain changes the reason alone."""
     contact = _live(10.0)
     contact.on_disconnected(Disconnected("the connection was closed"), 20.0)
     contact.on_disconnected(Disconnected("connection refused"), 30.0)
@@ -45,7 +43,6 @@ def test_a_broker_is_gone_since_it_was_lost_and_not_since_the_last_try() -> None
 
 
 def test_a_coordinator_that_says_nothing_is_silent_since_its_last_answer() -> None:
-    """And is there again with the next answer, whatever that answers."""
     contact = _live(10.0)
     contact.on_asked(20.0)
     contact.on_asked(25.0)
@@ -84,11 +81,7 @@ def test_a_coordinator_that_went_is_gone_since_then() -> None:
     late.on_connected()
     late.on_coordinator(_told("offline"), 2.0)
     assert late.outage(3.0) == Outage("coordinator", None)
-
-
-def test_a_late_will_does_not_outlast_an_answer() -> None:
-    """Who answers is there."""
-    contact = _live(10.0)
-    contact.on_coordinator(_told("offline"), 11.0)
-    contact.on_answered(12.0)
-    assert contact.outage(13.0) is None
+    late = _live(10.0)
+    late.on_coordinator(_told("offline"), 11.0)
+    late.on_answered(12.0)
+    assert late.outage(13.0) is None, "a late will does not outlast an answer"

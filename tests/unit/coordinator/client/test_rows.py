@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker.protocol.messages import Gpu, HeldJob
+from broker.protocol.messages import Gpu, HeldJob, Why
 from coordinator.client.rows import MOST, Delta, counts, epoch_ms, main_metric, meant
-from coordinator.jobs.set_aside import metric_words
-from coordinator.ui.words import score
+from coordinator.jobs.agent_words import holds
+from coordinator.jobs.reason_words import words
+from coordinator.jobs.result_words import metric_words
+from coordinator.ui.fleet_columns import JOBS
 from tests.harness.mirrored import GIB, Mirrored, job_id
 
 GPU = Gpu(index=0, vram_total_bytes=12 * GIB, vram_free_bytes=3 * GIB, use_percent=91, power_w=170)
@@ -48,56 +50,39 @@ def test_progress_is_the_trainers_and_its_end_does_not_drift() -> None:
     jobs, hosts = fleet.update()
     assert not jobs
     assert [row["seen"] for row in hosts.update] == [round(fleet.now.wall_s * 1000)]
-
-
-@pytest.mark.parametrize("eta_s", [1e308, 1e13])
-def test_an_end_that_no_date_holds_keeps_no_page_from_the_news(eta_s: float) -> None:
-    """A trainer that reckons wrongly is shown to end late; a browser's dates end in 275760."""
-    fleet = Mirrored()
-    fleet.job("one", "running", host="pi")
-    fleet.progress("one", "pi", 1, 0.5, eta_s)
-    assert fleet.now.wall_s * 1000 < fleet.job_row("one")["ends"] < 8.64e15
-
-
-def test_memory_beyond_what_a_page_can_be_sent_is_cut() -> None:
-    """A host that says so of eight GPUs must not take the pages from everybody."""
-    fleet = Mirrored()
-    fleet.host("pi", gpus=tuple(Gpu(index=index, vram_total_bytes=1 << 62) for index in range(8)))
-    assert fleet.host_row("pi")["vram_total"] == MOST
-
-
-def test_a_trainer_without_epochs_is_as_far_as_its_heartbeat_says() -> None:
-    """So that a trainer of one's own shows a bar, too."""
-    fleet = Mirrored()
-    key = fleet.job("one", "running", host="pi")
-    fleet.host("pi")
-    fleet.beats("pi", HeldJob(job_id=key, attempt=1, phase="running", progress=0.25))
-    assert fleet.job_row("one")["share"] == 0.25
+    for eta_s in (1e308, 1e13):  # a browser's dates end in 275760
+        fleet.progress("one", "pi", 5, 0.5, eta_s)
+        assert fleet.now.wall_s * 1000 < fleet.job_row("one")["ends"] < 8.64e15
+    own = fleet.job("own", "running", host="pi")
+    fleet.beats("pi", HeldJob(job_id=own, attempt=1, phase="running", progress=0.25))
+    assert fleet.job_row("own")["share"] == 0.25, "of a trainer without epochs"
 
 
 def test_a_host_shows_its_use_and_what_it_does() -> None:
-    """Memory that is used, of all there is; an offline host shows none of it."""
-    fleet = Mirrored()
+    fleet, hold = Mirrored(), Why(code="quiet", by="owner")
+    gpus = (GPU, GPU.model_copy(update={"index": 1, "use_percent": 10}))
     key = fleet.job("one", "running", host="pi")
-    fleet.host("pi", "one", gpus=(GPU,), refuses="quiet hours")
+    fleet.host("pi", "one", gpus=gpus, refuses=(hold,))
     assert fleet.host_row("pi").items() >= {
-        "ram_used": 6 * GIB, "ram_total": 8 * GIB, "vram_used": 9 * GIB, "vram_total": 12 * GIB,
-        "gpu": 91.0, "power": 170.0, "cpu": 30.0, "job": "one", "job_id": key, "jobs": 1,
-        "state": "refusing", "tone": "warn", "barred": "quiet hours",
+        "ram_used": 6 * GIB, "ram_total": 8 * GIB, "vram_used": 18 * GIB, "vram_total": 24 * GIB,
+        "gpu": 91.0, "power": 340.0, "cpu": 30.0, "job": "one", "job_id": key, "jobs": 1,
+        "state": "refusing", "tone": "warn", "barred": holds([hold]),
     }.items()  # fmt: skip
-    fleet.mirror.load_hosts([{"host": "pi", "status": "online", "condition": "drained",
-                              "barred": [{"code": "no-slots"},
-                                         {"code": "refuses", "said": "quiet"}]}])  # fmt: skip
+    barred = [{"code": "no-slots"}, {"code": "refuses", "holds": [{"code": "starting"}]}]
+    told = {"host": "pi", "status": "online", "condition": "drained", "barred": barred}
+    fleet.mirror.load_hosts([told])
     row = fleet.host_row("pi")
     assert row["state"] == "drained"
-    assert row["barred"] == "[hosts] gives it no slots; takes no jobs now: quiet"
+    assert row["barred"] == "; ".join(map(words, barred))
     fleet.status("pi", "offline", "lost")
     row = fleet.host_row("pi")
-    assert (row["online"], row["cpu"], row["job"]) == (False, None, "")
+    old = [row[key] for key in ("cpu", "gpu", "power", "job")]
+    assert (row["online"], old) == (False, [None, None, None, ""])
+    fleet.host("pc", gpus=tuple(Gpu(index=index, vram_total_bytes=1 << 62) for index in range(8)))
+    assert fleet.host_row("pc")["vram_total"] == MOST, "more would take the pages from everybody"
 
 
 def test_what_a_host_is_at_follows_the_rows_of_the_jobs() -> None:
-    """Its last heartbeat may be older: what was cancelled is ending, what was given is its job."""
     fleet = Mirrored()
 
     def at_work() -> tuple[str, int, bool]:
@@ -131,13 +116,14 @@ def test_no_name_of_a_field_comes_from_the_wire() -> None:
         assert all(not isinstance(value, dict | list) for value in row.values())
 
 
-def test_the_most_telling_metric_is_shown_with_its_interval() -> None:
-    """AUROC where there is one; what is no number is no metric."""
-    metrics = {"f1": 0.8, "auroc": 0.93456, "auroc_ci": [0.9, 0.96]}
-    assert main_metric(metrics) == ("auroc", 0.93456, "0.900 to 0.960")
-    assert main_metric({"auroc": None, "macro_f1": 0.5}) == ("macro_f1", 0.5, "")
+@pytest.mark.words
+def test_the_first_metric_is_shown_with_its_interval() -> None:
+    metrics = {"marks": ["odd"], "auroc": 0.93456, "auroc_ci": [0.9, 0.96], "f1": 0.8}
+    assert main_metric(metrics) == ("AUROC", 0.93456, "0.900 to 0.960")
+    assert main_metric({"auroc": None, "val\x1b[2J_loss": 0.5})[1:] == (0.5, "")
+    assert "\x1b" not in main_metric({"val\x1b[2J_loss": 0.5})[0]
     for wrong in (["x", None], [0.5, 10**400], [0.5]):
-        assert main_metric({"auroc": 0.9, "auroc_ci": wrong}) == ("auroc", 0.9, "")
+        assert main_metric({"auroc": 0.9, "auroc_ci": wrong}) == ("AUROC", 0.9, "")
     assert main_metric(None) == ("", None, "")
 
 
@@ -145,7 +131,6 @@ def test_the_most_telling_metric_is_shown_with_its_interval() -> None:
 def test_after_a_restore_the_ledger_is_shown_and_not_what_the_broker_retained(
     *, is_late: bool
 ) -> None:
-    """Retained rows of a later time come before the coordinator's list, or after it."""
     fleet = Mirrored()
     key = fleet.job("one", attempt=0)
     listed = [fleet.mirror.jobs[key].model_dump(mode="json")]
@@ -163,21 +148,21 @@ def test_after_a_restore_the_ledger_is_shown_and_not_what_the_broker_retained(
 
 
 def test_what_is_no_time_is_none() -> None:
-    """Whatever it is instead."""
     assert epoch_ms("2026-05-28T20:26:57.250Z") == 1_780_000_017_250
     for text in (None, "", "yesterday", 7, "9999-99-99"):
         assert epoch_ms(text) is None
 
 
+@pytest.mark.words
 @pytest.mark.parametrize(
     ("auroc", "said"), [(0.811503, "0.812"), (0.8114999, "0.811"), (0.0625, "0.062"), (1, "1.000")]
 )
 def test_a_score_is_the_same_on_every_face(auroc: float, said: str) -> None:
-    """Rounded once: in the table of jobs, at the command line, in what a requeue says."""
     fleet, metrics = Mirrored(), {"auroc": auroc}
     fleet.job("one", "completed", metrics=metrics)
     row = fleet.job_row("one")
-    assert (row["score"], score(metrics), metric_words(metrics)) == (said, said, f"AUROC {said}")
+    column = next(one for one in JOBS if one.key == "value")
+    assert (column.cell(row)[0], metric_words(metrics)) == (f"AUROC {said}", f"AUROC {said}")
 
 
 def test_a_text_means_a_job_as_at_the_command_line() -> None:

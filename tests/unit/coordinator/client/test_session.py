@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import AskCancel, AskStatus, Status, encode
 from broker.protocol.topics import Topics
 from broker.system.machine import new_id
@@ -23,11 +23,16 @@ from coordinator.client.contact import USUAL_S, Unreachable
 from tests.harness.brokers import BrokerProcess, embedded
 from tests.harness.secure import House
 
+
+def _told(topics: Topics, state: Any, reason: Any) -> Outgoing:
+    status = Status(state=state, reason=reason, session="s", instance="i", boot_id="b")
+    return Outgoing(topics.coordinator_status(), encode(status), 1, retain=True)
+
+
 MAYBE = "\nwhat was asked may still be done within a minute"
 
 
 def test_a_broker_without_a_coordinator_is_told(where: BrokerSettings) -> None:
-    """Within the deadline, with what to do."""
     began_s = time.monotonic()
     with OperatorClient(where, 1.0) as client, pytest.raises(Unreachable) as gone:
         client.ask(AskStatus(id=new_id()))
@@ -53,21 +58,11 @@ def test_a_broker_without_a_coordinator_is_told(where: BrokerSettings) -> None:
     ],
 )
 def test_a_command_is_void_where_the_coordinator_was_offline_all_the_while(
-    where: BrokerSettings,
-    topics: Topics,
-    embedded_broker: BrokerProcess,
-    client: Callable[..., Any],
-    peer: Any,
-    before: Any,
-    after: Any,
-    becomes: str,
-) -> None:
-    """Nobody keeps what it was asked; one that stops, or comes, may have heard it."""
-
-    def told(state: Any) -> Outgoing:
-        reason: Any = "birth" if state == "online" else "goodbye"
-        status = Status(state=state, reason=reason, session="s", instance="i", boot_id="b")
-        return Outgoing(topics.coordinator_status(), encode(status), 1, retain=True)
+    where: BrokerSettings, topics: Topics, embedded_broker: BrokerProcess,
+    client: Callable[..., Any], peer: Any, before: Any, after: Any, becomes: str,
+) -> None:  # fmt: skip
+    def told(state: str) -> Outgoing:
+        return _told(topics, state, "birth" if state == "online" else "goodbye")
 
     if before is not None:
         teller = client(embedded_broker.port, f"teller-{topics.root}")
@@ -82,7 +77,7 @@ def test_a_command_is_void_where_the_coordinator_was_offline_all_the_while(
 @pytest.mark.parametrize(
     ("state", "reason", "says"),
     [
-        ("online", "birth", r"coordinator has been silent for 1 s, though it is online.*--timeout"),
+        ("online", "birth", r"coordinator has been silent for .*, though it is online.*--timeout"),
         ("offline", "lost", r"offline \(its connection was lost.*may be coming .* else start"),
         ("offline", "goodbye", r"it is offline \(it was stopped\).*goes on; start it again"),
     ],
@@ -91,29 +86,13 @@ def test_a_silent_coordinator_is_told_by_its_status(
     where: BrokerSettings, topics: Topics, peer: Any, state: Any, reason: Any, says: str
 ) -> None:
     """One that runs and hangs is not one that is missing, and needs another step."""
-    status = Status(state=state, reason=reason, session="s", instance="i", boot_id="b")
-    told = Outgoing(topics.coordinator_status(), encode(status), 1, retain=True)
-    peer(lambda *_: [told])
-    with OperatorClient(where, 1.0) as client:
-        with pytest.raises(Unreachable, match=f"(?s){says}"):
-            client.ask(AskStatus(id=new_id()))
-        if state == "online":
-            with pytest.raises(Unreachable, match="silent for 2 s"):  # all in all
+    peer(lambda *_: [_told(topics, state, reason)])
+    # Its retained status is there with the connection: who is known to be gone is not waited for.
+    patience_s = USUAL_S if reason == "goodbye" else 1.0
+    with OperatorClient(where, patience_s) as client:
+        for _ in range(2):
+            with pytest.raises(Unreachable, match=f"(?s){says}"):
                 client.ask(AskStatus(id=new_id()))
-
-
-def test_a_coordinator_that_is_known_to_be_offline_is_not_waited_for_to_the_end(
-    where: BrokerSettings, topics: Topics, peer: Any
-) -> None:
-    """Its retained status is there with the connection; it might be restarted, so a moment is."""
-    status = Status(state="offline", reason="goodbye", session="s", instance="i", boot_id="b")
-    told = Outgoing(topics.coordinator_status(), encode(status), 1, retain=True)
-    peer(lambda *_: [told])
-    with (
-        OperatorClient(where, USUAL_S) as client,
-        pytest.raises(Unreachable, match=r"did in 2 s: it is offline \(it was stopped\)"),
-    ):
-        client.ask(AskStatus(id=new_id()))
 
 
 def test_no_broker_is_told_at_once() -> None:
@@ -181,7 +160,6 @@ def test_a_broker_that_goes_away_is_not_said_to_answer() -> None:
 def test_of_a_cluster_one_that_answers_is_enough(
     where: BrokerSettings, peer: Any, says: Any
 ) -> None:
-    """The impatient try each address once before they give up."""
     peer(lambda ask, client: [says(client, ask.id, 1)])
     some = where.model_copy(update={"url": f"mqtt://127.0.0.1:1,{where.url}"})
     with OperatorClient(some, 10.0) as client:

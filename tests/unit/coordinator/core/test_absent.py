@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Connected
+from broker.protocol.link_events import Connected
 from tests.harness.coordinator import Fleet, Host, joined, running, spec
 
 
@@ -89,23 +89,17 @@ def test_what_was_never_listed_stays_until_its_lease_ends() -> None:
     assert (fleet.job().state, fleet.history[-1]) == ("pending", ("job", "lost"))
 
 
-def test_an_assignment_on_its_way_is_not_missed() -> None:
-    """It is awaited until it is answered, connections lost or not."""
+@pytest.mark.parametrize(("state", "count"), [("claimed", 4), ("running", 1)])
+def test_what_was_claimed_when_the_connection_was_new_is_not_missed(state: str, count: int) -> None:
+    """An assignment is awaited until it is answered; the first heartbeats may be of before."""
     fleet, pi = joined(spec())
     pi.beats()
     fleet.handle(Connected("session-again"))
-    for _ in range(4):
+    if state == "running":
+        pi.runs()
+    for _ in range(count):
         pi.beats()
-    assert (fleet.job().state, fleet.job().attempt) == ("claimed", 1)
-
-
-def test_a_job_that_starts_after_our_return_is_not_missed_by_an_older_heartbeat() -> None:
-    """It was claimed when the connection was new: its first heartbeats may be of before."""
-    fleet, pi = joined(spec())
-    fleet.handle(Connected("session-again"))
-    pi.runs()
-    pi.beats()
-    assert (fleet.job().state, fleet.job().attempt) == ("running", 1)
+    assert (fleet.job().state, fleet.job().attempt) == (state, 1)
 
 
 @pytest.mark.parametrize("instance", ["i-pi", "i-twin"])

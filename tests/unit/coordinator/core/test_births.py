@@ -7,8 +7,6 @@ import pytest
 from broker.protocol import messages as m
 from tests.harness.coordinator import Fleet, Host, spec
 
-FULL = m.Objection(code="full", said="its disk")
-
 
 def in_part(fleet: Fleet, count: int) -> list[Host]:
     """Hosts whose births have come without their heartbeats."""
@@ -93,7 +91,7 @@ def test_a_heartbeat_that_overtakes_the_birth_is_taken_with_it(known: bool) -> N
     pi = fleet.host()
     if known:
         pi.joins()
-        pi.reports(m.Refused, fleet.job(), request_id="x", reasons=(FULL,))
+        pi.refuses()
         pi.session, pi.instance = "s-2", "i-2"
     pi.beats()
     beats, seq = pi.beats, pi.seq

@@ -8,8 +8,6 @@ from coordinator.core.effects import SendChunk as SendDownload
 from tests.harness.agent import HEX
 from tests.harness.coordinator import Fleet, Host, joined, running, spec
 
-FULL = m.Objection(code="full", said="its disk")
-
 CHECKPOINT = m.Checkpoint(artifact_id=HEX, size_bytes=2000, chunk_bytes=1024, attempt=1)
 
 
@@ -30,7 +28,7 @@ def test_a_released_job_waits_for_its_checkpoint_and_goes_on_elsewhere() -> None
     assert not pi.heard(m.Noted)
     other = fleet.host("other").joins()
     assert fleet.job().state == "running"
-    pi.beats(refuses="it is shutting down")
+    pi.beats(refuses=(m.Why(code="leaving"),))
     pi.uploads()
     fleet.handle(PartStored(HEX, 2000))
     assert pi.heard(m.Noted)[-1].verdict == "stored"
@@ -76,7 +74,7 @@ def test_a_checkpoint_flows_to_the_host_that_has_the_job_and_to_nobody_else() ->
 def test_a_checkpoint_outlives_the_coordinator() -> None:
     fleet = Fleet(spec())
     released(fleet, fleet.host().joins())
-    fleet.host().reports(m.Refused, fleet.job(), request_id="r", reasons=(FULL,))
+    fleet.host().refuses()
     fleet.start()
     fleet.plan(spec())
     fleet.host("other").joins()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 
-from broker.protocol.messages import Failed, Finished, JobRow, Released, Stopped
-from coordinator.client.rows import job_row
-from coordinator.client.seen import Going
+from broker.protocol.messages import Failed, Finished, JobRow, Released, Stopped, Why
+from coordinator.client.mirror import Going
+from coordinator.client.rows import job_row, listed, took_s
 from coordinator.core.effects import PartStored
 from coordinator.faces.metrics import Tally
 from coordinator.jobs.jobs import Change
 from coordinator.jobs.states import Event, JobState
 from coordinator.ledger.ledger import Ledger
-from coordinator.top.job_table import took
-from coordinator.ui.words import took as words_of
 from tests.harness.coordinator import HEX, Fleet, Host, spec
 
 
@@ -61,8 +59,8 @@ def test_a_wait_for_the_report_is_no_training(wait_s: float, is_lost: bool) -> N
     row = row_of(fleet)
     assert ended(fleet, Event.COMPLETED).ran_s == 590.0
     assert (row.state, row.ran_s) == ("completed", 590.0)
-    assert words_of(row.model_dump()) == "10 min"
-    assert took(job_row(row, Going())) == "10 min"
+    assert took_s(job_row(row, Going()), fleet.now.wall_s) == 590.0
+    assert took_s(listed(row.model_dump(), 0.0), fleet.now.wall_s) == 590.0
     tally = Tally()
     tally.on_commit([ended(fleet, Event.COMPLETED)], 0.001)
     assert [one.value for one in tally.durations.collect()[0].samples][-1] == 590.0
@@ -117,7 +115,7 @@ def test_an_attempt_that_ends_otherwise_says_how_long_it_ran() -> None:
     host = fleet.host().joins()
     for kind, more, event in (
         (Failed, {"error": "e"}, Event.RETRIED),
-        (Released, {"reason": "r"}, Event.RELEASED),
+        (Released, {"why": Why(code="leaving")}, Event.RELEASED),
         (Stopped, {"request_id": "q"}, Event.RELEASED),
     ):
         job = host.runs()
@@ -130,15 +128,11 @@ def test_an_attempt_that_ends_otherwise_says_how_long_it_ran() -> None:
         host.joins()
 
 
-def test_the_ledger_keeps_what_a_job_took(tmp_path: Path) -> None:
+def test_the_ledger_keeps_what_a_job_took() -> None:
     fleet, _ = trained(590.0)
-    ledger = Ledger(tmp_path / "training_jobs.db")
-    ledger.commit(fleet.changes)
-    ledger.close()
-    ledger = Ledger(tmp_path / "training_jobs.db")
-    job = ledger.load()[fleet.job().job_id]
-    said = [(one["event"], one["ran_s"]) for one in ledger.events(job.job_id)]
-    ledger.close()
-    assert job.ran_s == 590.0
-    assert said[-1] == ("completed", 590.0)
-    assert {ran_s for _, ran_s in said[:-1]} == {None}
+    with closing(Ledger(":memory:")) as ledger:
+        ledger.commit(fleet.changes)
+        (job,) = ledger.load().values()
+        *before, last = [(one["event"], one["ran_s"]) for one in ledger.events(job.job_id)]
+    assert (job.ran_s, last) == (590.0, ("completed", 590.0))
+    assert {ran_s for _, ran_s in before} == {None}

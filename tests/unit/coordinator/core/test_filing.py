@@ -16,6 +16,7 @@ from coordinator.core.filing import AT_ONCE, HANGS_S, RETRY_S
 from coordinator.jobs.records import BundleKept
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from tests.harness.shell import DATA, ID, Coordinator, finished, ledgers_closed, reports
+from tests.harness.stored import path_in
 
 __all__ = ["ledgers_closed"]
 
@@ -32,21 +33,16 @@ def fsck(folder: Path) -> int:
 
 
 def test_it_becomes_a_file_and_the_ledger_lets_go_of_it(tmp_path: Path) -> None:
-    coordinator = finished(tmp_path)
-    coordinator.files()
-    path = coordinator.store.path_of(ID)
-    assert path is not None
-    assert path.read_bytes() == DATA
-    assert coordinator.ledger.bundle(ID) is not None
-    coordinator.passes(1.5)
-    assert coordinator.ledger.bundle_sizes() == {}
-    assert fsck(tmp_path) == 0
-
-
-def test_what_is_no_file_yet_is_there_all_the_same(tmp_path: Path) -> None:
+    """What is no file yet is there all the same."""
     coordinator = finished(tmp_path)
     coordinator.tells(m.AskFetch(id="f", job="job", chunk_bytes=1024))
     assert coordinator.fetched() == DATA
+    assert fsck(tmp_path) == 0
+    coordinator.files()
+    assert path_in(coordinator.store, ID).read_bytes() == DATA
+    assert coordinator.ledger.bundle(ID) is not None
+    coordinator.passes(1.5)
+    assert coordinator.ledger.bundle_sizes() == {}
     assert fsck(tmp_path) == 0
 
 
@@ -78,8 +74,7 @@ def test_that_it_was_lost_is_not_believed_once_it_has_come_again(tmp_path: Path)
     coordinator = finished(tmp_path)
     coordinator.files()
     coordinator.passes(1.5)
-    path = coordinator.store.path_of(ID)
-    assert path is not None
+    path = path_in(coordinator.store, ID)
     path.unlink()  # somebody deletes it by hand
     coordinator.tells(m.AskRequeue(id="r", job="job"))
     pi = coordinator.host().joins()

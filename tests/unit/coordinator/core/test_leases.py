@@ -11,21 +11,13 @@ from agent.core import effects as fx
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.protocol import messages as m
-from broker.protocol.events import Connected, Disconnected
+from broker.protocol.link_events import Connected, Disconnected
 from coordinator.core.effects import PartStored, Tick
 from coordinator.core.receipts import receipt as receipt_of
 from tests.harness.agent import HEX, JOB, Agent, leased, shell_of
 from tests.harness.coordinator import Fleet, Host, joined, running, spec
 
 OTHER = "6b" * 32
-
-
-def _resumable(agent: Agent, *, resumable: bool) -> None:
-    """Its trainer can, or cannot, go on from a checkpoint."""
-    known = agent.core.state.capability
-    assert known is not None
-    info = m.TrainerInfo(hyper_schema={}, resumable=resumable)
-    agent.core.state.capability = known.model_copy(update={"trainers": {"gbt": info}})
 
 
 def _running(**settings: float) -> tuple[Fleet, Host, Host]:
@@ -40,19 +32,17 @@ def _running(**settings: float) -> tuple[Fleet, Host, Host]:
 
 @pytest.mark.parametrize(
     ("on_lost", "resumable", "stops"),
-    [
-        (None, True, True),
-        (None, False, False),
-        ("keep", True, False),
-        ("stop", False, True),
-    ],
+    [(None, True, True), (None, False, False), ("keep", True, False), ("stop", False, True)],
 )
 def test_a_trainer_stops_before_its_lease_ends(
     on_lost: str | None, resumable: bool, stops: bool
 ) -> None:
     """L3: with time for a checkpoint; what cannot resume goes on, unless the job says otherwise."""
     agent = Agent()
-    _resumable(agent, resumable=resumable)
+    known = agent.core.state.capability
+    assert known is not None
+    info = m.TrainerInfo(hyper_schema={}, resumable=resumable)
+    agent.core.state.capability = known.model_copy(update={"trainers": {"gbt": info}})
     agent.runs(on_lost=on_lost)
     agent.lease_s = None
     agent.handle(Disconnected("gone"))
@@ -206,21 +196,39 @@ def test_an_accepted_claim_outlives_a_restart_of_the_coordinator() -> None:
     assert (fleet.job().state, fleet.job().host) == ("claimed", "pi")
 
 
-def test_a_result_of_a_lost_attempt_is_taken_while_a_later_one_runs() -> None:
-    """J4: the later one is told to stop; the history names the attempt that it is of."""
+def _given_to_pc() -> tuple[Fleet, Host, Host, str]:
+    """`pc` runs what `pi` had lost; `pi` is back with its result, and its receipt."""
     fleet, pi, pc = _running()
-    job, receipt = fleet.job(), _receipt(fleet, pi)
+    receipt = _receipt(fleet, pi)
     pi.status("offline", "lost")
     fleet.passes(650)
     pc.joins()
-    later = pc.runs()
-    assert (later.host, later.attempt) == ("pc", 2)
-    pi.returns((job.job_id, 1, "reporting"))
+    pc.runs()
+    pi.returns((fleet.job().job_id, 1, "reporting"))
+    return fleet, pi, pc, receipt
+
+
+def test_a_result_of_a_lost_attempt_is_taken_while_a_later_one_runs() -> None:
+    """J4: the later one is told to stop; the history names the attempt that it is of.
+
+    It needs a receipt: else any host could finish any job that was ever lost.
+    """
+    fleet, pi, pc, receipt = _given_to_pc()
+    job = fleet.job()
+    assert (job.host, job.attempt) == ("pc", 2)
     assert not pi.heard(m.Cancel)
+    assert pi.finishes(job, 1) == "superseded", "without the receipt of its attempt"
     pi.brings_home(job, 1, receipt=receipt)
     assert (fleet.job().state, fleet.job().host, fleet.job().attempt) == ("completed", "pi", 2)
     assert (fleet.changes[-1].attempt, fleet.changes[-1].event) == (1, "completed")
     assert [one.attempt for one in pc.heard(m.Cancel)] == [2]
+
+
+def test_the_later_attempt_keeps_its_slot_while_the_result_is_on_its_way() -> None:
+    fleet, pi, _, receipt = _given_to_pc()
+    assert pi.finishes(fleet.job(), 1, receipt=receipt) == "wanted"
+    fleet.plan(spec(), spec("other", priority=1), spec("third"))
+    assert (fleet.job("other").host, fleet.job("third").state) == ("pi", "pending")
 
 
 def test_a_result_of_an_attempt_that_a_twin_gave_back_is_taken() -> None:
@@ -228,21 +236,10 @@ def test_a_result_of_an_attempt_that_a_twin_gave_back_is_taken() -> None:
     fleet, pi, _ = _running()
     job, receipt = fleet.job(), _receipt(fleet, pi)
     fleet.asks(m.AskPause(id="p"))
-    pi.reports(m.Released, job, reason="drained")
+    pi.reports(m.Released, job, why=m.Why(code="drained"))
     assert fleet.job().state == "pending"
     pi.brings_home(job, 1, receipt=receipt)
     assert fleet.job().state == "completed"
-
-
-def test_a_result_needs_the_receipt_of_its_attempt() -> None:
-    """J4: else any host could finish any job that was ever lost."""
-    fleet, pi, pc = _running()
-    job = fleet.job()
-    pi.status("offline", "lost")
-    fleet.passes(650)
-    pc.joins()
-    pc.runs()
-    assert pi.finishes(job, 1) == "superseded"
 
 
 def test_a_requeue_voids_what_earlier_attempts_finish() -> None:
@@ -260,18 +257,15 @@ def test_a_requeue_voids_what_earlier_attempts_finish() -> None:
 def test_an_interrupted_attempt_that_got_further_costs_nothing() -> None:
     """L6: one that did not is lost: what kills the agent may be the job."""
     fleet, pi, pc = _running()
+    hosts = {"pi": pi, "pc": pc}
     for attempt, losses in ((1, 0), (2, 1)):
-        host = pi if fleet.job().host == "pi" else pc
-        host.reports(
-            m.Released, fleet.job(), attempt, reason="killed", artifact_id=HEX, size_bytes=2000,
-            interrupted=True,
-        )  # fmt: skip
+        host = hosts[str(fleet.job().host)]
+        host.gives_back(fleet.job(), why=m.Why(code="interrupted"), interrupted=True)
         if attempt == 1:
             host.uploads()
             fleet.handle(PartStored(HEX, 2000))
         assert fleet.job().losses == losses
-        host = pi if fleet.job().host == "pi" else pc
-        host.runs()
+        hosts[str(fleet.job().host)].runs()
 
 
 def _receipt(fleet: Fleet, host: Host) -> str:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
 import pytest
-from rich.console import Console
 
 import broker.protocol.messages as m
 from broker.protocol.topic_table import Kind
 from broker.stream.ranges import RangeSet
 from coordinator.cli import status as verb
 from coordinator.cli import why
-from coordinator.cli.list_ import _draw as draw_jobs
+from coordinator.cli.lists import _draw_jobs as draw_jobs
 from coordinator.client.mirror import Snapshot
 from coordinator.core.effects import OpenPart, PartFailed, PartOpened
 from coordinator.faces import metrics
@@ -21,7 +17,8 @@ from coordinator.faces.homeassistant_states import fleet_state
 from coordinator.faces.metrics import Inbox, Tally
 from coordinator.scheduler.forecast import Held
 from coordinator.top import headline
-from tests.harness.coordinator import HEX, Fleet, spec
+from tests.harness.coordinator import HEX, running
+from tests.harness.drawn import drawn
 from tests.unit.coordinator.scheduler.test_forecast import host, named, whole
 
 GIB = 2**30
@@ -32,24 +29,12 @@ WORDS = (
 )
 
 
-def _text(shown: Any) -> str:
-    out = Console(width=400, no_color=True, file=io.StringIO())
-    for one in shown:
-        out.print(one)
-    return str(out.file.getvalue())  # type: ignore[attr-defined] # it is a StringIO
-
-
 class Scene:
     """A job is trained; its host announces the result, as long as it is not taken."""
 
     def __init__(self) -> None:
-        self.fleet = Fleet(spec())
-        self.pi = self.fleet.host().joins()
-        job = self.pi.runs()
-        self.pi.says(
-            self.fleet.topics.progress("pi", job.job_id),
-            m.Progress(attempt=1, epoch=2, epochs=2, eta_s=0.0),
-        )
+        self.fleet, self.pi, job = running()
+        self.pi.trains(job, 2, 2, eta_s=0.0)
 
     def offers(self) -> OpenPart:
         """It announces the result; what the disk is asked."""
@@ -60,7 +45,7 @@ class Scene:
     def is_refused(self, lack: m.NoRoom = LACK) -> None:
         """The disk has no room."""
         part = self.offers().part
-        self.fleet.handle(PartFailed(HEX, part, "no room", no_room=lack))
+        self.fleet.handle(PartFailed(HEX, part, no_room=lack))
 
     def summary(self) -> m.Summary:
         """What is retained."""
@@ -69,10 +54,6 @@ class Scene:
         said = [one for topic, one in self.fleet.sent if topic.kind is Kind.SUMMARY]
         found: m.Summary = said[-1]
         return found
-
-    def asks(self, ask: Any) -> Any:
-        """What somebody is answered."""
-        return self.fleet.asks(ask).data
 
 
 @pytest.fixture
@@ -86,21 +67,22 @@ def scene() -> Scene:
 def test_every_answer_has_the_figures(scene: Scene) -> None:
     """What is needed, free and kept in reserve, for scripts."""
     figures = LACK.model_dump(exclude={"jobs"})
-    assert scene.asks(m.AskList(id="l"))["jobs"][0]["no_room"] == figures
-    assert scene.asks(m.AskWhy(id="w", job="job"))["no_room"] == figures
-    fault = scene.asks(m.AskStatus(id="s"))["coordinator"]["disk_fault"]
+    assert scene.fleet.listed()[0]["no_room"] == figures
+    assert scene.fleet.why()["no_room"] == figures
+    fault = scene.fleet.status()["coordinator"]["disk_fault"]
     assert fault == {"code": "low", "jobs": 1, **figures}
     assert scene.summary().no_room == LACK
 
 
+@pytest.mark.words
 def test_people_are_told_in_words(scene: Scene) -> None:
     """By list, why, status, top, Home Assistant and Prometheus; nobody says that it ends soon."""
-    rows = scene.asks(m.AskList(id="l"))["jobs"]
-    assert f"job: its result {WORDS}" in _text(draw_jobs(rows))
-    data = {**scene.asks(m.AskWhy(id="w", job="job")), "forecast": None, "advice": []}
-    assert f"Its result {WORDS}." in _text(why._draw(data))
-    status = scene.asks(m.AskStatus(id="s"))
-    assert f"1 finished job {WORDS}" in _text(verb._draw({**status, "forecast": None}))
+    rows = scene.fleet.listed()
+    assert f"job: its result {WORDS}" in drawn(draw_jobs(rows), 400)
+    data = scene.fleet.why()
+    assert f"Its result {WORDS}." in drawn(why._draw((data, None)), 400)
+    status = scene.fleet.status()
+    assert f"1 finished job {WORDS}" in drawn(verb._draw((status, None)), 400)
     seen = Snapshot(1, {}, {}, {}, {}, scene.summary(), _birth(), {}, {})
     assert headline.trouble(seen, None, 1.0) == f"LOW DISK: 1 finished job {WORDS}"
     world = scene.fleet.core.world
@@ -111,7 +93,7 @@ def test_people_are_told_in_words(scene: Scene) -> None:
     assert found["fleet_store_needed_bytes"] == 3 * GIB
     assert found["fleet_store_free_bytes"] == GIB
     assert found["fleet_store_reserve_bytes"] == GIB // 16
-    plan = scene.asks(m.AskPlan(id="p", states=("running",)))["jobs"][0]
+    plan = scene.fleet.asks(m.AskPlan(id="p", states=("running",))).data["jobs"][0]
     assert plan["no_room"] is True
     held = Held(named("job"), "pi", 40.0, 1.0, 0.0, uses_slot=False, is_stuck=plan["no_room"])
     found = whole(views=[host("pi")], held=(held,))
@@ -136,10 +118,10 @@ def test_nothing_is_said_any_more_once_there_is_room(scene: Scene) -> None:
     part = scene.offers().part
     scene.fleet.handle(PartOpened(HEX, RangeSet(), part))
     assert scene.summary().no_room is None
-    assert scene.asks(m.AskStatus(id="s"))["coordinator"]["disk_fault"] is None
-    assert "no_room" not in scene.asks(m.AskList(id="l"))["jobs"][0]
+    assert scene.fleet.status()["coordinator"]["disk_fault"] is None
+    assert "no_room" not in scene.fleet.listed()[0]
 
 
 def test_a_job_that_is_cancelled_waits_for_nothing(scene: Scene) -> None:
-    scene.asks(m.AskCancel(id="c", job="job"))
+    scene.fleet.asks(m.AskCancel(id="c", job="job"))
     assert scene.summary().no_room is None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.protocol import messages as m
-from coordinator.jobs.causes import cause
+from coordinator.jobs.causes import cause, in_words
 from coordinator.jobs.plan_entries import job_id
 from coordinator.jobs.states import JobState
-from coordinator.ledger.ledger import Ledger
 from coordinator.scheduler import unknown_hosts
 from tests.harness.coordinator import Fleet, spec
+from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 JOB = {"model": "gbt", "mode": "oracle", "hyper": {"depth": 4}}
 SCHEMA = {
@@ -21,10 +22,11 @@ SCHEMA = {
     "properties": {"depth": {"type": "integer", "minimum": 1}},
     "additionalProperties": False,
 }
+TRAINERS = {"gbt": m.TrainerInfo(hyper_schema=SCHEMA)}
 
 
 def _fleet(*specs: Any) -> Fleet:
-    return Fleet(*specs, trainers={"gbt": dict(SCHEMA)})
+    return Fleet(*specs, trainers=TRAINERS)
 
 
 def _run(fleet: Fleet, **job: Any) -> m.OperatorResponse:
@@ -36,7 +38,7 @@ def _run(fleet: Fleet, **job: Any) -> m.OperatorResponse:
 def _errors(answer: m.OperatorResponse) -> list[tuple[str, str]]:
     data: Any = answer.data
     assert not answer.ok
-    return [(one["key"], one["message"]) for one in data["errors"]]
+    return [(one["key"], in_words(one["why"])) for one in data["errors"]]
 
 
 def test_a_job_beside_the_manifest_is_the_same_job_as_one_in_it() -> None:
@@ -81,11 +83,10 @@ def test_a_reload_leaves_it_in_the_plan() -> None:
 def test_a_job_that_the_manifest_has_given_up_is_taken_up_again() -> None:
     """It keeps its name and its state, and stays from now on."""
     mine = spec("mine")
-    fleet = _fleet(mine)
+    fleet = Fleet(mine, trainers={"gbt": m.TrainerInfo(hyper_schema={})})
     fleet.plan()
     assert not fleet.job("mine").in_plan
     hyper: dict[str, Any] = {"of": "mine"}
-    fleet.core.world.settings.trainers["gbt"].pop("additionalProperties")  # type: ignore[attr-defined]
     data: Any = _run(fleet, model="gbt", mode="oracle", hyper=hyper).data
     assert (data["job_id"], data["name"], data["added"]) == (mine.job_id, "mine", True)
     fleet.plan()
@@ -99,29 +100,16 @@ def test_cancel_and_requeue_work_as_for_any_other() -> None:
     assert _run(fleet, **JOB).data["state"] == "cancelled"  # type: ignore[index,call-overload]
     assert fleet.asks(m.AskRequeue(id="r1", job="mine")).ok
     assert fleet.job("mine").state is JobState.PENDING
-    ledger, other = Ledger(":memory:"), _fleet()
-    other.core.handle(_said(other, m.AskRun(id="x", job={**JOB, "name": "mine"})), other.now)
-    changes, _ = other.core.take()
-    ledger.commit(changes)
-    (job,) = ledger.load().values()
-    assert job == next(iter(other.core.world.book.all()))
+
+
+def test_the_ledger_says_who_asked_for_it(tmp_path: Path) -> None:
+    coordinator = Coordinator(tmp_path, trainers=TRAINERS)
+    assert coordinator.asks(m.AskRun(id="x", job={**JOB, "name": "mine"})).ok
+    job = coordinator.job("mine")
+    assert job == coordinator.core.world.book.get(job.job_id)
     assert job.submitted_by == "operator:op"
-    told = [(row["event"], row["who"]) for row in _story(ledger)]
+    told = [(row["event"], row["who"]) for row in coordinator.ledger.events(job.job_id)]
     assert told == [("added", "operator:op")]
-    ledger.close()
-
-
-def _said(fleet: Fleet, ask: m.AskRun) -> Any:
-    from broker.protocol.events import Incoming
-
-    topic = fleet.topics.operator_request("operator:op/cli")
-    return Incoming(topic, m.encode(ask))
-
-
-def _story(ledger: Ledger) -> Any:
-    from coordinator.jobs.records import StoryFilter
-
-    return ledger.story(StoryFilter())["events"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +123,7 @@ def _story(ledger: Ledger) -> Any:
         ({**JOB, "name": "no spaces, please"}, ["name"]),
         ({**JOB, "allowed_hosts": ["A B"]}, ["allowed_hosts"]),
         ({**JOB, "name": "taken"}, ["name"]),
-        ({}, ["mode", "model"]),
+        ({}, ["model"]),
     ],
 )
 def test_the_checks_are_those_of_the_manifest(job: dict[str, Any], errors: list[str]) -> None:
@@ -159,12 +147,10 @@ def test_of_several_jobs_each_is_told_of_by_itself() -> None:
         (True, "a", "cancelled"), (False, "a", "cancelled"),
     ]  # fmt: skip
     assert [row.get("code") for row in rows[:2]] == ["refused", "not_found"]
-    assert "is cancelled already" in rows[0]["message"]
+    assert rows[0]["why"] == {"code": "over_already", "name": "b", "state": "cancelled"}
     assert [one.spec.name for one in fleet.ledger.values() if one.state != "cancelled"] == []
-    assert (fleet.actions[-1].action, fleet.actions[-1].what) == (
-        "cancel",
-        cause("each", done=2, refused=3),
-    )
+    over = fleet.actions[-1]
+    assert (over.action, over.what) == ("cancel", cause("each", done=2, refused=3))
     fleet.start()
     assert fleet.asks(ask).data["jobs"] == rows, "a repetition is answered alike"
 
@@ -176,7 +162,7 @@ def test_a_job_that_has_moved_since_it_was_chosen_is_left_as_it_is() -> None:
     ask = m.AskEach(id="1", action="cancel", jobs=("runs", "waits"), states=("pending",))
     rows = fleet.asks(ask).data["jobs"]
     assert [(row["ok"], row["state"]) for row in rows] == [(False, "running"), (True, "cancelled")]
-    assert rows[0]["message"] == "job runs is running by now, and left as it is"
+    assert rows[0]["why"] == {"code": "moved", "name": "runs", "state": "running"}
     again = m.AskEach(id="2", action="requeue", jobs=("runs", "waits"), states=("cancelled",))
     assert [row["ok"] for row in fleet.asks(again).data["jobs"]] == [False, True]
 

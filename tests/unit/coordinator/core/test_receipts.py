@@ -11,21 +11,13 @@ from coordinator.core.receipts import receipt
 from tests.harness.agent import Agent
 from tests.harness.coordinator import Fleet, Host, spec
 
-FULL = m.Objection(code="full", said="its disk")
-
 
 def restored(**settings: Any) -> tuple[Fleet, Host, m.Assign]:
     """A job was given to `pi` twice; then the ledger is the one of before."""
     fleet = Fleet(spec(), **settings)
     copy = dict(fleet.ledger)
     pi = fleet.host().joins()
-    first = pi.heard(m.Assign)[-1]
-    pi.reports(
-        m.Refused,
-        fleet.job(),
-        request_id=first.id,
-        reasons=(FULL,),
-    )
+    first = pi.refuses()
     fleet.passes(60)
     pi.beats()
     assign = pi.heard(m.Assign)[-1]
@@ -55,21 +47,26 @@ def test_a_heartbeat_brings_a_job_back_to_its_host() -> None:
     fleet, pi, assign = restored()
     held = m.HeldJob(job_id=assign.job_id, attempt=2, phase="running", receipt=assign.receipt)
     pi.status("online", "birth")
-    pi.says(fleet.topics.heartbeat("pi"), m.Heartbeat(
-        session=pi.session, instance=pi.instance, seq=99, ram_available_bytes=1, jobs=(held,),
-    ))  # fmt: skip
+    pi.beats(held)
     assert (fleet.job().state, fleet.job().attempt, fleet.job().host) == ("running", 2, "pi")
     assert fleet.host("other").joins().heard(m.Assign) == []
 
 
+FOREIGN = receipt(b"another key", "pi", spec().job_id, 2)
+
+
 @pytest.mark.parametrize(
-    ("who", "attempt", "said"),
-    [("pi", 2, ""), ("pi", 3, None), ("pi", 1, None), ("mallory", 2, None), ("pi", 2, "0" * 32)],
-    ids=["none", "of another attempt", "of a later attempt", "another host's", "made up"],
-)
-def test_no_other_word_is_taken(who: str, attempt: int, said: str | None) -> None:
+    ("who", "attempt", "said", "settings"),
+    [
+        ("pi", 2, "", {}), ("pi", 3, None, {}), ("pi", 1, None, {}), ("mallory", 2, None, {}),
+        ("pi", 2, "0" * 32, {}), ("pi", 2, FOREIGN, {}), ("pi", 2, None, {"receipt_key": b""}),
+    ],
+    ids=["none", "of another attempt", "of a later attempt", "another host's", "made up",
+         "another coordinator's", "of a coordinator without a key"],
+)  # fmt: skip
+def test_no_other_word_is_taken(who: str, attempt: int, said: str | None, settings: Any) -> None:
     """A host with rights for its own topics alone cannot finish a job that it was never given."""
-    fleet, _, assign = restored()
+    fleet, _, assign = restored(**settings)
     before = str(fleet.ledger)
     evil = fleet.host(who)
     shown = assign.receipt if said is None else said
@@ -87,15 +84,6 @@ def test_who_was_given_the_job_since_keeps_it() -> None:
     other.runs()
     assert pi.finishes(fleet.job(), 2, assign.receipt) == "superseded"
     assert fleet.job().host == "other"
-
-
-def test_another_coordinators_receipts_are_worth_nothing() -> None:
-    fleet, pi, _ = restored()
-    other = receipt(b"another key", "pi", fleet.job().job_id, 2)
-    assert pi.finishes(fleet.job(), 2, other) == "superseded"
-    fleet, pi, assign = restored(receipt_key=b"")
-    assert assign.receipt == ""
-    assert pi.finishes(fleet.job(), 2, "") == "superseded"
 
 
 def test_an_agent_shows_the_receipt_in_all_that_it_says_of_a_job() -> None:

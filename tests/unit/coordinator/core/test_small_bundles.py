@@ -9,7 +9,7 @@ import pytest
 
 from agent.core.effects import BundleMade, ClearJob, MakeBundle, SendChunk, SpoolReport
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from coordinator.core.effects import AppendIndex, FileBundles, OpenPart
 from coordinator.jobs.records import BundleKept
 from tests.harness.agent import JOB, Agent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.protocol.topic_table import Kind
-from coordinator.core.state import ROWS_AT_ONCE
+from coordinator.core.state import ROWS_AT_ONCE, ROWS_EVERY_S
 from tests.harness.coordinator import Fleet, spec
 
 
@@ -25,10 +25,12 @@ def test_a_large_plan_is_published_little_by_little() -> None:
     """No more at once than a broker takes, and none is left out."""
     jobs = [spec(f"job-{number}", seed=number) for number in range(2 * ROWS_AT_ONCE + 7)]
     fleet = Fleet(*jobs)
+    fleet.passes(ROWS_EVERY_S)
     assert rows(fleet).total() == ROWS_AT_ONCE
     fleet.passes(60)
     assert rows(fleet).total() == ROWS_AT_ONCE + 7
     fleet.start()
+    fleet.passes(ROWS_EVERY_S)
     assert rows(fleet).total() == ROWS_AT_ONCE
     fleet.passes(60)
     assert set(rows(fleet).values()) == {1}

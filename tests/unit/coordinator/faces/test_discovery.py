@@ -34,7 +34,6 @@ def configs(shape: Shape, *, commands: bool = True, root: str = "fleet") -> dict
 
 @pytest.mark.parametrize("shape", [HOST, FLEET], ids=lambda shape: shape.node)
 def test_every_entity_is_whole(shape: Shape) -> None:
-    """Named, identified, with its origin and device; nothing that some version complains of."""
     found = configs(shape)
     assert len(found) == len(OF_HOST if shape is HOST else OF_COORDINATOR)
     ids = {config["unique_id"] for config in found.values()}
@@ -47,32 +46,15 @@ def test_every_entity_is_whole(shape: Shape) -> None:
         assert not {"object_id", "default_entity_id"} & config.keys()
         assert config["device"]["name"].lower() not in config["name"].lower()
         assert config.get("entity_category") in {None, "diagnostic"} or component == "button"
-
-
-@pytest.mark.parametrize("shape", [HOST, FLEET], ids=lambda shape: shape.node)
-def test_units_fit_their_classes(shape: Shape) -> None:
-    """Or Home Assistant refuses the sensor."""
-    for topic, config in configs(shape).items():
-        if topic.split("/")[1] != "sensor":
-            continue
-        kind, unit = config.get("device_class"), config.get("unit_of_measurement")
-        assert unit in UNITS[kind], topic
-        measured = CLASSES.get(kind, "measurement" if unit else None)
-        assert config.get("state_class") == measured, topic
-        assert (kind == "enum") == ("options" in config)
-
-
-def test_energy_is_fit_for_the_energy_dashboard() -> None:
-    """A meter in kWh that only grows, available whether or not the host is on."""
-    config = configs(HOST)["homeassistant/sensor/fleet__gaming-pc/energy_kwh/config"]
-    wanted = {"device_class": "energy", "state_class": "total_increasing",
-              "unit_of_measurement": "kWh"}  # fmt: skip
-    assert config.items() >= wanted.items()
-    assert [one["topic"] for one in config["availability"]] == ["fleet/coordinator/status"]
+        if component == "sensor":  # or Home Assistant refuses it
+            kind, unit = config.get("device_class"), config.get("unit_of_measurement")
+            assert unit in UNITS[kind], topic
+            measured = CLASSES.get(kind, "measurement" if unit else None)
+            assert config.get("state_class") == measured, topic
+            assert (kind == "enum") == ("options" in config)
 
 
 def test_a_host_without_gpu_has_no_entity_for_one() -> None:
-    """And one whose GPU tells no power has no meter."""
     bare = {topic.split("/")[3] for topic in configs(Shape("pi"))}
     assert not {"gpu", "vram", "vram_free_gib", "power_w", "energy_kwh"} & bare
     quiet = {topic.split("/")[3] for topic in configs(Shape("pi", measures=frozenset({"vram"})))}
@@ -102,7 +84,6 @@ def test_every_template_names_a_key_that_is_published() -> None:
 
 
 def test_every_topic_is_one_that_both_sides_may_use() -> None:
-    """By the table of rights: the coordinator publishes, Home Assistant reads, and back."""
     topics = Topics("site/fleet")
     fleet = rights_of(Principal.parse("coordinator"), topics)
     home = rights_of(Principal.parse("homeassistant"), topics)
@@ -119,7 +100,6 @@ def test_every_topic_is_one_that_both_sides_may_use() -> None:
 
 
 def test_commands_are_what_the_coordinator_takes() -> None:
-    """Each payload of a switch or a button is a message of ours; buttons are sent once at most."""
     said = []
     for config in (*configs(HOST).values(), *configs(FLEET).values()):
         for name in ("payload_on", "payload_off", "payload_press"):
@@ -131,24 +111,13 @@ def test_commands_are_what_the_coordinator_takes() -> None:
 
 
 def test_where_no_commands_are_taken_there_are_no_switches() -> None:
-    """Those that are there from before are removed."""
     for shape in (HOST, FLEET):
         some, none = configs(shape), configs(shape, commands=False)
         for topic, config in some.items():
             assert none[topic] == (None if "command_topic" in config else config)
 
 
-def test_whatever_is_made_can_be_removed() -> None:
-    """An empty message for each."""
-    discovery = Discovery(Topics(), "1.0", commands=True)
-    for shape in (HOST, FLEET):
-        removal = {one.topic: one for one in discovery.removal(shape.node)}
-        assert removal.keys() >= configs(shape).keys()
-        assert all(one.retain and not one.payload for one in removal.values())
-
-
 def test_hosts_hang_below_their_fleet() -> None:
-    """By via_device, each fleet's below its own."""
     for root in ("fleet", "site/lab.1/fleet"):
         fleet = next(iter(configs(FLEET, root=root).values()))["device"]
         host = next(iter(configs(HOST, root=root).values()))["device"]
@@ -157,13 +126,16 @@ def test_hosts_hang_below_their_fleet() -> None:
         assert fleet["name"] == "Training fleet" + ("" if root == "fleet" else f" {root}")
 
 
-def test_an_online_sensor_is_off_and_not_unavailable() -> None:
+def test_what_is_known_of_a_host_that_is_off_is_not_unavailable() -> None:
     """A host's needs the coordinator alone; the coordinator's needs nobody."""
     host = configs(HOST)["homeassistant/binary_sensor/fleet__gaming-pc/online/config"]
     assert [one["topic"] for one in host["availability"]] == ["fleet/coordinator/status"]
     own = configs(FLEET)["homeassistant/binary_sensor/fleet__coordinator/online/config"]
     assert "availability" not in own
     assert own["state_topic"] == "fleet/coordinator/status"
+    meter = configs(HOST)["homeassistant/sensor/fleet__gaming-pc/energy_kwh/config"]
+    assert (meter["device_class"], meter["state_class"]) == ("energy", "total_increasing")
+    assert [one["topic"] for one in meter["availability"]] == ["fleet/coordinator/status"]
     load = configs(HOST)["homeassistant/sensor/fleet__gaming-pc/cpu/config"]
     assert {one["topic"] for one in load["availability"]} == {
         "fleet/coordinator/status", "fleet/gaming-pc/status"
@@ -177,7 +149,6 @@ names = st.from_regex(HOST_PATTERN, fullmatch=True)
 @given(st.lists(st.tuples(st.sampled_from(["fleet", "a.b", "a_b", "a/b", "a__b"]), names),
                 min_size=2, max_size=2, unique=True))  # fmt: skip
 def test_no_two_hosts_share_an_id(pair: list[tuple[str, str]]) -> None:
-    """Whatever dots and underscores their names and roots have."""
     one, other = ({c["unique_id"] for c in configs(Shape(name), root=root).values()}
                   for root, name in pair)  # fmt: skip
     assert not one & other

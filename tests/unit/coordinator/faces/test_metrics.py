@@ -61,7 +61,6 @@ class _Metered(Fleet):
 
 
 def test_jobs_and_hosts_are_counted_by_state() -> None:
-    """Each state and each presence has its series, also at nought."""
     fleet = _Metered(spec("one"), spec("two"))
     fleet.host("pi").joins()
     fleet.host("pi").runs(fleet.history[-1][0])
@@ -96,9 +95,11 @@ def test_a_host_shows_its_load_while_it_is_online() -> None:
     assert "fleet_gpu_use_ratio" not in seen
 
 
-def test_what_a_job_took_is_in_a_histogram_of_its_model() -> None:
-    """Cumulative buckets, sum and count; lost attempts are counted."""
-    fleet = _Metered(spec("one", retries=0))
+def test_what_jobs_wait_and_take_and_lose_is_measured() -> None:
+    fleet = _Metered(spec("one", retries=0), spec("two"))
+    fleet.passes(90.0)
+    waits = fleet.scraped()["fleet_jobs_oldest_pending_seconds"]
+    assert waits[""] == pytest.approx(90.0, abs=1)
     pi = fleet.host("pi").joins()
     job = pi.runs("one")
     fleet.mono_s += 45.0
@@ -112,25 +113,12 @@ def test_what_a_job_took_is_in_a_histogram_of_its_model() -> None:
     assert seen["fleet_job_duration_seconds_count"][of] == 1
     assert seen["fleet_job_duration_seconds_sum"][of] == pytest.approx(45.0)
     assert seen["fleet_attempts_lost_total"][""] == 0
-
-
-def test_a_lost_attempt_is_counted() -> None:
-    """Whose host was silent for longer than its lease."""
-    fleet = _Metered(spec("one"))
-    fleet.host("pi").joins().runs("one")
+    pi.runs("two")
     fleet.passes(700.0)
-    assert fleet.scraped()["fleet_attempts_lost_total"][""] == 1
-
-
-def test_the_longest_wait_is_told() -> None:
-    """Of the jobs that are pending now."""
-    fleet = _Metered(spec("one"))
-    fleet.passes(90.0)
-    assert fleet.scraped()["fleet_jobs_oldest_pending_seconds"][""] == pytest.approx(90.0, abs=1)
+    assert fleet.scraped()["fleet_attempts_lost_total"][""] == 1, "longer silent than its lease"
 
 
 def test_models_beyond_the_first_fifty_share_a_label() -> None:
-    """However many a plan names."""
     tally = Tally()
     job = Fleet(spec()).job()
     for number in range(MAX_MODELS + 1):
@@ -142,7 +130,6 @@ def test_models_beyond_the_first_fifty_share_a_label() -> None:
 
 
 def test_dropped_and_refused_messages_are_counted_by_kind() -> None:
-    """As `fleet status` has them; the inbox by its lanes."""
     fleet = _Metered()
     fleet.core.world.dropped["heartbeat"] += 2
     fleet.core.world.refused["signature"] += 1
@@ -155,7 +142,6 @@ def test_dropped_and_refused_messages_are_counted_by_kind() -> None:
 
 
 def test_names_follow_the_conventions() -> None:
-    """Counters end in _total, durations in _seconds, sizes in _bytes; each is told once."""
     names = [metric.name for metric in METRICS]
     assert len(names) == len({*names})
     for metric in METRICS:
@@ -190,7 +176,6 @@ def test_promtool_finds_no_fault(tmp_path: Path) -> None:
 
 
 def test_the_rules_and_the_page_name_metrics_that_there_are() -> None:
-    """metrics.md has the table of the code, and nobody is alerted by a name that is gone."""
     page = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
     assert metrics.table() in page
     known = {metric.name for metric in METRICS}

@@ -8,6 +8,7 @@ from coordinator.jobs import causes
 from coordinator.jobs.causes import NONE, Cause, cause, in_words, plan_words
 
 
+@pytest.mark.words
 @pytest.mark.parametrize(
     ("why", "words"),
     [
@@ -21,12 +22,14 @@ from coordinator.jobs.causes import NONE, Cause, cause, in_words, plan_words
          "the agent does not have it any more; another coordinator may have stopped it"),
         (cause("error", text="no", retry=1, retries=3), "no; retry 1 of 3"),
         (cause("refused", reasons=[{"code": "a"}, {"code": "b"}]), "a; b"),
-        (cause("released", text="drained", checkpoint=True), "drained; its checkpoint is kept"),
+        (cause("released", because={"code": "lease"}, checkpoint=True),
+         "the coordinator did not renew its lease in time; its checkpoint is kept"),
         (cause("set_aside", set_aside_artifact="ab" * 32, metrics={"auroc": 0.9451}),
          "its result is set aside: AUROC 0.945, artifact abababababab"),
         (cause("set_aside", set_aside_artifact="ab" * 32),
          "its result is set aside: artifact abababababab"),
-        (cause("rights", about="gbt"), "may look, and change nothing ('gbt')"),
+        (cause("rights", user="observer:a", about="gbt"),
+         "observer:a may look, and change nothing ('gbt')"),
         (cause("host", jobs=["a"], gives_back=True, paused=True),
          "it gives back a; no new jobs are given out"),
         (cause("faults", text="no", more=2), "no; and 2 more"),
@@ -38,6 +41,7 @@ def test_a_cause_has_words(why: Cause, words: str) -> None:
     assert in_words(why) == words
 
 
+@pytest.mark.words
 def test_a_reload_is_told_in_counts() -> None:
     """What there is none of is left out."""
     none = dict.fromkeys((*causes.STEPS, "hosts", "settings"), 0)

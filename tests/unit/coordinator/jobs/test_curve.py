@@ -16,9 +16,9 @@ from coordinator.core.effects import AnswerWithCurves, KeepPoint
 from coordinator.jobs import curve
 from coordinator.jobs.curve import MOST, Curve
 from coordinator.store.curve_files import CurveFiles
-from coordinator.top import detail_pages, job_table
+from coordinator.top import detail, job_table
 from coordinator.web.pages.curves_page import _Told, news_of
-from tests.harness.coordinator import Fleet, spec
+from tests.harness.coordinator import joined, running, spec
 
 JOB = "a" * 64
 
@@ -87,9 +87,7 @@ def test_a_curve_outlasts_its_process_and_its_file_is_bounded(tmp_path: Path) ->
 
 def test_a_client_that_comes_late_has_the_whole_curve() -> None:
     """What the coordinator has kept, and what it has heard itself meanwhile."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     for epoch in (1, 2, 3):
         pi.says(fleet.topics.progress("pi", job.job_id), _told(epoch))
     kept = None
@@ -109,8 +107,7 @@ def test_a_client_that_comes_late_has_the_whole_curve() -> None:
 
 def test_losses_of_an_earlier_attempt_are_shown_of_no_later_one() -> None:
     """Until that tells of its own: then of both, if it goes on from there."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     job, mirror = pi.runs(), Mirror()
 
     def shown(attempt: int, *told: m.Progress) -> int:
@@ -124,7 +121,7 @@ def test_losses_of_an_earlier_attempt_are_shown_of_no_later_one() -> None:
         count = len(job_table.with_losses(found_row, seen).get("losses", ()))
         found, _ = _Told().news(seen)
         assert [len(one["points"]) for one in found] == ([count] if count else [])
-        facts = detail_pages.job_facts(seen.jobs[job.job_id], found_row, seen, 80)
+        facts = detail.job_facts(seen.jobs[job.job_id], found_row, seen, 80)
         assert ("Loss" in facts.plain) is bool(count)
         return count
 

@@ -6,27 +6,22 @@ from typing import Any
 
 import pytest
 
-from broker.clock import Now
 from broker.protocol import messages as m
-from coordinator.client.mirror import Mirror
-from coordinator.client.rows import Tables
 from coordinator.faces.homeassistant_states import held_by_host, host_state
 from coordinator.jobs import job_progress
 from coordinator.jobs.jobs import Job
-from coordinator.ui.words import done, left
-from tests.harness.coordinator import HEX, Fleet, Host, spec
+from tests.harness.coordinator import HEX, Fleet, Host, joined, running, spec
 
 
 def _ask(fleet: Fleet) -> dict[str, Any]:
-    """What `list`, `workers`, `plan` and Home Assistant are told of the only job that runs."""
+    """What `list` (`share`), `workers`, `plan` and Home Assistant are told of the only job."""
     world, now = fleet.core.world, fleet.now
-    (listed,) = fleet.asks(m.AskList(id="l")).data["jobs"]
+    (job,) = fleet.asks(m.AskList(id="l")).data["jobs"]
     (worker,) = fleet.asks(m.AskWorkers(id="w")).data["workers"]
     (planned,) = fleet.asks(m.AskPlan(id="p")).data["jobs"]
     home = host_state(world, world.hosts["pi"], held_by_host(world)["pi"], None, now)
     return {
-        "list": done(listed),
-        "share": listed["share"],
+        "share": job["share"],
         "workers": worker["jobs"][0]["progress"],
         "plan": planned["share"],
         "eta": planned["eta_s"],
@@ -35,82 +30,34 @@ def _ask(fleet: Fleet) -> dict[str, Any]:
 
 
 def _says(host: Host, job: Job, epoch: int, attempt: int = 1) -> None:
-    topic = host.fleet.topics.progress(host.name, job.job_id)
-    host.says(topic, m.Progress(attempt=attempt, epoch=epoch, epochs=100, eta_s=60.0))
+    host.trains(job, epoch, attempt=attempt, eta_s=60.0)
 
 
 def test_an_attempt_begins_at_nothing() -> None:
     """An agent that was killed in the middle of a job leaves what the trainer said last behind."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
+    fleet, pi = joined(spec())
     _says(pi, pi.runs(), 8)
     pi.status("offline", "lost")
     fleet.passes(30.0)
-    pi.session, pi.instance, pi.seq = "s-2", "i-2", 0
-    pi.joins()
+    pi.returns(anew=True)
     job = pi.runs()
     assert (job.state.value, job.attempt) == ("running", 2)
     _says(pi, job, 8)  # retained: it comes with every new connection
     pi.beats((job.job_id, 2, "running"))
-    assert _ask(fleet) == {
-        "list": "", "share": None, "workers": None, "plan": None, "eta": None, "home": None
-    }  # fmt: skip
+    assert {*_ask(fleet).values()} == {None}
     _says(pi, job, 1, attempt=2)
-    assert _ask(fleet)["list"] == "1%"
+    assert _ask(fleet)["share"] == 0.01
 
 
 def test_everybody_is_told_the_same_number() -> None:
     """That of the newest progress: a heartbeat is up to half a minute older."""
-    fleet = Fleet(spec())
-    pi = fleet.host().joins()
-    job = pi.runs()
+    fleet, pi, job = running()
     held = m.HeldJob(job_id=job.job_id, attempt=1, phase="running", progress=0.71)
-    pi.says(fleet.topics.heartbeat("pi"), m.Heartbeat(
-        session=pi.session, instance=pi.instance, seq=9, ram_available_bytes=1, jobs=(held,),
-    ))  # fmt: skip
+    pi.beats(held)
     _says(pi, job, 82)
     assert _ask(fleet) == {
-        "list": "82%", "share": 0.82, "workers": 0.82, "plan": 0.82, "eta": 60.0, "home": 0.82
+        "share": 0.82, "workers": 0.82, "plan": 0.82, "eta": 60.0, "home": 0.82
     }  # fmt: skip
-
-
-class _Page:
-    """A page's copy of a fleet with one job that runs."""
-
-    def __init__(self, attempt: int) -> None:
-        self.fleet = Fleet(spec())
-        self.job = self.fleet.job()
-        self.mirror = Mirror()
-        self.attempt = attempt
-        self.row()
-
-    def hears(self, topic: str, message: Any) -> None:
-        payload = message if isinstance(message, bytes) else m.encode(message)
-        self.mirror.apply(self.fleet.topics.parse(topic), payload, Now(1.0, 1.0))
-
-    def row(self) -> None:
-        row = self.job.row().model_dump(mode="json")
-        row |= {"state": "running", "attempt": self.attempt, "host": "pi"}
-        self.hears(self.fleet.topics.job(self.job.job_id), m.JobRow.model_validate(row))
-
-    def progress(self, epoch: int, attempt: int) -> None:
-        said = m.Progress(attempt=attempt, epoch=epoch, epochs=100)
-        self.hears(self.fleet.topics.progress("pi", self.job.job_id), said)
-
-    def beats(self, share: float | None, phase: Any = "running") -> None:
-        status = m.Status(state="online", session="s", instance="i", boot_id="b")
-        self.hears(self.fleet.topics.status("pi"), status)
-        held = m.HeldJob(
-            job_id=self.job.job_id, attempt=self.attempt, phase=phase, progress=share
-        )  # fmt: skip
-        self.hears(self.fleet.topics.heartbeat("pi"), m.Heartbeat(
-            session="s", instance="i", seq=1, ram_available_bytes=1, jobs=(held,),
-        ))  # fmt: skip
-
-    def shown(self) -> tuple[float | None, float | None]:
-        """By the rows of jobs and of hosts."""
-        found, hosts = Tables().update(self.mirror.snapshot(), Now(1.0, 1.0))
-        return found.add[0]["share"], hosts.add[0]["share"]
 
 
 @pytest.mark.parametrize(
@@ -131,76 +78,67 @@ def test_a_hand_over_is_not_the_training(
 
 def test_an_end_that_has_passed_is_said_to_be_late() -> None:
     """Time goes on while a trainer says nothing, also where what it has said comes again."""
-    fleet = Fleet(spec())
-    pi = fleet.host("pi").joins()
-    job = pi.runs()
-    for passed_s, words in ((20.0, "40 s"), (42.0, "soon"), (20.0, "late")):
+    fleet, pi, job = running()
+    for passed_s, left_s in ((20.0, 40.0), (42.0, -2.0), (20.0, -22.0)):
         _says(pi, job, 8)
         fleet.passes(passed_s)
-        assert _told(fleet, "pi")[1] == words
+        assert _told(fleet, "pi")[1] == left_s
     _says(pi, job, 100)
-    assert _told(fleet, "pi")[1:] == ("60 s", 1)
-    pi.says(fleet.topics.progress("pi", job.job_id), m.Progress(
-        attempt=1, epoch=100, epochs=100, eta_s=0.0,
-    ))  # fmt: skip
-    assert _told(fleet, "pi")[1:] == ("", None), "what comes after the training nobody has said"
+    assert _told(fleet, "pi")[1:] == (60.0, 1)
+    pi.trains(job, 100, eta_s=0.0)
+    assert _told(fleet, "pi")[1:] == (None, None), "what comes after the training nobody has said"
 
 
 def _lost_at(fleet: Fleet, host: Host, epoch: int, **last: Any) -> None:
     """The job runs there, its trainer says something, and the host is gone for good."""
     job = host.runs()
-    said = m.Progress(attempt=job.attempt, epoch=epoch, epochs=100, **last)
-    host.says(fleet.topics.progress(host.name, job.job_id), said)
+    host.trains(job, epoch, **last)
     host.status("offline", "lost")
     fleet.passes(fleet.settings.stale_after_s + 60.0)
 
 
-def _told(fleet: Fleet, host: str) -> tuple[Any, str, Any]:
-    """What the plan tells of an earlier attempt, LEFT of `fleet list`, Home Assistant's time."""
+def _told(fleet: Fleet, host: str) -> tuple[Any, Any, Any]:
+    """What the plan tells of an earlier attempt, `left_s` of the list, Home Assistant's time."""
     world = fleet.core.world
     (planned,) = fleet.asks(m.AskPlan(id="p")).data["jobs"]
-    (listed,) = fleet.asks(m.AskList(id="l")).data["jobs"]
+    (job,) = fleet.asks(m.AskList(id="l")).data["jobs"]
     held = held_by_host(world).get(host, [])
     home = host_state(world, world.hosts[host], held, None, fleet.now)
-    return planned.get("earlier"), left(listed), home.time_left_min
+    return planned.get("earlier"), job.get("left_s"), home.time_left_min
 
 
 def test_a_retry_has_an_end_before_its_trainer_says_anything() -> None:
     """By what it said in the attempt before; on the same host less what it has kept there."""
-    fleet = Fleet(spec())
-    pi = fleet.host("pi").joins()
+    fleet, pi = joined(spec())
     _lost_at(fleet, pi, 25, eta_s=3000.0)
     earlier = {"host": "pi", "share": 0.25, "whole_s": 4000.0, "kept": 0.0}
-    assert _told(fleet, "pi") == (earlier, "", 0.0), "it waits"
-    pi.session, pi.instance, pi.seq = "s-2", "i-2", 0
-    pi.joins()
+    assert _told(fleet, "pi") == (earlier, None, 0.0), "it waits"
+    pi.returns(anew=True)
     job = pi.runs()
-    assert (job.attempt, _told(fleet, "pi")) == (2, (earlier, "50 min", 50))
+    assert (job.attempt, _told(fleet, "pi")) == (2, (earlier, 3000.0, 50))
     pi.says(fleet.topics.progress("pi", job.job_id), m.Progress(attempt=2, phase="load"))
     for _ in range(30):
         fleet.passes(20.0)
         pi.beats((job.job_id, 2, "running"))
-    assert _told(fleet, "pi")[1:] == ("40 min", 40), "loading says nothing of that"
+    assert _told(fleet, "pi")[1:] == (2400.0, 40), "loading says nothing of that"
     _says(pi, job, 26, attempt=2)
-    assert _told(fleet, "pi")[1] == "60 s", "its own word is newer"
+    assert _told(fleet, "pi")[1] == 60.0, "its own word is newer"
     core = fleet.core
     fleet.start()  # as the shell does when the disk refuses a commit
     fleet.core.inherit(core)
     assert _told(fleet, "pi")[0] == earlier
+    fleet.asks(m.AskRequeue(id="q", job="job"))
+    assert _told(fleet, "pi")[0] is None, "it is trained from the beginning"
 
 
 def test_a_retry_elsewhere_begins_anew_unless_its_checkpoint_came_home() -> None:
     """Of which the word is kept that its trainer said, whatever another attempt has done since."""
-    fleet = Fleet(spec())
-    pi = fleet.host("pi").joins()
-    job = pi.runs()
-    pi.says(fleet.topics.progress("pi", job.job_id), m.Progress(
-        attempt=1, epoch=40, epochs=100, eta_s=600.0,
-    ))  # fmt: skip
+    fleet, pi, job = running()
+    pi.trains(job, 40, eta_s=600.0)
     fleet.stored[HEX] = 2000
     fleet.core.world.stored[HEX] = 2000
     fleet.asks(m.AskDrain(id="d", host="pi", now=True))
-    pi.reports(m.Released, job, reason="drained", artifact_id=HEX, size_bytes=2000)
+    pi.reports(m.Released, job, why=m.Why(code="drained"), artifact_id=HEX, size_bytes=2000)
     assert fleet.job().checkpoint is not None
     lab = fleet.host("lab").joins()
     _lost_at(fleet, lab, 90, eta_s=100.0)
@@ -208,29 +146,14 @@ def test_a_retry_elsewhere_begins_anew_unless_its_checkpoint_came_home() -> None
     fleet.asks(m.AskResume(id="r", host="pi"))
     pi.beats()
     pi.runs()
-    assert _told(fleet, "pi") == (earlier, "10 min", 10), "where the checkpoint was, not the loss"
-
-
-def test_a_job_that_is_tried_anew_forgets_how_far_it_was() -> None:
-    """A requeue has it trained from the beginning."""
-    fleet = Fleet(spec())
-    pi = fleet.host("pi").joins()
-    _lost_at(fleet, pi, 25, eta_s=3000.0)
-    pi.session, pi.instance, pi.seq = "s-2", "i-2", 0
-    pi.joins()
-    pi.runs()
-    fleet.asks(m.AskRequeue(id="q", job="job"))
-    assert _told(fleet, "pi")[0] is None
+    assert _told(fleet, "pi") == (earlier, 600.0, 10), "where the checkpoint was, not the loss"
 
 
 def test_epochs_that_no_float_holds_end_nothing() -> None:
     """Progress is retained: a coordinator that it ended would end at each start."""
-    fleet = Fleet(spec())
-    pi = fleet.host("pi").joins()
-    job = pi.runs()
-    progress = m.Progress(attempt=1, epoch=10**400, epochs=100)
-    pi.says(fleet.topics.progress("pi", job.job_id), progress)
+    fleet, pi, job = running()
+    pi.trains(job, 10**400)
     assert fleet.asks(m.AskPlan(id="p")).data["jobs"][0]["share"] == 1.0
-    assert done(fleet.asks(m.AskList(id="l")).data["jobs"][0]) == "100%"
+    assert fleet.asks(m.AskList(id="l")).data["jobs"][0]["share"] == 1.0
     set_aside = fleet.asks(m.AskRequeue(id="r", job="job")).data["set_aside"]
     assert set_aside == {"code": "stopped", "host": "pi", "share": 1.0}

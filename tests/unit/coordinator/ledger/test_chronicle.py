@@ -138,10 +138,7 @@ def test_what_comes_later_is_told_by_the_next_question(ledger: Ledger) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.tuples(st.booleans(), st.integers(-3, 10)), max_size=60),
-    st.integers(1, 7),
-)
+@given(st.lists(st.tuples(st.booleans(), st.integers(-3, 10)), max_size=60), st.integers(1, 7))
 def test_nothing_is_told_twice_or_left_out(steps: list[tuple[bool, int]], limit: int) -> None:
     """Any interleaving of both tables, any clock, any size of a page."""
     try:

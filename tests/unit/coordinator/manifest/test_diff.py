@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from typing import Any
 
-from rich.console import Console
+import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.messages import Needs
@@ -16,6 +15,7 @@ from coordinator.jobs.causes import plan_words
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
 from coordinator.manifest.diff import Known, difference, policy_changes, spec_changes
 from tests.harness.coordinator import spec
+from tests.harness.drawn import drawn
 
 
 def known(one: JobSpec, state: str = "pending", *, in_plan: bool = True) -> Known:
@@ -30,7 +30,6 @@ def retrained(one: JobSpec, **hyper: Any) -> JobSpec:
 
 
 def test_what_is_added_changed_left_and_kept() -> None:
-    """Each job once, with what is different."""
     same, dear, gone, back = spec("same"), spec("dear"), spec("gone"), spec("back")
     found = difference(
         [known(same), known(dear), known(gone, "running"), known(back, in_plan=False)],
@@ -47,8 +46,15 @@ def test_what_is_added_changed_left_and_kept() -> None:
     assert found.counts()["orphaned"] == 1
 
 
+@pytest.mark.parametrize("name", [name for name in JobSpec.__slots__ if name != "job_id"])
+def test_whatever_of_a_job_is_another_is_told(name: str) -> None:
+    """Else a reload would take the job for unchanged, and keep the old value."""
+    others: dict[str, Any] = {"needs": Needs(min_cores=2), "hyper": {"lr": 0.1}}
+    assert spec_changes(spec(), replace(spec(), **{name: others.get(name, "another")}))
+    assert spec_changes(spec(), spec()) == ()
+
+
 def test_an_entry_that_is_another_job_now_is_replaced() -> None:
-    """The same name with other hyperparameters: trained anew, and the old one stays behind."""
     old = retrained(spec(), lr=0.1)
     found = difference([known(old, "completed")], Plan((retrained(old, lr=0.2),)), {})
     (step,) = found.steps
@@ -57,23 +63,19 @@ def test_an_entry_that_is_another_job_now_is_replaced() -> None:
     assert step.known.spec == old
 
 
+@pytest.mark.words
 def test_the_same_plan_is_no_change() -> None:
-    """Nor is an orphan that stays one."""
+    """Nor is an orphan that stays one, nor a job that somebody has submitted by hand."""
     one, gone = spec("one"), spec("gone")
     found = difference([known(one), known(gone, in_plan=False)], Plan((one,)), {})
     assert found.is_empty()
     assert {what: count for what, count in found.counts().items() if count} == {"unchanged": 1}
     assert plan_words(found.counts()) == "no changes, 1 unchanged"
+    assert difference([Known(one, "pending", True, submitted=True)], Plan(()), {}).is_empty()
 
 
-def test_a_job_beside_the_manifest_is_left_alone() -> None:
-    """A reload does not orphan what somebody has submitted by hand."""
-    found = difference([Known(spec(), "pending", True, submitted=True)], Plan(()), {})
-    assert found.is_empty()
-
-
+@pytest.mark.words
 def test_what_changes_for_a_host_is_told() -> None:
-    """A host that is no longer named gets the defaults again."""
     before = {"pi": HostPolicy("pi", max_ram_gib=3.0, allow_jobs=("gbt*",)), "pc": HostPolicy("pc")}
     found = difference([], Plan((), {"pc": HostPolicy("pc", slots=2)}, 60.0), before, 300.0)
     assert found.hosts == {
@@ -85,17 +87,7 @@ def test_what_changes_for_a_host_is_told() -> None:
     assert policy_changes(before["pi"], before["pi"]) == ()
 
 
-def test_what_makes_no_other_job_is_told_all_the_same() -> None:
-    """Another order of hosts makes the same job; the row is brought up to date."""
-    one = replace(spec(), train_hosts=("a", "b"))
-    assert spec_changes(one, replace(one, train_hosts=("b", "a"))) == (
-        ("train_hosts", ["a", "b"], ["b", "a"]),
-    )
-    assert spec_changes(one, one) == ()
-
-
 def test_the_answer_to_a_reload_of_any_size_is_small_and_counts_all() -> None:
-    """It names what changes jobs that are there before what is new; the rest is a number."""
     new = tuple(spec(f"new-{number}") for number in range(5000))
     gone = spec("gone")
     hosts = {name: HostPolicy(name, slots=2) for name in (f"h{number}" for number in range(900))}
@@ -105,18 +97,15 @@ def test_the_answer_to_a_reload_of_any_size_is_small_and_counts_all() -> None:
     assert (data["changes"]["added"], data["changes"]["hosts"]) == (5000, 900)
     assert (len(data["steps"]), len(data["hosts"])) == (100, 100)
     assert (data["steps"][0]["action"], data["steps"][0]["name"]) == ("orphaned", "gone")
-    out = Console(width=120, record=True, file=io.StringIO())
-    assert reload_lines.tell(out, data, 3)
-    said = out.export_text()
+    said = drawn(reload_lines.told(data, 3), 120)
     assert "  - gone  no longer in the manifest; pending, and never given to a host" in said
     assert "    and 4998 more (--all shows more of them)\n" in said
     assert "    and 897 more hosts (--all shows more of them)\n" in said
-    assert reload_lines.tell(out, data, reload_lines.ALL)
-    assert "    and 4901 more (`fleet events --json` has the jobs)\n" in out.export_text()
+    said = drawn(reload_lines.told(data, reload_lines.ALL), 120)
+    assert "    and 4901 more (`fleet events --json` has the jobs)\n" in said
 
 
 def test_a_change_that_is_too_long_to_be_named_is_counted() -> None:
-    """And those beside it are named all the same."""
     long, short = spec("long"), spec("short")
     wanted = Plan((replace(long, allowed_hosts=("x" * 50_000,)), replace(short, priority=1)))
     data: Any = told(difference([known(long), known(short)], wanted, {}))

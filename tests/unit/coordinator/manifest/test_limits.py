@@ -18,7 +18,7 @@ def _plan(folder: Path, hyper: str, model: str = "gbt") -> Plan:
     path = folder / "plan.toml"
     job = f'[[jobs]]\nname = "one"\nmodel = "{model}"\nmode = "oracle"\nhyper.of = {hyper}\n'
     path.write_text(f"schema_version = 1\n{job}")
-    return load_manifest(path, {"gbt": {}, "aux": {}})
+    return load_manifest(path, dict.fromkeys(("gbt", "aux"), m.TrainerInfo(hyper_schema={})))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,6 @@ def test_what_no_assignment_carries_is_refused(tmp_path: Path, hyper: str, said:
 
 @pytest.mark.parametrize("hyper", [str(["feature"] * 8_000), "[" * 32 + "]" * 32])
 def test_what_is_taken_is_heard(tmp_path: Path, hyper: str) -> None:
-    """By the host that is given it, and by who looks at it."""
     fleet = Fleet(*_plan(tmp_path, hyper).jobs)
     assert fleet.host().joins().heard(m.Assign)
     assert fleet.asks(m.AskPlan(id="p")).data["total"] == 1
@@ -53,7 +52,7 @@ def _lists(folder: Path, *, count: int, of_host: bool) -> Plan:
         f"schema_version = 1\n[hosts.pi]\nallow_jobs = {host}\n"
         f'[[jobs]]\nname = "one"\nmodel = "gbt"\nmode = "oracle"\nallowed_hosts = {job}\n'
     )
-    return load_manifest(path, {"gbt": {}})
+    return load_manifest(path, {"gbt": m.TrainerInfo(hyper_schema={})})
 
 
 @pytest.mark.parametrize(
@@ -98,8 +97,7 @@ def test_a_model_that_no_folder_can_be_called_is_refused(tmp_path: Path) -> None
 def test_tables_without_end_are_an_error_like_any_other(
     tmp_path: Path, line: str, depth: int
 ) -> None:
-    """Who asks for a reload is told."""
     path = tmp_path / "plan.toml"
     path.write_text(f"schema_version = 1\n{line.format('.a' * depth)} = 1\n")
     with pytest.raises(ManifestError):
-        load_manifest(path, {"gbt": {}})
+        load_manifest(path, {"gbt": m.TrainerInfo(hyper_schema={})})

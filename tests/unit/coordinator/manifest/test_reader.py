@@ -10,13 +10,15 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.protocol.messages import TrainerInfo
 from coordinator.cli.check import check_command
 from coordinator.jobs.plan_entries import job_id
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.manifest_file import MAX_BYTES, load_manifest
 from coordinator.manifest.problems import ManifestError
 
-TRAINERS = builtin_trainers()
+BARE = {"type": "object", "properties": {"lr": {"type": "number"}}, "additionalProperties": False}
+TRAINERS = builtin_trainers() | {"bare": TrainerInfo(hyper_schema=BARE, telemetry=False)}
 GOOD = 'schema_version = 1\n[[jobs]]\nmodel = "mlp"\nmode = "oracle"\n'
 
 
@@ -41,7 +43,6 @@ def problems(load: Any, text: str | bytes) -> list[tuple[str, str, str]]:
 
 
 def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
-    """And are overridden where it does."""
     plan = load(
         "schema_version = 1\n[defaults]\nseed = 7\nsplit_recipe = 'time'\nn_resamples = 5\n"
         "train_hosts = ['b', 'a', 'b']\nprefer_cuda_grace_s = 12\n"
@@ -83,7 +84,9 @@ def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
         (GOOD + "hyper.epochs = 2.5", "mlp-oracle", "hyper.epochs", "must be a whole number"),
         (GOOD + "hyper.epochs = true", "mlp-oracle", "hyper.epochs", "must be a whole number"),
         (GOOD + "hyper.lr = 2020-01-01", "mlp-oracle", "hyper.lr", "must be a number"),
-        (GOOD + "train_hosts = ['a,b']", "mlp-oracle", "train_hosts", "no commas"),
+        (GOOD + "train_hosts = ['-b']", "mlp-oracle", "train_hosts", "no leading '-'"),
+        (GOOD + "split_recipe = 'folds'\nfolds = 3\nfold = 4", "mlp-oracle", "fold", "at most 3"),
+        (GOOD + "folds = 1", "mlp-oracle", "folds", "2"),
         (GOOD + "name = 'a b'", "job 1", "name", "must be 1 to 64 of a-z, A-Z, 0-9"),
         (GOOD + "name = 'aux.first'", "aux.first", "name", "folder on Windows"),
         (GOOD + f"name = '{'a' * 64}'", "a" * 64, "name", "not look like an id"),
@@ -108,23 +111,24 @@ def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
 def test_a_fault_names_job_key_and_remedy(
     load: Any, text: str | bytes, job: str, key: str, words: str
 ) -> None:
-    """In words that need no knowledge of Python."""
     found = problems(load, text)
     assert [one for one in found if one[0] == job and one[1] == key and words in one[2]], found
 
 
+@pytest.mark.words
 def test_a_plan_may_have_a_name(load: Any, tmp_path: Path) -> None:
-    """Of any letters; a check says it."""
     assert load(GOOD).name == ""
     assert load(f"name = 'été 2026: 夏 {'x' * 50}'\n{GOOD}").name.startswith("été 2026: 夏 xx")
     assert load(f"name = 'summer'\n{GOOD}").name == "summer"
     path = tmp_path / "plan.toml"
     said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
     assert said.output == f'{path}: 1 job of "summer", no errors\n'
+    load(GOOD + GOOD[GOOD.index("[[") :] + "seed = 3\nname = 'b'\n")
+    said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
+    assert said.output == f"{path}: 2 jobs, no errors\n"
 
 
 def test_all_faults_are_told_at_once(load: Any) -> None:
-    """Also further ones of a job that has one already."""
     found = problems(load, (
         "schema_version = 3\n[defaults]\nseed = 'x'\n[hosts.pi]\nslots = 99\n"
         "[[jobs]]\nmodel = 'mlp'\nmode = 'both'\nhyper.epochs = -1\n"
@@ -136,25 +140,37 @@ def test_all_faults_are_told_at_once(load: Any) -> None:
     ]  # fmt: skip
 
 
-def test_two_entries_of_one_job_are_both_named(load: Any) -> None:
+def test_only_a_trainer_that_reads_telemetry_needs_a_mode(load: Any) -> None:
+    bare = "[[jobs]]\nmodel = 'bare'\n"
+    plain = load(f"schema_version = 1\n{bare}").jobs
+    text = f"schema_version = 1\n[defaults]\nsplit_recipe = 'folds'\nn_resamples = 5\n{bare}"
+    assert load(text).jobs == plain
+    assert [(job.name, job.mode) for job in plain] == [("bare", "")]
+    assert load(f"schema_version = 1\n{bare}seed = 1\n").jobs[0].job_id != plain[0].job_id
+    twice = "[[jobs]]\nmodel = 'gbt'\n" * 2
+    found = problems(load, f"{GOOD}{bare}train_hosts = ['a']\nhyper.lr = 'x'\n{twice}")
+    assert [(job, key) for job, key, _ in found] == [
+        ("bare", "train_hosts"), ("bare", "hyper.lr"), ("gbt", "mode"), ("gbt", "mode"),
+    ]  # fmt: skip
+    told = {key: message for _, key, message in found}
+    assert "[trainers.bare] of its hosts say telemetry = true" in told["train_hosts"]
+    assert told["mode"] == 'missing; write mode = "oracle", or "realistic"'
+
+
+def test_two_entries_of_one_job_or_one_name_are_both_named(load: Any) -> None:
     """Equal in everything that decides the result, whatever else they say."""
     found = problems(load, GOOD + "[[jobs]]\nname = 'twin'\nmodel = 'mlp'\nmode = 'oracle'\n"
                      "priority = 9\n")  # fmt: skip
     ((job, _, message),) = found
     assert job == "twin"
     assert "mlp-oracle (on line 2)" in message
-
-
-def test_a_name_stands_for_one_job(load: Any) -> None:
-    """Also when it is a name by default."""
     found = problems(load, GOOD + "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nseed = 1\n")
     ((job, key, message),) = found
-    assert (job, key) == ("mlp-oracle", "name")
+    assert (job, key) == ("mlp-oracle", "name"), "a name by default, as well"
     assert "'mlp-oracle' is the name of the job on line 2 as well" in message
 
 
 def test_what_else_is_wrong_with_a_broken_job_is_told_with_it(load: Any) -> None:
-    """Its name, given or by default, and its hosts; none of that where the key itself is broken."""
     found = problems(load, (
         GOOD + "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nmin_ram_gib = -3\n"
         "allowed_hosts = ['No Host']\n"
@@ -203,7 +219,6 @@ def test_what_can_be_read_of_a_broken_plan_is_handed_on(load: Any) -> None:
 
 
 def test_a_file_that_is_not_there_or_too_large_is_told(tmp_path: Path) -> None:
-    """With the remedy."""
     with pytest.raises(ManifestError, match="check the path"):
         load_manifest(tmp_path / "none.toml", TRAINERS)
     (tmp_path / "big.toml").write_bytes(b"#" * (MAX_BYTES + 1))
@@ -212,20 +227,20 @@ def test_a_file_that_is_not_there_or_too_large_is_told(tmp_path: Path) -> None:
 
 
 def test_an_id_is_what_decides_the_result(load: Any) -> None:
-    """Neither the order of keys, nor 1 for 1.0, nor the order of hosts; each value itself does."""
     base = ("mlp", "oracle", {"a": 1, "b": 0.5}, "host", ("x", "y"), 0)
     same = ("mlp", "oracle", {"b": 0.5, "a": 1.0}, "host", ("y", "x"), 0)
     assert job_id(*base) == job_id(*same)
     for at, other in enumerate(["gbt", "realistic", {"a": 2, "b": 0.5}, "time", ("x",), 1]):
         changed = (*base[:at], other, *base[at + 1 :])
         assert job_id(*changed) != job_id(*base), at
+    folds = [job_id(*base[:3], "folds", *base[4:], *one) for one in ((3, 0), (3, 1), (4, 1))]
+    assert len({*folds, job_id(*base)}) == 4
     one = load(GOOD + "priority = 3\nmin_ram_gib = 1\nname = 'other'\nn_resamples = 1\n").jobs[0]
     assert one.job_id == load(GOOD).jobs[0].job_id
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_make_it_fail_otherwise(tmp_path_factory: Any, content: bytes) -> None:
-    """A file is a plan, or a ManifestError."""
     path = tmp_path_factory.mktemp("m") / "plan.toml"
     path.write_bytes(content)
     with pytest.raises(ManifestError):
@@ -233,7 +248,6 @@ def test_no_bytes_make_it_fail_otherwise(tmp_path_factory: Any, content: bytes) 
 
 
 def test_hours_are_looked_at_whatever_else_is_wrong_with_their_host(load: Any) -> None:
-    """All errors at once, each with the line on which it stands."""
     text = (
         GOOD + '[hosts.desk]\nidle_only = "yes"\nquiet_hours = [\n"Sat",\n"Mo-Fr 08:00-18:00",\n]\n'
     )
@@ -245,14 +259,3 @@ def test_hours_are_looked_at_whatever_else_is_wrong_with_their_host(load: Any) -
     assert "Mo-Fr 08:00-18:00" in refusal.value.problems[1].message
     many = GOOD + f"[hosts.desk]\nslot = 2\nquiet_hours = {['never'] * 999}\n"
     assert len(problems(load, many)) < 40
-
-
-def test_one_job_is_one_job(tmp_path: Path) -> None:
-    """And two are jobs."""
-    path = tmp_path / "plan.toml"
-    path.write_text(GOOD, "utf-8")
-    said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
-    assert said.output == f"{path}: 1 job, no errors\n"
-    path.write_text(GOOD + GOOD[GOOD.index("[[") :] + "seed = 3\nname = 'b'\n", "utf-8")
-    said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
-    assert said.output == f"{path}: 2 jobs, no errors\n"

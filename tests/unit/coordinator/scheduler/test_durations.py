@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.scheduler.durations import NEWEST, History, default_epochs, quantile
 from coordinator.scheduler.estimates import Earlier
+from coordinator.ui.outlook import rests_on
 
 
 def ran(s: float, model: str = "cnn", mode: str = "oracle", host: str = "pi", **more: Any) -> Any:
@@ -19,6 +20,7 @@ def ran(s: float, model: str = "cnn", mode: str = "oracle", host: str = "pi", **
     return fields | more
 
 
+@pytest.mark.words
 def test_the_nearest_history_counts() -> None:
     """This model and mode here; then the model here; then others' hosts; then nothing."""
     past = History([
@@ -27,29 +29,27 @@ def test_the_nearest_history_counts() -> None:
     ])  # fmt: skip
     here = past.estimate("cnn", "oracle", "pi")
     assert (here.span.median_s, here.runs, here.basis) == (12.0, 3, "here")
-    assert here.words() == "3 runs of cnn-oracle here"
+    assert rests_on(here) == "3 runs of cnn-oracle here"
     in_another_mode = past.estimate("cnn", "realistic", "gpu")
     assert in_another_mode.basis == "model-here"
-    assert in_another_mode.words() == "1 run of cnn in another mode here"
+    assert rests_on(in_another_mode) == "1 run of cnn in another mode here"
     elsewhere = past.estimate("gru", "oracle", "pi")
     assert (elsewhere.span.median_s, elsewhere.basis) == (7.0, "elsewhere")
-    assert elsewhere.words() == "1 run of gru-oracle on other hosts"
+    assert rests_on(elsewhere) == "1 run of gru-oracle on other hosts"
     assert past.estimate("gru", "realistic", "pi").basis == "model-elsewhere"
     nothing = past.estimate("lstm", "oracle", "pi")
     assert (nothing.is_known, nothing.runs) == (False, 0)
-    assert "never completed" in nothing.words()
+    assert "never completed" in rests_on(nothing)
 
 
-def test_only_whole_completed_attempts_are_a_measure() -> None:
-    """A failure is quick, and what goes on from a checkpoint quicker."""
-    past = History([
-        ran(1.0, end="failed"), ran(2.0, whole=False), ran(None, whole=False), ran(50.0)
-    ])  # type: ignore[arg-type] # fmt: skip
+def test_only_whole_completed_attempts_are_a_measure_and_the_newest_count() -> None:
+    """A failure is quick, and what goes on from a checkpoint quicker.
+
+    A host that has been given a GPU is not judged by what it was.
+    """
+    never = ran(0.0, whole=False) | {"s": None}
+    past = History([ran(1.0, end="failed"), ran(2.0, whole=False), never, ran(50.0)])
     assert past.estimate("cnn", "oracle", "pi").span == (50.0, 50.0, 50.0)
-
-
-def test_the_newest_runs_count() -> None:
-    """A host that has been given a GPU is not judged by what it was."""
     past = History([*(ran(10.0) for _ in range(NEWEST)), *(ran(9000.0) for _ in range(500))])
     assert past.estimate("cnn", "oracle", "pi").span.slow_s == 10.0
 
@@ -62,9 +62,7 @@ def test_what_is_left_of_a_run() -> None:
     assert past.left("cnn", "oracle", "pi", 250.0).span == (50.0, 50.0, 50.0)
     late = past.left("cnn", "oracle", "pi", 400.0)
     assert (late.is_known, late.basis) == (False, "overdue")
-    beyond = late.span
-    assert beyond.quick_s == 0.0
-    assert beyond.slow_s == 400.0
+    assert (late.span.quick_s, late.span.slow_s) == (0.0, 400.0)
 
 
 def test_the_trainers_word_is_believed_first() -> None:
@@ -82,16 +80,17 @@ def test_the_trainers_word_is_believed_first() -> None:
     assert (early.span.median_s, early.basis) == (91.0, "here"), "it may have loaded data till now"
 
 
+@pytest.mark.words
 def test_runs_of_as_many_epochs_count_first() -> None:
     """Also in another mode; and where a job sets none, those of its trainer's schema."""
-    schema = builtin_trainers()["cnn"]
+    schema = builtin_trainers()["cnn"].hyper_schema
     past = History([
         ran(30.0), ran(32.0, epochs=30), ran(5.0, epochs=5), ran(7.0, epochs=90, host="gpu"),
         ran(200.0, epochs=200, mode="realistic"),
     ], {("cnn", "pi"): default_epochs(schema)})  # fmt: skip
     alike = past.estimate("cnn", "oracle", "pi")
-    assert (alike.span.median_s, alike.words()) == (31.0, "2 runs of cnn-oracle here")
-    assert alike.words(in_full=True) == (
+    assert (alike.span.median_s, rests_on(alike)) == (31.0, "2 runs of cnn-oracle here")
+    assert rests_on(alike, in_full=True) == (
         "2 runs of cnn-oracle here, of as many epochs, whatever their other hyperparameters"
     )
     assert past.estimate("cnn", "oracle", "pi", 30) == alike
@@ -99,9 +98,10 @@ def test_runs_of_as_many_epochs_count_first() -> None:
     assert (other_mode.span.median_s, other_mode.basis) == (200.0, "model-here")
     assert past.estimate("cnn", "oracle", "pi", 90).span.median_s == 93.0, "this host comes first"
     unknown = History([ran(9.0)]).estimate("cnn", "oracle", "pi")
-    assert unknown.words(in_full=True).endswith("here, whatever their hyperparameters")
+    assert rests_on(unknown, in_full=True).endswith("here, whatever their hyperparameters")
 
 
+@pytest.mark.words
 def test_runs_of_other_epochs_are_scaled_and_the_spread_says_what_is_unsure() -> None:
     """Those of the nearest number: between no change at all and all of the ratio."""
     past = History([ran(s, epochs=5) for s in (9.0, 10.0, 10.0, 11.0)] + [ran(1.0, epochs=1)])
@@ -109,15 +109,18 @@ def test_runs_of_other_epochs_are_scaled_and_the_spread_says_what_is_unsure() ->
     assert longer.span.quick_s == pytest.approx(9.3), "it may stop as early as they did"
     assert longer.span.median_s == 200.0
     assert longer.span.slow_s == pytest.approx(214.0)
-    assert longer.words() == "4 runs of cnn-oracle of 5 epochs here, scaled to 100"
-    assert longer.words(in_full=True) == (f"{longer.words()}, whatever their other hyperparameters")
+    assert rests_on(longer) == "4 runs of cnn-oracle of 5 epochs here, scaled to 100"
+    assert rests_on(longer, in_full=True) == (
+        f"{rests_on(longer)}, whatever their other hyperparameters"
+    )
     shorter = History([ran(100.0, epochs=50, host="gpu")]).estimate("cnn", "oracle", "pi", 10)
     assert shorter.span == (20.0, 20.0, 100.0), "what it begins with takes as long"
-    assert shorter.words() == "1 run of cnn-oracle of 50 epochs on other hosts, scaled to 10"
+    assert rests_on(shorter) == "1 run of cnn-oracle of 50 epochs on other hosts, scaled to 10"
     once = History([ran(3.0, epochs=1)]).estimate("cnn", "realistic", "pi", 2)
-    assert once.words() == "1 run of cnn in another mode of 1 epoch here, scaled to 2"
+    assert rests_on(once) == "1 run of cnn in another mode of 1 epoch here, scaled to 2"
 
 
+@pytest.mark.words
 def test_what_a_run_begins_with_is_not_multiplied_where_two_amounts_are_known() -> None:
     """4 epochs in 12 s and 104 in 17 s: 10 s and more are the same for all of them."""
     known = [ran(12.0, epochs=4), ran(17.0, epochs=104)]
@@ -125,7 +128,7 @@ def test_what_a_run_begins_with_is_not_multiplied_where_two_amounts_are_known() 
     assert long.span.median_s == pytest.approx(112.0)
     assert long.span.quick_s == 17.0
     assert long.span.slow_s == pytest.approx(17.0 * 2004 / 104)
-    assert long.words() == "1 run of cnn-oracle of 104 epochs here, scaled to 2004"
+    assert rests_on(long) == "1 run of cnn-oracle of 104 epochs here, scaled to 2004"
     short = History(known).estimate("cnn", "oracle", "pi", 2)
     assert short.span.median_s == pytest.approx(11.9)
     many = [*known, ran(16.0, epochs=90), ran(16.0, epochs=90)]
@@ -138,11 +141,12 @@ def test_what_a_run_begins_with_is_not_multiplied_where_two_amounts_are_known() 
 
 def test_every_trainer_that_is_built_in_has_a_number_of_epochs() -> None:
     """Or a job that sets none could not be scaled."""
-    found = {model: default_epochs(schema) for model, schema in builtin_trainers().items()}
+    found = {model: default_epochs(one.hyper_schema) for model, one in builtin_trainers().items()}
     assert found.keys() >= {"gbt", "mlp", "transformer_ssl"}
     assert all(found.values()), found
 
 
+@pytest.mark.words
 def test_what_an_earlier_attempt_has_left() -> None:
     """A checkpoint that has come home counts on any host; what only lies there, perhaps."""
     past = History([ran(100.0), ran(100.0, host="gpu")])
@@ -150,24 +154,27 @@ def test_what_an_earlier_attempt_has_left() -> None:
     for host in ("pi", "gpu"):
         found = past.estimate("cnn", "oracle", host, earlier=kept)
         assert found.span == pytest.approx((40.0, 40.0, 40.0))
-        assert found.words() == "1 run of cnn-oracle here, less the 60% done before"
+        assert rests_on(found) == "1 run of cnn-oracle here, less the 60% done before"
     lost = Earlier("pi", 0.6, 600.0)
     again = past.estimate("cnn", "oracle", "pi", earlier=lost)
     assert again.span == pytest.approx((40.0, 40.0, 100.0)), "after five minutes it has kept some"
-    assert again.words() == "1 run of cnn-oracle here, less up to 60% done before"
-    assert again.words(in_full=True).endswith("hyperparameters, less up to 60% done before")
+    assert rests_on(again) == "1 run of cnn-oracle here, less up to 60% done before"
+    assert rests_on(again, in_full=True).endswith("hyperparameters, less up to 60% done before")
     soon = past.estimate("cnn", "oracle", "pi", earlier=Earlier("pi", 0.6, 200.0))
     assert soon.span == pytest.approx((40.0, 100.0, 100.0))
     assert past.estimate("cnn", "oracle", "gpu", earlier=lost).span == (100.0, 100.0, 100.0)
     assert past.left("cnn", "oracle", "gpu", 10.0, earlier=kept).span == pytest.approx((30.0,) * 3)
 
 
+@pytest.mark.words
 def test_its_own_trainer_knows_what_no_history_does() -> None:
     """Where nothing like it was completed, or none of its like on that host."""
     said = Earlier("pi", 0.25, 400.0, kept=0.25)
     alone = History().estimate("cnn", "oracle", "gpu", earlier=said)
     assert (alone.span.median_s, alone.is_known) == (300.0, True)
-    assert alone.words() == "what its trainer said in an earlier attempt, less the 25% done before"
+    assert (
+        rests_on(alone) == "what its trainer said in an earlier attempt, less the 25% done before"
+    )
     scaled = History([ran(10.0, epochs=5)])
     for host in ("pi", "gpu"):
         assert scaled.estimate("cnn", "oracle", host, 100, said).basis == "earlier"

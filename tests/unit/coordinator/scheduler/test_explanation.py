@@ -5,30 +5,47 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from coordinator.jobs.in_words import clause, remedy
+from broker.protocol.messages import Why
+from broker.protocol.reasons import reason
 from coordinator.jobs.plan_entries import JobSpec
-from coordinator.jobs.reasons import reason
 from coordinator.scheduler import explanation
 from coordinator.scheduler.rules import HostView, reasons
 from tests.unit.coordinator.scheduler.test_rules import DRAINED, gpu, host, job
 
 GRACE_S = 300.0
+FIGURES = ("key", "needed", "most", "free", "value")
+QUIET = {
+    "ram_available_bytes": 2**33,
+    "refuses": (Why(code="quiet", by="owner", until="2026-05-29T07:00"),),
+}
 
 
 def explained(one: JobSpec, *views: HostView) -> Any:
     """Each host with what speaks against it."""
-    return [(view, reasons(one, view, 0.0, GRACE_S)) for view in views]
+    return [(view, tuple(reasons(one, view, GRACE_S, GRACE_S))) for view in views]
 
 
-def table(one: JobSpec, *views: HostView) -> dict[str, tuple[int, int, str]]:
-    """Clause → how many it rules out, how many are left, which, in words."""
+def table(one: JobSpec, *views: HostView) -> dict[str, tuple[int, int, Any]]:
+    """Clause → how many it rules out, how many are left, which or how."""
     found = explanation.clauses(one, explained(one, *views))
-    return {told["clause"]: (told["against"], told["left"], clause(told)[1]) for told in found}
+    return {
+        told["clause"]: (told["against"], told["left"], told["how"] or told["hosts"])
+        for told in found
+    }
 
 
-def remedies(one: JobSpec, *views: HostView) -> list[str]:
-    """What would open a host to it, in words."""
-    return [*map(remedy, explanation.remedies(one, explained(one, *views), GRACE_S))]
+def remedies(one: JobSpec, *views: HostView) -> list[tuple[Any, ...]]:
+    """What would open a host to it: the code, its figures, the hosts."""
+    found: list[Any] = explanation.remedies(one, explained(one, *views))
+    return [
+        (told["code"], *(told[key] for key in FIGURES if key in told), told["hosts"])
+        for told in found
+    ]
+
+
+def less(key: str, needed: float, most: float | None, free: float | None) -> tuple[Any, ...]:
+    """The remedy that lowers a number for `pi`."""
+    return ("less", key, needed, most, free, ["pi"])
 
 
 BIG = host("big", gpus=(gpu(20, 24),))
@@ -42,17 +59,19 @@ def test_each_clause_tells_how_many_hosts_it_leaves() -> None:
     asleep = host("lap", gpus=(gpu(20, 24),), online=False, presence="asleep")
     busy = host("big", gpus=(gpu(20, 24),), busy=1)
     assert table(one, PI, SMALL, busy, asleep) == {
-        "require_cuda": (1, 3, "pi"),
-        "min_vram_gib": (1, 2, "small"),
-        "online": (1, 1, "1 asleep"),
-        "free": (1, 0, "big"),
+        "require_cuda": (1, 3, ["pi"]),
+        "min_vram_gib": (1, 2, ["small"]),
+        "online": (1, 1, [{"reason": {"code": "offline", "presence": "asleep"}, "hosts": 1}]),
+        "free": (1, 0, ["big"]),
     }
 
 
-def test_quiet_hours_are_told_in_the_hosts_own_words() -> None:
+def test_quiet_hours_are_told_as_the_host_has_said_them() -> None:
     """Which come with its heartbeat."""
-    quiet = host(beat={"ram_available_bytes": 2**33, "refuses": "quiet hours until 07:00"})
-    assert table(job(), quiet) == {"takes": (1, 0, "1 quiet hours until 07:00")}
+    quiet = host(beat=QUIET)
+    holds = [{"code": "quiet", "by": "owner", "until": "2026-05-29T07:00"}]
+    how = [{"reason": {"code": "refuses", "holds": holds}, "hosts": 1}]
+    assert table(job(), quiet) == {"takes": (1, 0, how)}
     assert explanation.suitable(explained(job(), quiet)) == {"quiet": ["pi"]}
 
 
@@ -62,28 +81,19 @@ def test_who_would_suit_it_is_told_by_what_holds_it_up() -> None:
     views = [
         PI, host("b", gpus=(gpu(),), busy=1),
         host("s", gpus=(gpu(),), online=False, presence="asleep"),
-        host("now", gpus=(gpu(),)),
     ]  # fmt: skip
     found = explanation.suitable(explained(one, *views))
-    assert found == {"busy": ["b"], "asleep": ["s"], "now": ["now"]}
+    assert found == {"busy": ["b"], "asleep": ["s"]}
 
 
 def test_a_number_is_lowered_to_what_the_best_host_has() -> None:
     """To what is free now, and how much there is in all is told."""
-    less = "if min_vram_gib were 20 (free now, of 24 in all) instead of 48, big could take it"
-    assert less in remedies(job(require_cuda=True, min_vram_gib=48.0), PI, SMALL, BIG)
-    assert remedies(job(min_ram_gib=20.0), PI) == [
-        "if min_ram_gib were 6 (free now, of 16 in all) instead of 20, pi could take it"
-    ]
-    assert remedies(job(min_ram_gib=20.0), host(ram_gib=16)) == [
-        "if min_ram_gib were 16 instead of 20, pi could take it"
-    ]
-    assert remedies(job(min_ram_gib=20.0), host(ram_gib=0.01)) == [
-        "if min_ram_gib were 16 (all of it in use now) instead of 20, pi could take it"
-    ]
-    assert remedies(job(min_cores=9), PI) == [
-        "if min_cores were 4 instead of 9, pi could take it"
-    ]  # fmt: skip
+    found = remedies(job(require_cuda=True, min_vram_gib=48.0), PI, SMALL, BIG)
+    assert ("less", "min_vram_gib", 48.0, 24.0, 20.0, ["big"]) in found
+    for ram_gib, free in ((6, 6.0), (16, 16.0), (0.01, 0.0)):
+        found = remedies(job(min_ram_gib=20.0), host(ram_gib=ram_gib))
+        assert found == [less("min_ram_gib", 20.0, 16.0, free)]
+    assert remedies(job(min_cores=9), PI) == [less("min_cores", 9, 4, None)]
 
 
 def test_one_change_at_a_time() -> None:
@@ -92,45 +102,31 @@ def test_one_change_at_a_time() -> None:
     assert remedies(one, PI) == []
     told = explanation.nearest(explained(one, PI))
     assert told is not None
-    assert (told["hosts"], [one["code"] for one in told["reasons"]]) == (
-        ["pi"],
-        ["no-cuda", "cores"],
-    )
-    assert "the nearest is pi: needs CUDA; this host has none; needs 9 cores" in remedy(told)
-    assert remedies(job(require_cuda=True), PI) == [
-        "if it did not say require_cuda, pi could take it"
-    ]
+    assert told["hosts"] == ["pi"]
+    assert [one["code"] for one in told["reasons"]] == ["no-cuda", "cores"]
+    assert remedies(job(require_cuda=True), PI) == [less("require_cuda", True, None, None)]
 
 
 def test_what_the_operator_has_closed_can_be_opened() -> None:
     """Drains, lists of hosts, and what the manifest says of a host."""
     drained = host("d", restraints=(DRAINED,))
-    assert remedies(job(), drained) == ["after `fleet resume d`, d could take it"]
+    assert remedies(job(), drained) == [("resume", ["d"])]
     gone = reason("revoked", host="r", who="x", at="")
     revoked = host("r", restraints=(gone,), online=False, presence="revoked")
-    assert remedies(job(), revoked) == ["after `fleet enroll r --replace`, r could take it"]
+    assert remedies(job(), revoked) == [("enroll", ["r"])]
     assert remedies(job(), replace(revoked, restraints=(gone, DRAINED))) == [], "no single change"
-    assert remedies(job(allowed=("other",)), PI) == [
-        "if its allowed_hosts had pi, pi could take it"
-    ]
-    assert remedies(job(denied=("pi",)), PI) == ["if its denied_hosts had not pi, pi could take it"]
+    assert remedies(job(allowed=("other",)), PI) == [("hosts", "allowed_hosts", ["pi"])]
+    assert remedies(job(denied=("pi",)), PI) == [("hosts", "denied_hosts", ["pi"])]
     off = host("g", gpus=(gpu(),), policy={"cuda": False})
-    assert remedies(job(require_cuda=True), off)[-1] == (
-        "if [hosts.g] did not say cuda = false, g could take it"
-    )
+    assert remedies(job(require_cuda=True), off)[-1] == ("policy", "cuda", "false", ["g"])
     closed = host("g", policy={"allow_jobs": ("cnn*",)})
-    assert remedies(job(), closed) == [
-        'if [hosts.g] did not say allow_jobs = ["cnn*"], g could take it'
-    ]
-    assert remedies(job(), host("bare", data=None)) == [
-        "with prepared data (--data, or that folder mounted again), bare could take it"
-    ]
+    assert remedies(job(), closed) == [("policy", "allow_jobs", '["cnn*"]', ["g"])]
+    assert remedies(job(), host("bare", data=None)) == [("data", ["bare"])]
 
 
 def test_hosts_that_are_open_need_no_remedy() -> None:
-    """Busy or asleep is no obstacle for good, and many hosts are told briefly."""
+    """Busy or asleep is no obstacle for good, and many hosts are counted."""
     assert remedies(job(), host(busy=1), host("b", online=False)) == []
     many = [host(f"h{number}") for number in range(9)]
-    assert remedies(job(require_cuda=True), *many) == [
-        "if it did not say require_cuda, h0, h1 and 7 more could take it"
-    ]
+    (told,) = explanation.remedies(job(require_cuda=True), explained(job(require_cuda=True), *many))
+    assert (told["code"], told["count"], len(told["hosts"])) == ("less", 9, 3)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.protocol.messages import TrainerInfo
-from coordinator.scheduler.feasibility import ORDER, Places, What, what
+from coordinator.jobs.reasons import Wait, wait
+from coordinator.scheduler.feasibility import Places, soonest
 from coordinator.scheduler.rules import HostView, reasons
 from tests.unit.coordinator.scheduler.test_rules import CLOSED, gpu, host, job, needs
 
@@ -53,9 +54,8 @@ def test_a_job_waits_for_the_host_that_it_may_have_soonest(
     """As if the rules were asked about every host, one by one."""
     lists = {"denied": named} if denies else {"allowed": named}
     one = replace(job(**need, **lists), name="job")
-    plain: dict[What, list[str]] = {}
+    plain: dict[Wait, list[str]] = {}
     for view in views:
-        if (awaits := what(reasons(one, view, 0.0, 300.0))) is not None:
-            plain.setdefault(awaits, []).append(view.host)
-    first = min(plain, key=ORDER.index, default=None)
-    assert Places(views).soonest(one) == (first, plain[first] if first else [])
+        awaits = max(wait(reasons(one, view)), Wait.QUIET)
+        plain.setdefault(awaits, []).append(view.host)
+    assert Places(views).soonest(one) == soonest(plain)

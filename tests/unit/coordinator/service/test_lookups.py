@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from coordinator.core.filing import RETRY_S
-from coordinator.jobs.set_aside import command, kept_words
+from coordinator.jobs.result_words import command, kept_words
 from coordinator.ledger.database import back_up
 from coordinator.ledger.ledger import FILE_NAME
 from tests.harness.coordinator import OPERATOR
 from tests.harness.shell import ID, Coordinator, finished, ledgers_closed, reports
+from tests.harness.stored import path_in
 
 __all__ = ["ledgers_closed"]
 DAY_S = 86_400.0
@@ -45,9 +46,7 @@ class Scene:
         reports(host, host.runs(), data, metrics={"auroc": auroc})
         self.coordinator.files()
         self.coordinator.passes(1.5)
-        path = self.coordinator.store.path_of(hex_of(data))
-        assert path is not None
-        os.utime(path, (0, 0))
+        os.utime(path_in(self.coordinator.store, hex_of(data)), (0, 0))
 
     def asks(self, ask: Any) -> Any:
         """An operator asks; the answer."""
@@ -59,14 +58,14 @@ class Scene:
     def requeues(self) -> Any:
         """An operator has it trained again; what that is answered."""
         answer = self.asks(m.AskRequeue(id=self.coordinator.new_id(), job="job"))
-        assert answer.ok, answer.message
+        assert answer.ok, answer.why
         return answer.data
 
-    def fetches(self, attempt: int | None) -> bytes | str:
+    def fetches(self, attempt: int | None) -> Any:
         """What an operator gets of an attempt, or why there is nothing."""
         answer = self.asks(m.AskFetch(id=self.coordinator.new_id(), job="job", attempt=attempt))
         if not answer.ok:
-            return str(answer.message)
+            return answer.why
         data = self.coordinator.fetched()
         stored = m.encode(m.Stored())
         self.coordinator.handle(Incoming(self.coordinator.topics.download_grant(OPERATOR), stored))
@@ -91,11 +90,18 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def test_what_a_requeue_sets_aside_is_told_and_fetched(scene: Scene) -> None:
-    """Beside the result that the job has since, and before it has one."""
+    """Beside the result that the job has since, and before it has one.
+
+    Who knows of no attempt is told of the newest that has brought one.
+    """
+    why = scene.fetches(None)
+    assert (why["lacks"], why["state"], why["there"]) == ("artifact", "pending", [])
     scene.brings(FIRST, 0.945)
     told = scene.requeues()
     assert (told["attempt"], told["keep_results_s"]) == (1, 30 * DAY_S)
     assert scene.fetches(1) == FIRST
+    why = scene.fetches(None)
+    assert (why["lacks"], why["state"], why["there"]) == ("artifact", "claimed", [1])
     scene.brings(SECOND, 0.8)
     assert (scene.fetches(1), scene.fetches(2), scene.fetches(None)) == (FIRST, SECOND, SECOND)
     first, second = scene.results()
@@ -118,14 +124,11 @@ def test_a_result_is_kept_from_the_requeue_on_and_not_longer(scene: Scene) -> No
     assert scene.fetches(1) == FIRST
     scene.passes(2)
     gone = scene.fetches(1)
-    assert isinstance(gone, str)
-    assert gone.startswith("the result of attempt 1 of job job was set aside at 2027-02-24 ")
-    assert "kept for 30 days, until 2027-03-26 " in gone
-    assert gone.endswith("and deleted; there is none of any attempt")
+    assert (gone["lacks"], gone["attempt"], gone["there"]) == ("gone", 1, [])
+    assert gone["set_aside_at"].startswith("2027-02-24")
+    assert gone["kept_until"].startswith("2027-03-26")
     scene.brings(SECOND)
-    assert str(scene.fetches(1)).endswith(
-        "; there is one of attempt 2: `fleet get job --attempt 2`"
-    )
+    assert scene.fetches(1)["there"] == [2]
     told = [(one["is_there"], one["size_bytes"]) for one in scene.results()]
     assert told == [(False, len(FIRST)), (True, len(SECOND))]
 
@@ -140,30 +143,18 @@ def test_what_the_job_has_again_is_kept_with_it(scene: Scene) -> None:
     assert scene.fetches(1) == scene.fetches(None) == FIRST
 
 
-@pytest.mark.parametrize(
-    ("attempt", "said"),
-    [(7, "job job has had 3 attempts"), (2, "attempt 2 of job job has brought no result")],
-)
+@pytest.mark.parametrize(("attempt", "lacks"), [(7, "attempt"), (2, "result")])
 def test_who_asks_for_an_attempt_without_a_result_is_told_which_have_one(
-    scene: Scene, attempt: int, said: str
+    scene: Scene, attempt: int, lacks: str
 ) -> None:
-    """And how it is fetched."""
+    """And how many there were."""
     scene.brings(FIRST)
     scene.requeues()
     host = scene.coordinator.host().joins()
-    host.reports(m.Released, host.runs(), reason="the agent stops")
+    host.reports(m.Released, host.runs(), why=m.Why(code="leaving"))
     scene.brings(SECOND)
-    there = "there are some of attempts 1 and 3: `fleet get job --attempt 3`"
-    assert scene.fetches(attempt) == f"{said}; {there}"
-
-
-def test_a_job_without_a_result_says_what_it_had(scene: Scene) -> None:
-    """Who knows of no attempt is told of the newest that has brought one."""
-    assert scene.fetches(None) == "job job is pending and has no artifact"
-    scene.brings(FIRST)
-    scene.requeues()
-    said = "job job is claimed and has no artifact; there is one of attempt 1: "
-    assert scene.fetches(None) == f"{said}`fleet get job --attempt 1`"
+    why = scene.fetches(attempt)
+    assert (why["lacks"], why["there"], why["attempts"]) == (lacks, [1, 3], 3)
 
 
 def test_the_index_agrees_with_a_ledger_that_was_restored(scene: Scene) -> None:
@@ -207,6 +198,7 @@ def test_a_result_that_came_too_late_is_one_of_its_attempt(scene: Scene) -> None
     assert scene.fetches(1) == scene.fetches(None) == FIRST
 
 
+@pytest.mark.words
 def test_how_long_and_how_is_said_in_words() -> None:
     """As a person would; a fraction of a day in hours."""
     assert [kept_words(days * DAY_S) for days in (30.0, 7.5, 0.25)] == [
@@ -218,12 +210,10 @@ def test_how_long_and_how_is_said_in_words() -> None:
 def test_a_result_whose_file_was_emptied_is_said_to_be_gone(scene: Scene) -> None:
     """As a disk may leave it that lost its power; nothing is sent, and nothing ends."""
     scene.brings(FIRST)
-    path = scene.coordinator.store.path_of(hex_of(FIRST))
-    assert path is not None
+    path = path_in(scene.coordinator.store, hex_of(FIRST))
     path.write_bytes(b"")
     scene.coordinator = scene.coordinator.crashes()
-    said = scene.fetches(None)
-    assert "is gone from the store; `fleet requeue` makes it again" in str(said)
+    assert scene.fetches(None)["lacks"] == "file"
 
 
 @contextmanager
@@ -253,8 +243,8 @@ def test_who_asks_is_told_what_is_wrong(tmp_path: Path, ask: Any) -> None:
     with unreadable(tmp_path, "events"):
         answer = scene.asks(ask)
         assert (answer.ok, answer.code) == (False, "refused")
-        assert FILE_NAME in answer.message
-        assert "no such table" in answer.message
+        assert FILE_NAME in answer.why["text"]
+        assert "no such table" in answer.why["text"]
     assert scene.asks(ask).ok
 
 

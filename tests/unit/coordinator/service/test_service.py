@@ -13,7 +13,7 @@ import pytest
 
 from broker.client.access import PEOPLE, open_access
 from broker.clock import backoff_s
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from broker.protocol.messages import AskStatus, encode
 from broker.protocol.topics import Topics
 from broker.system.machine import system_clock
@@ -25,6 +25,13 @@ from coordinator.service.service import Service
 from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
 from tests.harness.brokers import free_port
 from tests.harness.disks import hanging
+
+PLAN = 'schema_version = 1\n[[jobs]]\nname = "one"\nmodel = "gbt"\nmode = "oracle"\n'
+
+
+def _ends(service: Service) -> None:
+    service.stop()
+    service.run(lambda: None)
 
 
 def a_service(settings: CoordinatorSettings) -> Service:
@@ -41,8 +48,7 @@ def test_who_asks_for_its_end_does_not_wait_for_the_backlog(tmp_path: Path) -> N
     topic = Topics().operator_request("operator:local/cli")
     for number in range(5_000):
         service.mailbox.put(Incoming(topic, encode(AskStatus(id=str(number)))))
-    service.stop()
-    service.run(lambda: None)
+    _ends(service)
     assert service.mailbox.unread()["local"] > 1_000
 
 
@@ -52,14 +58,11 @@ def test_a_manifest_that_cannot_be_kept_is_served(
     """Its copy is for a restart with a faulty one: without room for it, that is said."""
     (tmp_path / "state" / LAST_GOOD).mkdir(parents=True)
     manifest = tmp_path / "plan.toml"
-    manifest.write_text(
-        'schema_version = 1\n[[jobs]]\nname = "one"\nmodel = "gbt"\nmode = "oracle"\n'
-    )
+    manifest.write_text(PLAN)
     service = a_service(CoordinatorSettings(state=tmp_path / "state", manifest=manifest))
     assert LAST_GOOD in caplog.text
     assert "a restart will not find this manifest" in caplog.text
-    service.stop()
-    service.run(lambda: None)
+    _ends(service)
 
 
 def _turns_until(service: Service, is_so: Callable[[], bool]) -> None:
@@ -75,9 +78,7 @@ def test_a_manifest_that_is_written_right_after_a_reload_is_told_again(tmp_path:
     manifest = tmp_path / "plan.toml"
 
     def write(name: str, at_s: float) -> None:
-        manifest.write_text(
-            f'schema_version = 1\n[[jobs]]\nname = "{name}"\nmodel = "gbt"\nmode = "oracle"\n'
-        )
+        manifest.write_text(PLAN.replace("one", name))
         os.utime(manifest, (at_s, at_s))
 
     write("one", 1e9)
@@ -90,12 +91,8 @@ def test_a_manifest_that_is_written_right_after_a_reload_is_told_again(tmp_path:
     _turns_until(service, lambda: not world.manifest_changed)
     write("third-one", 2e9 + 1)
     _turns_until(service, lambda: bool(world.manifest_changed))
-    assert world.manifest_changed == said == "it was changed at 2033-05-18 03:33 UTC"
-    service.stop()
-    service.run(lambda: None)
-
-
-PLAN = 'schema_version = 1\n[[jobs]]\nname = "one"\nmodel = "gbt"\nmode = "oracle"\n'
+    assert world.manifest_changed == said == {"code": "file_changed", "at": "2033-05-18T03:33Z"}
+    _ends(service)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no such files")
@@ -111,15 +108,12 @@ def test_a_manifest_that_is_no_file_stops_nobody(tmp_path: Path) -> None:
     _turns_until(service, lambda: bool(world.manifest_changed))
     service.mailbox.put(ReloadAsked())
     _turns_until(service, lambda: bool(world.manifest_fault))
-    assert (
-        "plan.toml: cannot be read: it is no regular file; check the path" in world.manifest_fault
-    )
-    service.stop()
-    service.run(lambda: None)
+    said = "plan.toml: cannot be read: it is no regular file; check the path"
+    assert said in world.manifest_fault["text"]
+    _ends(service)
     again = a_service(settings)
     assert again._shell.core.world.manifest_fault
-    again.stop()
-    again.run(lambda: None)
+    _ends(again)
 
 
 @pytest.mark.slow
@@ -141,13 +135,11 @@ def test_a_manifest_whose_disk_hangs_stops_nobody(tmp_path: Path) -> None:
             turns += 1
             assert time.monotonic() < begun_s + 30
         assert turns > 100
-        assert "has not answered in 10 s; see whether its disk" in world.manifest_fault
-        service.stop()
-        service.run(lambda: None)
+        assert "has not answered in 10 s; see whether its disk" in world.manifest_fault["text"]
+        _ends(service)
         again = a_service(settings)
-        assert "has not answered in 10 s" in again._shell.core.world.manifest_fault
-        again.stop()
-        again.run(lambda: None)
+        assert "has not answered in 10 s" in again._shell.core.world.manifest_fault["text"]
+        _ends(again)
 
 
 def test_a_broker_that_comes_back_is_found_within_seconds(tmp_path: Path) -> None:
@@ -159,5 +151,4 @@ def test_a_broker_that_comes_back_is_found_within_seconds(tmp_path: Path) -> Non
         for failures in range(50)
     ]
     assert 2 < max(pauses_s) <= 5
-    service.stop()
-    service.run(lambda: None)
+    _ends(service)

@@ -70,7 +70,7 @@ def test_the_story_is_asked_for_over_the_wire(coordinator: Coordinator) -> None:
     told = [(row["event"], row["outcome"], row["why"]) for row in page.data["events"]]
     assert told == [
         ("cancelled", "done", {}),
-        ("cancel", "refused", {"code": "text", "text": "job job is cancelled already"}),
+        ("cancel", "refused", {"code": "over_already", "name": "job", "state": "cancelled"}),
     ]  # fmt: skip
     assert page.data["more"] is False
     missing = coordinator.asks(m.AskEvents(id="2", job="nothing"))
@@ -125,7 +125,7 @@ def test_a_manifest_that_waits_does_not_take_the_place_of_a_newer_one(
     for _ in range(10):
         coordinator.passes(10)
     answer: Any = coordinator.asks(m.AskStatus(id="t"))
-    assert answer.data["coordinator"]["manifest_fault"] == ""
+    assert answer.data["coordinator"]["manifest_fault"] is None
     assert names(coordinator) == {"job", "newer"}
 
 

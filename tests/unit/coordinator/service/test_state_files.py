@@ -10,7 +10,6 @@ import pytest
 
 from broker.errors import ConfigError
 from broker.system.machine import new_id
-from coordinator.ledger.ledger import FILE_NAME
 from coordinator.service.state_files import INSTALLATION, RECEIPT_KEY, installation_id, load_key
 
 
@@ -21,16 +20,10 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def test_an_installation_keeps_its_id(state: Path) -> None:
-    """Over restarts, and whatever becomes of its ledger."""
+def test_an_installation_keeps_its_id_and_a_copy_has_another(state: Path, tmp_path: Path) -> None:
+    """Over restarts; on another machine, in another folder, or one in the place of the other."""
     first = installation_id(state, "a machine", new_id)
-    (state / FILE_NAME).unlink(missing_ok=True)
     assert installation_id(state, "a machine", new_id) == first
-
-
-def test_a_copy_is_another_installation(state: Path, tmp_path: Path) -> None:
-    """On another machine, in another folder, or one in the place of the other."""
-    first = installation_id(state, "a machine", new_id)
     shutil.copytree(state, tmp_path / "copy")
     ids = [first, installation_id(tmp_path / "copy", "a machine", new_id)]
     state.rename(tmp_path / "away")
@@ -63,12 +56,7 @@ def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        lambda _: b"",
-        lambda kept: kept[:-1],
-        lambda kept: kept + b"\n",
-        lambda kept: bytes(len(kept)),
-    ],
+    [lambda _: b"", lambda key: key[:-1], lambda key: key + b"\n", lambda key: bytes(len(key))],
     ids=["empty", "cut off", "longer", "zeros"],
 )
 def test_a_damaged_key_is_refused_and_left(tmp_path: Path, damage: Any) -> None:

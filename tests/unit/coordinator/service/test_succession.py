@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.protocol.events import Connected, Disconnected, Incoming
+from broker.protocol.link_events import Connected, Disconnected, Incoming
 from broker.protocol.messages import Holder, Status, encode
 from broker.protocol.topics import Topics
 from coordinator.core.receipts import ledger_id
@@ -49,6 +49,13 @@ class Coming:
     def is_granted(self) -> Step:
         """Its subscriptions are granted."""
         return self.hears(Connected(f"s{self.sessions}"))
+
+    def serves(self, *retained: Incoming, heard: bool = True) -> None:
+        """It has come in, and perhaps heard itself as the holder."""
+        self.connects(*retained)
+        self.is_granted()
+        if heard:
+            self.hears(held_by(OURS, retained=False))
 
     def passes(self, seconds: float) -> Step:
         """Time passes."""
@@ -153,9 +160,7 @@ def test_a_copy_of_the_ledger_elsewhere_is_another(coming: Coming) -> None:
 
 def test_who_served_yields_to_a_clone_of_its_machine(coming: Coming) -> None:
     """Everything is the same there but the process; of the two the older one ends."""
-    coming.connects(held_by(EARLIER))
-    coming.is_granted()
-    coming.hears(held_by(OURS, retained=False))
+    coming.serves(held_by(EARLIER))
     coming.hears(Disconnected("thrown off"))
     step = coming.connects(held_by(OURS.model_copy(update={"instance": "clone"})))
     assert step.do is Do.NOTHING
@@ -163,30 +168,23 @@ def test_who_served_yields_to_a_clone_of_its_machine(coming: Coming) -> None:
     assert coming.hears(Disconnected("thrown off again")).do is Do.YIELD
 
 
-def test_a_broker_that_recalls_an_earlier_process_holds_nobody_up(coming: Coming) -> None:
-    """One that crashed before it had put the newer word on its disk."""
-    coming.connects(held_by(EARLIER))
-    coming.is_granted()
-    coming.hears(held_by(OURS, retained=False))
-    coming.hears(Disconnected("the broker crashed"))
-    assert coming.connects(held_by(EARLIER)) == Step(Do.ENTER)
-
-
 def test_who_served_comes_back_at_once(coming: Coming) -> None:
-    """Whatever the will of one that has yielded says: it has left the holder as it was."""
-    coming.connects()
-    coming.is_granted()
-    coming.hears(held_by(OURS, retained=False))
-    assert coming.hears(Disconnected("thrown off")) == Step(Do.PASS)
-    assert not coming.one.serves
-    assert coming.connects(held_by(OURS), status("lost", THEIRS)) == Step(Do.ENTER)
-    assert coming.is_granted() == Step(Do.SERVE)
+    """Whatever the will of one that has yielded says: it has left the holder as it was.
+
+    A broker that crashed may recall an earlier process: it had not the newer word on its disk.
+    """
+    coming.serves(held_by(EARLIER))
+    for lies_there in ((held_by(OURS), status("lost", THEIRS)), (held_by(EARLIER),)):
+        assert coming.hears(Disconnected("thrown off")) == Step(Do.PASS)
+        assert not coming.one.serves
+        assert coming.connects(*lies_there) == Step(Do.ENTER)
+        assert coming.is_granted() == Step(Do.SERVE)
+        coming.hears(held_by(OURS, retained=False))
 
 
 def test_who_served_yields_to_who_has_taken_over(coming: Coming) -> None:
     """It was cut off for longer than that one waited."""
-    coming.connects()
-    coming.is_granted()
+    coming.serves(heard=False)
     coming.hears(Disconnected("cut off"))
     assert coming.connects(held_by(THEIRS), status("lost")).do is Do.NOTHING
     assert coming.hears(Disconnected("thrown off")).do is Do.YIELD
@@ -236,8 +234,7 @@ A_WORD = Incoming(TOPICS.holder(), b"a word")
 
 def test_a_broker_that_drops_the_holder_is_told_of_and_served(coming: Coming) -> None:
     """One whose files are older; later it may end a connection without our leaving for it."""
-    coming.connects()
-    coming.is_granted()
+    coming.serves(heard=False)
     assert coming.hears(held_by(THEIRS, retained=False)) == Step(Do.PASS)
     assert coming.passes(HEARD_S - 0.1) == Step(Do.NOTHING)
     step = coming.passes(0.1)
@@ -252,7 +249,13 @@ def test_a_broker_that_drops_the_holder_is_told_of_and_served(coming: Coming) ->
 
 
 def test_who_is_never_let_in_gives_up(coming: Coming) -> None:
-    """Not at once: of a broker's cluster a node may be away. Then with what is wrong."""
+    """Not at once: of a broker's cluster a node may be away. Then with what is wrong.
+
+    A broker that is away in between may have been restarted with other files.
+    """
+    coming.hears(DENIED)
+    coming.now_s += DENIED_S
+    assert coming.hears(Disconnected("Connection refused")) == Step(Do.PASS)
     assert coming.hears(DENIED) == Step(Do.PASS)
     coming.now_s += DENIED_S - 1
     assert coming.hears(DENIED) == Step(Do.PASS)
@@ -262,34 +265,22 @@ def test_who_is_never_let_in_gives_up(coming: Coming) -> None:
     assert f"has not let it serve for {DENIED_S:.0f} s: refused the subscription to x" in step.said
 
 
-def test_a_broker_that_is_away_in_between_is_another_matter(coming: Coming) -> None:
-    """It may have been restarted with other files."""
-    coming.hears(DENIED)
-    coming.now_s += DENIED_S
-    assert coming.hears(Disconnected("Connection refused")) == Step(Do.PASS)
-    assert coming.hears(DENIED) == Step(Do.PASS)
-
-
 def test_a_broker_that_ends_whoever_says_who_it_is(coming: Coming) -> None:
     """The connection ends each time before the holder is back: that is said, and at last enough."""
     for _ in range(4):
-        coming.connects()
-        coming.is_granted()
+        coming.serves(heard=False)
         step = coming.hears(Disconnected("connection lost"))
         assert step.do is Do.PASS
         assert f"before {TOPICS.holder()} came back" in step.said
         assert "definitions.json" in step.said
         coming.now_s += DENIED_S / 4
-    coming.connects()
-    coming.is_granted()
+    coming.serves(heard=False)
     assert coming.hears(Disconnected("connection lost")).do is Do.YIELD
 
 
 def test_who_was_let_in_once_comes_back_for_ever(coming: Coming) -> None:
     """Whatever a broker does meanwhile, the fleet is not left without its coordinator."""
-    coming.connects()
-    coming.is_granted()
-    coming.hears(held_by(OURS, retained=False))
+    coming.serves()
     assert coming.hears(Disconnected("gone")) == Step(Do.PASS), "it said who it was"
     for _ in range(10):
         coming.now_s += DENIED_S

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from coordinator.store.store import Store
-from tests.harness.stored import put
+from tests.harness.stored import path_in, put
 
 DAY_S = 86_400.0
 
@@ -44,9 +44,7 @@ def test_the_index_follows(tmp_path: Path) -> None:
     old, result = put(store, b"old"), put(store, b"result")
     for row in (_row(old, 1), _row(result, 2), _row(result, 3)):
         store.index.append(row)
-    found = store.path_of(old)
-    assert found is not None
-    os.utime(found, (0, 0))
+    os.utime(path_in(store, old), (0, 0))
     store.collect_artifacts([old], frozenset(), DAY_S, 1e9)
     assert _rows(tmp_path) == [(result, 3)]
     store.index.append(_row(result, 3))

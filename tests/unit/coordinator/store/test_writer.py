@@ -11,12 +11,13 @@ from typing import Any
 import psutil
 
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from coordinator.core import effects as fx
 from coordinator.core.uploads import ABANDONED_S
 from coordinator.store.store import Store
 from coordinator.store.writer import Intake
 from tests.harness.shell import Coordinator, ledgers_closed
+from tests.harness.stored import path_in
 
 __all__ = ["ledgers_closed"]
 CHUNK = 1024
@@ -64,9 +65,7 @@ def test_an_artifact_goes_through_in_order(tmp_path: Path) -> None:
     assert not threads.told, "fsync and the last check would hold up the other parts"
     threads.later.pop()()
     assert threads.take() == [fx.PartStored(IDENTITY, len(CONTENT))]
-    path = threads.store.path_of(IDENTITY)
-    assert path is not None
-    assert path.read_bytes() == CONTENT
+    assert path_in(threads.store, IDENTITY).read_bytes() == CONTENT
 
 
 def test_what_nobody_wants_any_more_leaves_nothing(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from coordinator.ui import candidates
 
 @pytest.mark.parametrize("name", ["x $(touch evil)", "a;b", "a`b`", "*", "a\nb", "", "\x1b[2J"])
 def test_a_name_that_a_shell_would_act_on_is_not_offered(name: str) -> None:
-    """The id stands for it."""
     row = {"name": name, "job_id": "a" * 64, "state": "running", "host": "pi"}
-    (item,) = candidates._items([candidates._of_job(row, "")])
+    (item,) = candidates._items([candidates._of_job(row, "")], "")
     assert item.value == "a" * 12
     assert "running on pi" in (item.help or "")
     assert "\x1b" not in (item.help or "")
-    assert candidates._items([(name, "")]) == []
+    assert candidates._items([(name, "")], "") == []

@@ -7,27 +7,22 @@ from typing import Any
 
 import pytest
 
-from broker.protocol.events import Outgoing
+from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import encode_lines
 from broker.protocol.messages import JobRow, encode
 from broker.protocol.topics import Topic, Topics
 from broker.system.settings import BrokerSettings
 from coordinator.cli.logs import Follower
 from coordinator.client.client import OperatorClient
-from coordinator.ui.follow import in_fields, until_over
-from coordinator.ui.job_board import Board
+from coordinator.ui.follow import Board, in_fields, until_over
+from tests.harness.mirrored import told_row
 
 TOPICS = Topics()
 
 
 def _row(state: str, attempt: int, **more: Any) -> JobRow:
-    fields: dict[str, Any] = {
-        "job_id": "a" * 64, "name": "gbt", "model": "gbt", "mode": "oracle", "state": state,
-        "priority": 0, "attempt": attempt, "host": None if state == "pending" else "lap",
-        "error": None, "artifact_id": None, "metrics": None, "started_at": None,
-        "created_at": "2026-05-28T20:26:57.250Z", "finished_at": None,
-    }  # fmt: skip
-    return JobRow(**(fields | more))
+    host = None if state == "pending" else "lap"
+    return told_row("gbt", state, **{"job_id": "a" * 64, "attempt": attempt, "host": host} | more)
 
 
 @pytest.fixture
@@ -55,7 +50,6 @@ def followed(
 
 
 def test_a_job_that_is_given_back_is_told(followed: Any) -> None:
-    """It waits again, and is then at another attempt."""
     said = followed(
         _row("claimed", 1), _row("running", 1), _row("pending", 1), _row("running", 2),
         _row("completed", 2),
@@ -64,8 +58,8 @@ def test_a_job_that_is_given_back_is_told(followed: Any) -> None:
     assert said == ["gbt running on lap", "gbt pending", "gbt running on lap", done]
 
 
+@pytest.mark.words
 def test_the_last_word_is_what_came_of_it_and_what_comes_next(followed: Any) -> None:
-    """State, training time, main score; and in fields for scripts, from the same row."""
     running = _row("running", 1)
     done = _row("completed", 1, ran_s=108.0, metrics={"auroc": 0.9456, "f1": 0.5})
     assert followed(running, done) == [
@@ -84,8 +78,8 @@ def test_the_last_word_is_what_came_of_it_and_what_comes_next(followed: Any) -> 
     assert in_fields(cancelled.model_dump(mode="json"))["score"] is None
 
 
+@pytest.mark.words
 def test_in_a_pipe_it_is_said_now_and_then_how_far_it_is(capsys: Any) -> None:
-    """Not at each epoch; and nothing to a script that reads JSON."""
     times = [0.0]
     row: dict[str, Any] = _row("running", 1).model_dump(mode="json")
     for quiet in (False, True):
@@ -93,8 +87,8 @@ def test_in_a_pipe_it_is_said_now_and_then_how_far_it_is(capsys: Any) -> None:
         board.show([row])
         for epoch in range(1, 61):
             times.append(times[-1] + 1.0)
-            said = {"epoch": epoch, "epochs": 80, "val_loss": 0.5, "eta_s": 240.0 - epoch}
-            board.show([row | {"progress": said}])
+            said = {"attempt": 1, "epoch": epoch, "epochs": 80, "val_loss": 0.5}
+            board.show([row | {"progress": said, "left_s": 240.0 - epoch}])
         told = [
             "gbt running on lap",
             "gbt running on lap: 25%, epoch 20/80, loss 0.5000, 4 min left",
@@ -113,7 +107,6 @@ def _moved(state: str, job_id: str = "a" * 64) -> tuple[Topic, bytes]:
 
 
 def test_a_followed_log_is_that_of_one_job_until_it_is_over() -> None:
-    """Whatever others say or become; what the answer had is left out."""
     follower = Follower("a" * 64, 1, 2)
     other = "b" * 64
     heard = [_line(2, "two"), _line(3, "not ours", other), _line(3, "three")]

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from broker.system.settings import BrokerSettings
-
 pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(os.name != "posix", reason="a terminal of one's own is a pty"),
@@ -27,11 +25,10 @@ JOBS = [JOB | {"name": name, "job_id": name * 64} for name in "ab"]
 
 
 def _answered(
-    where: BrokerSettings, answer: Callable[[int, subprocess.Popen[bytes]], object], *more: str
+    at: list[str], answer: Callable[[int, subprocess.Popen[bytes]], object], *more: str
 ) -> tuple[int, str, str]:
     """Answer the question; return the exit code, what stood below it, and standard output."""
     ours, theirs = os.openpty()
-    at = ["--broker", where.url, "--root", where.topic_root]
     command = [sys.executable, "-m", "coordinator.cli", "cancel", "--status", "pending", *at, *more]
     with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)
@@ -69,12 +66,12 @@ def _ctrl_c(_ours: int, process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize(("answer", "code"), [(_no, 1), (_ctrl_d, 130), (_ctrl_c, 130)])
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_what_was_not_confirmed_is_told_below_the_question(
-    where: BrokerSettings, peer: Any, says: Any, answer: Any, code: int, more: tuple[str, ...]
+    at: list[str], peer: Any, says: Any, answer: Any, code: int, more: tuple[str, ...]
 ) -> None:
     """On a line of its own, as is the shell's prompt after it; a script reads an object."""
     page = {"jobs": JOBS, "next": None}
     coordinator = peer(lambda ask, client: [says(client, ask.id, page)])
-    ended, below, out = _answered(where, answer, *more)
+    ended, below, out = _answered(at, answer, *more)
     assert ended == code
     assert below.lstrip(" n") == "\nnothing was changed\n"
     if more:

@@ -21,12 +21,16 @@ sys.exit(3)
 """
 
 
+def _child(folder: Path, program: str) -> Child:
+    (folder / "child.py").write_text(program)
+    log = folder / "child.log"
+    log.write_text("of an earlier run\n")
+    return Child("child", "child", [], log, {**os.environ, "PYTHONPATH": str(folder)})
+
+
 def test_the_end_of_a_long_log_is_told_without_reading_all_of_it(tmp_path: Path) -> None:
     """Its last fifteen lines, of this run; a small machine has no room for the rest."""
-    (tmp_path / "noisy.py").write_text(NOISY)
-    log = tmp_path / "noisy.log"
-    log.write_text("of an earlier run\n")
-    child = Child("noisy", "noisy", [], log, {**os.environ, "PYTHONPATH": str(tmp_path)})
+    child = _child(tmp_path, NOISY)
     with pytest.raises(LocalError, match="ended with exit code 3"):
         child.wait_ready(60)
     child.stop(5)
@@ -34,6 +38,7 @@ def test_the_end_of_a_long_log_is_told_without_reading_all_of_it(tmp_path: Path)
     said = child.tail().splitlines()
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    log = tmp_path / "child.log"
     assert said[0] == f"{log}:"
     numbers = [line.strip().partition(":")[0] for line in said[1:]]
     assert numbers == [str(number) for number in range(59_985, 60_000)]
@@ -41,12 +46,8 @@ def test_the_end_of_a_long_log_is_told_without_reading_all_of_it(tmp_path: Path)
 
 
 def test_of_a_short_log_only_what_this_run_said_is_told(tmp_path: Path) -> None:
-    """What an earlier run left is not blamed on this one."""
-    (tmp_path / "brief.py").write_text("import sys\nsys.exit('no luck')\n")
-    log = tmp_path / "brief.log"
-    log.write_text("of an earlier run\n")
-    child = Child("brief", "brief", [], log, {**os.environ, "PYTHONPATH": str(tmp_path)})
+    child = _child(tmp_path, "import sys\nsys.exit('no luck')\n")
     with pytest.raises(LocalError, match="no luck"):
         child.wait_ready(60)
     child.stop(5)
-    assert child.tail() == f"{log}:\n  no luck"
+    assert child.tail() == f"{tmp_path / 'child.log'}:\n  no luck"

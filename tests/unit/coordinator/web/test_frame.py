@@ -19,6 +19,7 @@ from coordinator.web.frame import Site
 from coordinator.web.hub import Hub, News
 from coordinator.web.security import COOKIE, SESSION_S, Sessions
 from coordinator.web.settings import WebSettings
+from tests.harness.played import played
 
 PASSWORD = "a long enough password"  # noqa: S105 - opens nothing
 
@@ -49,40 +50,30 @@ class _Web:
 
 
 @pytest.mark.parametrize("private", [True, False])
-def test_a_private_page_is_told_nothing_once_its_session_has_ended(*, private: bool) -> None:
-    """By its time; where everybody may look it goes on."""
-
-    async def story() -> None:
-        web = _Web(private=private)
-        web.opens()
-        web.now_s = SESSION_S - 1.0
-        web.site.hub.refresh()
-        assert len(web.told) == 1
-        web.now_s = SESSION_S
-        web.site.hub.refresh()
-        web.site.hub.refresh()
-        assert len(web.told) == (1 if private else 3)
-
-    asyncio.run(story())
+@played
+async def test_a_private_page_is_told_nothing_once_its_session_has_ended(*, private: bool) -> None:
+    web = _Web(private=private)
+    web.opens()
+    web.now_s = SESSION_S - 1.0
+    web.site.hub.refresh()
+    assert len(web.told) == 1
+    web.now_s = SESSION_S
+    web.site.hub.refresh()
+    web.site.hub.refresh()
+    assert len(web.told) == (1 if private else 3)
 
 
-def test_a_private_page_that_connects_after_its_session_ended_goes_to_the_login(
+@played
+async def test_a_private_page_that_connects_after_its_session_ended_goes_to_the_login(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The guard lets a websocket in; the session ends before the page has said which page it is."""
-
-    async def story() -> None:
-        web = _Web(private=True)
-        client = web.opens()
-        monkeypatch.setattr(core, "loop", asyncio.get_running_loop())
-        web.site.sessions.end(web.token)
-        web.site.hub.refresh()
-        await asyncio.sleep(0)  # its end waits for the browser
-        await client.handle_handshake("socket", "tab", None, "document", None)
-        await asyncio.sleep(0)
-        said = [
-            data["code"] for _, kind, data in client.outbox.messages if kind == "run_javascript"
-        ]
-        assert any("/login?next=/jobs" in code for code in said)
-
-    asyncio.run(story())
+    web = _Web(private=True)
+    client = web.opens()
+    monkeypatch.setattr(core, "loop", asyncio.get_running_loop())
+    web.site.sessions.end(web.token)
+    web.site.hub.refresh()
+    await asyncio.sleep(0)  # its end waits for the browser
+    await client.handle_handshake("socket", "tab", None, "document", None)
+    await asyncio.sleep(0)
+    said = [data["code"] for _, kind, data in client.outbox.messages if kind == "run_javascript"]
+    assert any("/login?next=/jobs" in code for code in said)

@@ -22,7 +22,6 @@ from coordinator.web.pages.host_page import allowed
 def test_a_host_has_what_the_manifest_says_of_it(
     more: dict[str, Any], said: dict[str, str]
 ) -> None:
-    """What is not limited is left out."""
     told = allowed(policy_to_dict(HostPolicy("alpha", **more)))
     assert {name: words for name, words in told.items() if words} == said
     assert not any(allowed({}).values())

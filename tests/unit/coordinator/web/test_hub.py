@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from broker.clock import Now
-from broker.protocol.messages import JobRow, encode
+from broker.protocol.messages import encode
 from broker.protocol.topics import Topics
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import Outage
 from coordinator.client.watcher import Watcher
 from coordinator.web.hub import Hub, News
+from tests.harness.mirrored import told_row
 
 TOPICS = Topics()
 NOW = Now(1.0, 1_000_000.0)
@@ -20,11 +21,7 @@ NOW = Now(1.0, 1_000_000.0)
 
 def _hears(watcher: Watcher, letter: str) -> None:
     """The watcher hears of a pending job, whose id is that letter 64 times."""
-    row = JobRow(
-        job_id=letter * 64, name=letter, model="gbt", mode="oracle", state="pending", priority=0,
-        attempt=1, host=None, error=None, artifact_id=None, metrics=None,
-        created_at="2026-05-28T20:26:57.250Z", started_at=None, finished_at=None,
-    )  # fmt: skip
+    row = told_row(letter, job_id=letter * 64)
     watcher._mirror.apply(TOPICS.parse(TOPICS.job(row.job_id)), encode(row), NOW)
 
 
@@ -49,10 +46,12 @@ def test_a_page_that_is_opened_tells_the_others_nothing_that_is_old(watcher: Wat
     hub.catch_up()
     hub.follow(lambda _: None)
     assert [[row["name"] for row in news.jobs.add] for news in told] == [["b"]]
+    watcher.outage = Outage("broker", 0.5, "connection refused")
+    hub.catch_up()
+    assert hub.outage == watcher.outage, "a page that is opened in an outage begins with it"
 
 
 def test_a_page_misses_nothing_that_changes_while_it_is_made(watcher: Watcher) -> None:
-    """Its rows, and what it is told from then on, are all there is."""
     hub, told = Hub(lambda _: watcher, lambda: NOW), list[News]()
     _hears(watcher, "a")
     hub.catch_up()
@@ -82,7 +81,6 @@ def test_a_page_that_fails_keeps_no_other_from_its_news(
 
 
 def test_a_page_that_another_one_ends_is_told_no_more(watcher: Watcher) -> None:
-    """Not even of what it was about to be told."""
     hub, told = Hub(lambda _: watcher, lambda: NOW), list[News]()
     ends = list[Callable[[], None]]()
     hub.follow(lambda _: ends[0]())
@@ -90,11 +88,3 @@ def test_a_page_that_another_one_ends_is_told_no_more(watcher: Watcher) -> None:
     _hears(watcher, "a")
     hub.refresh()
     assert told == []
-
-
-def test_a_page_that_is_opened_in_an_outage_begins_with_it(watcher: Watcher) -> None:
-    """Nothing else may have changed."""
-    hub = Hub(lambda _: watcher, lambda: NOW)
-    watcher.outage = Outage("broker", 0.5, "connection refused")
-    hub.catch_up()
-    assert hub.outage == watcher.outage

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
+from coordinator.ui.fleet_columns import HOSTS, JOBS, FleetColumn, shown
+
 grids = pytest.importorskip("coordinator.web.tables", reason="the web page is not installed")
 PHONE_PX = 338  # a card's inside in a window of 360 pixels
-TABLES = [grids.job_columns, grids.running_columns, grids.host_columns, grids.attempt_columns]
 
 
-@pytest.mark.parametrize("make", TABLES)
-def test_columns_fit_wherever_one_more_of_them_appears(
-    make: Callable[[], list[dict[str, Any]]],
-) -> None:
+@pytest.mark.parametrize("columns", [shown(JOBS, "page"), shown(HOSTS, "page"), grids.ATTEMPTS])
+def test_columns_fit_wherever_one_more_of_them_appears(columns: Sequence[FleetColumn]) -> None:
     """No table is wider than its place, which would hide the last columns."""
-    columns = make()
-    for width in sorted({one["context"]["from"] or PHONE_PX for one in columns}):
-        shown = [one for one in columns if one["context"]["from"] <= width]
-        assert sum(one["minWidth"] for one in shown) <= width, [one["headerName"] for one in shown]
+    made = grids.definitions(columns, "state")
+    for width in sorted({max(PHONE_PX, one["context"]["from"]) for one in made}):
+        seen = [one for one in made if one["context"]["from"] <= width]
+        assert sum(one["minWidth"] for one in seen) <= width, [one["headerName"] for one in seen]
+    phone = {one["colId"] for one in made if one["context"]["from"] <= PHONE_PX}
+    assert phone >= {one.key for one in columns if not one.rank}

@@ -31,6 +31,5 @@ def test_the_first_seconds_of_a_training_say_nothing_of_the_rest() -> None:
 
 
 def test_one_long_epoch_tells_how_long_the_others_are() -> None:
-    """And of a training that is over within seconds its end is told all the same."""
     assert _told([60.0], 10) == [540.0]
     assert _told([1.0, 1.0], 2) == [None, 0.0]

@@ -50,7 +50,6 @@ def opened(data: Path) -> tuple[WindowIndex, Series]:
 
 
 def test_a_realistic_run_never_reads_a_privileged_column(simulated: Path, data: Path) -> None:
-    """Take every privileged series and feature away: the realistic view is what it was."""
     whole = load_schema(simulated / "feature_schema_v1.json")
     (data / "tensor_window_v1" / "series_oracle.npy").unlink()
     features = data / "features_window_v1.parquet"
@@ -71,7 +70,6 @@ def test_a_realistic_run_never_reads_a_privileged_column(simulated: Path, data: 
 
 
 def test_a_gathered_window_is_the_rows_that_the_index_names(simulated: Path) -> None:
-    """Batches hold each window's rows, channels side by side, without a copy of the series."""
     index, series = opened(simulated)
     batches = WindowBatches(series, index, CPU)
     chosen = np.array([3, 0, len(index) - 1])
@@ -83,7 +81,6 @@ def test_a_gathered_window_is_the_rows_that_the_index_names(simulated: Path) -> 
 
 
 def test_statistics_count_each_row_of_the_chosen_windows_once(simulated: Path) -> None:
-    """Overlap does not weigh; rows of other windows do not count."""
     index, series = opened(simulated)
     mean, deviation = WindowBatches(series, index, CPU).statistics(np.array([0, 1, 5]))
     rows = np.concatenate([*(part[0:40] for part in series.parts)], axis=1)
@@ -122,7 +119,6 @@ def test_a_run_reads_no_file_but_those_of_its_schema(
     model: str, file: str, spoil: Callable[[Path], None], message: str, data: Path,
     tmp_path: Path, run_job: Any,
 ) -> None:  # fmt: skip
-    """One line names a file that is damaged, lacking, or of another preparation."""
     spoil(data / file)
     with pytest.raises(BadInputError) as told:
         run_job(model, data, tmp_path / "out", "--epochs", "1", "--n-resamples", "0")

@@ -13,28 +13,9 @@ from hypothesis import strategies as st
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.data.splits import PURGED, TEST, TRAIN, VALIDATION, Splits, split
+from tests.harness.windows import an_index
 
 PARTS = (TRAIN, VALIDATION, TEST)
-
-
-def an_index(
-    episodes: list[tuple[str, int]], length: int = 10, stride: int = 5, unlabelled: int = 0
-) -> WindowIndex:
-    """Return windows over episodes (host, rows); every third is positive."""
-    names = tuple(sorted({host for host, _ in episodes}))
-    columns: list[tuple[int, int, int, int]] = []
-    offset = 0
-    for number, (host, rows) in enumerate(episodes):
-        columns += [
-            (names.index(host), number, offset + start, start)
-            for start in range(0, rows - length + 1, stride)
-        ]
-        offset += rows
-    host, episode, offsets, start = np.array(columns).T
-    label = (np.arange(len(columns)) % 3 == 0).astype(np.int64)
-    label[episode < unlabelled] = -1
-    labels = tuple(str(number) for number in range(len(episodes)))
-    return WindowIndex(names, labels, host, episode, offsets, start, label, length)
 
 
 def covered(index: WindowIndex, windows: np.ndarray) -> set[int]:
@@ -58,7 +39,6 @@ def _windows(splits: Splits, part: int) -> np.ndarray:
 def test_no_two_parts_share_a_row(
     episodes: list[tuple[str, int]], recipe: str, seed: int, stride: int, unlabelled: int
 ) -> None:
-    """Overlapping windows of different parts would leak: none do, labelled or not."""
     index = an_index(episodes, stride=stride, unlabelled=unlabelled)
     try:
         splits = split(index, recipe, (), seed)
@@ -72,7 +52,6 @@ def test_no_two_parts_share_a_row(
 
 @given(hosts=st.integers(2, 9), seed=st.integers(0, 20), chosen=st.integers(0, 5))
 def test_no_host_is_both_tested_and_trained_on(hosts: int, seed: int, chosen: int) -> None:
-    """The host recipe tests on hosts that nothing was learnt from, not even a threshold."""
     index = an_index([(f"h{number}", 300) for number in range(hosts)])
     train_hosts = index.hosts[: min(chosen, hosts - 1)]
     splits = split(index, "host", train_hosts, seed)
@@ -89,7 +68,6 @@ def test_no_host_is_both_tested_and_trained_on(hosts: int, seed: int, chosen: in
 
 
 def test_of_a_few_hosts_to_train_on_most_are_trained_on() -> None:
-    """Those that are only tested do not count when hosts to validate on are set aside."""
     for hosts, chosen in ((8, 3), (20, 5), (23, 6)):
         index = an_index([(f"h{number:02d}", 300) for number in range(hosts)])
         splits = split(index, "host", index.hosts[:chosen], 0)
@@ -114,7 +92,6 @@ def test_a_tested_host_without_anomalies_does_not_cost_validation_its_own() -> N
 
 
 def test_blocks_of_other_hosts_do_not_make_up_for_those_of_the_hosts_asked_for() -> None:
-    """A host with few labels has some in each part, if there is a way to have it so."""
     index = an_index([("a", 1200), ("a", 240), ("b", 2400)], unlabelled=1)
     for seed in range(20):
         splits = split(index, "sample", ("a",), seed)
@@ -123,7 +100,6 @@ def test_blocks_of_other_hosts_do_not_make_up_for_those_of_the_hosts_asked_for()
 
 
 def test_time_goes_forward() -> None:
-    """Every host is trained on before it is validated on, and that before it is tested."""
     index = an_index([("a", 400), ("b", 100), ("a", 200), ("b", 300)])
     splits = split(index, "time", (), 0)
     for host in (0, 1):
@@ -136,7 +112,6 @@ def test_time_goes_forward() -> None:
 
 
 def test_train_hosts_restrict_the_other_recipes() -> None:
-    """In time and sample recipes no window of another host is used at all."""
     index = an_index([(f"h{number}", 500) for number in range(3)])
     for recipe in ("time", "sample"):
         splits = split(index, recipe, ("h1",), 0)
@@ -154,7 +129,6 @@ def test_train_hosts_restrict_the_other_recipes() -> None:
 def test_a_split_that_cannot_be_is_refused(
     hosts: int, recipe: str, train_hosts: tuple[str, ...], message: str
 ) -> None:
-    """The message says what would help."""
     index = an_index([(f"h{number}", 300) for number in range(hosts)])
     with pytest.raises(BadInputError) as refused:
         split(index, recipe, train_hosts, 0)

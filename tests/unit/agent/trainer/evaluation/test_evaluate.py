@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 from sklearn import metrics as skm
 
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.data.features import unweighted
-from agent.trainer.evaluation.bootstrap import Draws, resampling_groups
-from agent.trainer.evaluation.evaluate import choose_thresholds, evaluate
-from agent.trainer.evaluation.metrics import OF_PROBABILITIES, Scored, measure
+from agent.trainer.evaluation.bootstrap import Draws, one_group, resampling_groups
+from agent.trainer.evaluation.evaluate import (
+    Evaluation,
+    choose_thresholds,
+    draws_of,
+    evaluate,
+    judge,
+)
+from agent.trainer.evaluation.metrics import OF_PROBABILITIES, Scored, calls_of, measure
 from agent.trainer.evaluation.report_schema import Thresholds
 
 NONE = Thresholds(decision=None, alarm=None)
 ANYWHERE = ("accuracy", *OF_PROBABILITIES)  # defined whatever classes there are
-HOW: dict[str, Any] = {"target_fpr": 0.05, "n_resamples": 200, "seed": 0}
 TWO = ("0", "1")
+
+
+def evaluated(
+    index: WindowIndex, validation: Scored, test: Scored, classes: Sequence[str] = TWO
+) -> Evaluation:
+    judged = [judge(validation, test, classes, 0.05)]
+    return evaluate(index, judged, classes, draws_of(index, judged, 200, seed=0))
 
 
 def an_index(n: int, episodes: int, hosts: int = 2) -> WindowIndex:
@@ -73,15 +86,12 @@ def by_sklearn(part: Scored, thresholds: Thresholds) -> dict[str, float]:
     return found
 
 
-def each_draw(index: WindowIndex, part: Scored, thresholds: Thresholds) -> list[dict[str, float]]:
-    """Compute each metric anew from the part's windows, and from each of 30 resamples'."""
-    groups, what = resampling_groups(index, part.windows)
-    assert what == "episode"
-    count = groups.max() + 1
-    drawn = np.random.default_rng(7).multinomial(count, np.full(count, 1 / count), 30)
+def each_draw(draws: Draws, part: Scored, thresholds: Thresholds) -> list[dict[str, float]]:
+    """Compute each metric anew from the part's windows, and from those of each resample."""
     found = []
-    for times in [np.ones(count, dtype=np.int64), *drawn]:
-        windows = np.repeat(np.arange(len(groups)), times[groups])
+    for times in draws.weights.astype(int):
+        of_window = draws.groups.of_window
+        windows = np.repeat(np.arange(len(of_window)), times[of_window])
         sample = Scored(windows, part.label[windows], part.score[windows])
         whole = part.score.ndim == 1 or set(sample.label) == set(part.label)
         found.append(by_sklearn(sample, thresholds) if len(windows) and whole else {})
@@ -90,9 +100,9 @@ def each_draw(index: WindowIndex, part: Scored, thresholds: Thresholds) -> list[
 
 def check(index: WindowIndex, part: Scored, thresholds: Thresholds) -> None:
     """Check every draw of every metric, and where it is not defined."""
-    draws = Draws(resampling_groups(index, part.windows)[0], 30, seed=7)
-    found = measure(part, thresholds, draws)
-    for at, expected in enumerate(each_draw(index, part, thresholds)):
+    draws = Draws(resampling_groups(index, part.windows), 30, seed=7)
+    found = measure(part, calls_of(part, thresholds), draws)
+    for at, expected in enumerate(each_draw(draws, part, thresholds)):
         for name in found.keys() - set(ANYWHERE):
             assert found[name][at] == pytest.approx(expected.get(name, np.nan), nan_ok=True), name
 
@@ -100,7 +110,6 @@ def check(index: WindowIndex, part: Scored, thresholds: Thresholds) -> None:
 @given(n=st.integers(24, 150), episodes=st.integers(10, 14), seed=st.integers(0, 10_000))
 @settings(max_examples=20)
 def test_every_draw_has_the_metrics_of_its_windows(n: int, episodes: int, seed: int) -> None:
-    """Counted once and multiplied, they equal a loop over the resamples, ties and all."""
     part = a_part(n, seed)
     part = replace(part, score=1 / (1 + np.exp(-part.score)))
     if part.label.any() and not part.label.all():
@@ -111,7 +120,6 @@ def test_every_draw_has_the_metrics_of_its_windows(n: int, episodes: int, seed: 
 @example(n=47, seed=113)  # a resample without a class that is called all the same
 @settings(max_examples=12)
 def test_several_classes_are_averaged_in_every_draw(n: int, seed: int) -> None:
-    """One against the rest, in every resample that shows all classes."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, 3, n)
     score = rng.dirichlet(np.ones(3), n).round(2)
@@ -120,13 +128,12 @@ def test_several_classes_are_averaged_in_every_draw(n: int, seed: int) -> None:
 
 
 def test_brier_and_calibration_are_as_defined() -> None:
-    """By hand, for two classes and for three."""
     two = Scored(np.arange(4), np.array([0, 1, 1, 0]), np.array([0.1, 0.9, 0.62, 0.64]))
-    found = measure(two, NONE, Draws(np.zeros(4, dtype=np.int64)))
+    found = measure(two, calls_of(two, NONE), Draws(one_group(4)))
     assert found["brier"] == pytest.approx((0.01 + 0.01 + 0.38**2 + 0.64**2) / 4)
     assert found["calibration_error"] == pytest.approx((0.1 + 0.1 + abs(1.26 - 1)) / 4)
     three = Scored(np.arange(2), np.array([0, 2]), np.array([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2]]))
-    found = measure(three, NONE, Draws(np.zeros(2, dtype=np.int64)))
+    found = measure(three, calls_of(three, NONE), Draws(one_group(2)))
     assert found["brier"] == pytest.approx((0.09 + 0.04 + 0.01 + 0.25 + 0.09 + 0.64) / 2)
     assert found["calibration_error"] == pytest.approx((0.3 + 0.5) / 2)
 
@@ -142,28 +149,74 @@ def test_class_weights_are_taken_back() -> None:
 def test_few_episodes_are_resampled_by_blocks_of_time() -> None:
     """Two long episodes would make an interval of two points; blocks of them do not."""
     index = an_index(1000, 2)
-    groups, what = resampling_groups(index, np.arange(1000))
-    assert what == "block of 250 rows"
-    assert len(np.unique(groups)) == 40
-    for group in np.unique(groups):
-        assert len(np.unique(index.episode[groups == group])) == 1
+    groups = resampling_groups(index, np.arange(1000))
+    assert groups.what == "block of 125 rows"
+    assert groups.host.tolist() == [0] * 40 + [1] * 40
+    for group in range(80):
+        mine = groups.of_window == group
+        assert len(np.unique(index.episode[mine])) == 1
+        assert set(index.host[mine]) == {groups.host[group]}
+
+
+@pytest.mark.parametrize("hosts", [4, 5])
+def test_hosts_are_resampled_first_if_there_are_five(hosts: int) -> None:
+    index = an_index(12 * hosts, 12 * hosts, hosts)
+    draws = Draws(resampling_groups(index, np.arange(12 * hosts)), 200, seed=0)
+    of_host = np.stack([
+        draws.weights[:, draws.groups.host == host].sum(axis=1) for host in range(hosts)
+    ])  # fmt: skip
+    assert (of_host.sum(axis=0) == 12 * hosts).all()
+    assert set(np.unique(of_host % 12)) == {0}
+    assert (of_host == 12).all() == (hosts < 5)
+    assert draws.weights[1:].max() > 1
+
+
+def test_scores_of_different_folds_are_not_ranked_together() -> None:
+    """Each fold has its own model, whose scores may lie anywhere."""
+    index, test = an_index(400, 20), a_part(400, 9)
+    folds = [test.of(index.host == host) for host in (0, 1)]
+    moved = replace(folds[1], score=folds[1].score + 100)
+    judged = [judge(one, one, TWO, 0.05) for one in (folds[0], moved)]
+    found = evaluate(index, judged, TWO, draws_of(index, judged, 50, seed=0)).metrics
+    alone = [skm.roc_auc_score(one.label, one.score) for one in folds]
+    assert found["auroc"] == pytest.approx(np.mean(alone))
+    assert found["fpr_realised"] <= 0.05  # by each fold's own threshold
+
+
+def test_a_ranking_against_a_class_that_one_group_holds_is_none() -> None:
+    """Windows that overlap are one observation, and a perfect order of it is no evidence."""
+    index = an_index(60, 2)
+    label = np.zeros(60, dtype=np.int64)
+    label[:2] = 1
+    perfect = Scored(np.arange(60), label, label.astype(float))
+    found = evaluated(index, perfect, perfect)
+    assert (found.metrics["auroc"], found.metrics["average_precision"]) == (None, None)
+    assert found.undefined["auroc"] == "too few groups hold each class"
+
+
+def test_a_rate_at_its_end_has_an_exact_bound() -> None:
+    """Of 0 alarms in n independent groups, the upper end is that of Clopper and Pearson."""
+    index, part = an_index(200, 20), a_part(200, 3)
+    silent = replace(part, score=np.zeros(200))
+    found = evaluated(index, part, silent)
+    assert found.metrics["fpr_realised"] == found.metrics["tpr_at_fpr"] == 0
+    low, high = found.metrics["fpr_realised_ci"]
+    assert (low, high) == (0, pytest.approx(binomtest(0, 20).proportion_ci().high))
 
 
 def test_thresholds_come_from_validation_alone() -> None:
-    """Another test part changes the metrics and not the thresholds; the alarm keeps its target."""
     validation, index = a_part(2000, 3), an_index(2000, 20)
     ours = choose_thresholds(validation, 0.05)
     negatives = validation.score[validation.label == 0]
     assert ours.alarm is not None
     assert (negatives > ours.alarm).mean() <= 0.05
-    results = [evaluate(index, validation, a_part(2000, seed), TWO, **HOW) for seed in (4, 5)]
+    results = [evaluated(index, validation, a_part(2000, seed)) for seed in (4, 5)]
     assert results[0].thresholds == results[1].thresholds == ours
     assert results[0].metrics != results[1].metrics
     assert results[0].metrics["fpr_realised"] == pytest.approx(0.05, abs=0.02)
 
 
 def test_the_decision_threshold_is_the_best_one_of_validation() -> None:
-    """No other threshold has a better F1 on the windows that it was chosen on."""
     part = a_part(300, 6)
     chosen = choose_thresholds(part, 0.05).decision
     assert chosen is not None
@@ -176,10 +229,9 @@ def test_the_decision_threshold_is_the_best_one_of_validation() -> None:
 
 
 def test_metrics_that_are_undefined_are_none_with_the_reason() -> None:
-    """A test part without anomalies has a false-positive rate and a calibration, no more."""
     test = a_part(100, 7)
     normal = replace(test, label=np.zeros(100, dtype=np.int64))
-    found = evaluate(an_index(100, 10), a_part(100, 8), normal, TWO, **HOW)
+    found = evaluated(an_index(100, 10), a_part(100, 8), normal)
     defined = {name for name, value in found.metrics.items() if value is not None}
     assert defined == {
         f"{name}{ci}"
@@ -191,20 +243,26 @@ def test_metrics_that_are_undefined_are_none_with_the_reason() -> None:
 
 
 def test_each_host_is_measured_by_itself() -> None:
-    """A host's metrics are those of its windows, whatever the other host is like."""
     index, test = an_index(400, 20), a_part(400, 9)
-    found = evaluate(index, a_part(400, 10), test, TWO, **HOW)
+    found = evaluated(index, a_part(400, 10), test)
     of_h1 = index.host == 1
     expected = skm.roc_auc_score(test.label[of_h1], test.score[of_h1])
-    assert found.per_host["h1"]["auroc"] == pytest.approx(expected)
+    figures = found.per_host["h1"]
+    assert figures.metrics["auroc"] == pytest.approx(expected)
+    positives = int(test.label[of_h1].sum())
+    assert (figures.windows, figures.counts) == (200, [200 - positives, positives])
+    both = [found.per_host[host].metrics["auroc"] for host in ("h0", "h1")]
+    over = found.over_hosts["auroc"]
+    assert (over.hosts, over.least, over.most) == (2, min(both), max(both))
+    assert (over.mean, over.deviation) == pytest.approx((np.mean(both), np.std(both, ddof=1)))
     assert sum(map(sum, found.confusion)) == 400
 
 
 def test_several_classes_are_measured_one_against_the_rest() -> None:
-    """A perfect classifier of three classes scores one throughout; a constant one, chance."""
-    index, label = an_index(300, 15), np.arange(300) % 3
+    index, label = an_index(300, 20), np.arange(300) % 3
     sure = Scored(np.arange(300), label, np.eye(3)[label])
-    perfect = evaluate(index, sure, sure, "abc", **HOW).metrics
+    perfect = evaluated(index, sure, sure, "abc").metrics
+    bound = binomtest(20, 20).proportion_ci().low  # 20 episodes, each with all classes
     for name in (
         "accuracy",
         "balanced_accuracy",
@@ -215,8 +273,9 @@ def test_several_classes_are_measured_one_against_the_rest() -> None:
     ):
         best = 0.0 if name in OF_PROBABILITIES else 1.0
         assert perfect[name] == best
-        assert perfect[f"{name}_ci"] == [best, best]
+        ends = [bound, 1.0] if best else [0.0, 1 - bound]
+        assert perfect[f"{name}_ci"] == pytest.approx(ends)
     dull = replace(sure, score=np.tile([0.5, 0.3, 0.2], (300, 1)))
-    chance = evaluate(index, dull, dull, "abc", **HOW).metrics
+    chance = evaluated(index, dull, dull, "abc").metrics
     assert chance["accuracy"] == chance["balanced_accuracy"] == pytest.approx(1 / 3)
     assert chance["auroc"] == 0.5

@@ -8,14 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-import numpy as np
 import pytest
 
-from agent.trainer.data.dataset import WindowIndex
-from agent.trainer.evaluation import plots
-from agent.trainer.evaluation.evaluate import Evaluation, evaluate
-from agent.trainer.evaluation.metrics import Scored
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.draw import draw
 
 VOID = {"meta", "br", "img", "link", "input"}
 
@@ -68,9 +64,9 @@ def titles(page: Page) -> set[str]:
 def test_the_page_says_what_the_report_says(
     model: str, simulated: Path, tmp_path: Path, run_job: Any
 ) -> None:
-    """Every metric with its interval, every drawing that there can be, and nothing to fetch."""
     run_job(model, simulated, tmp_path, "--epochs", "3", "--n-resamples", "50")
     report = json.loads((tmp_path / f"{model}_oracle_train.json").read_text())
+    draw(tmp_path)
     page = Page(tmp_path / f"{model}_oracle_train.html")
     assert page.fetched == []
     assert not {"script", "iframe", "object", "link"} & set(page.tags)
@@ -90,7 +86,6 @@ def test_the_page_says_what_the_report_says(
 def test_names_from_the_data_are_text_and_nothing_else(
     raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
-    """A host's or class's name is shown as it is: neither markup nor a formula."""
     names = ["<script>alert(1)</script>", "$x^2$", 'a"b&c', "</svg><b>"]
     rows = []
     for host in names:
@@ -98,6 +93,7 @@ def test_names_from_the_data_are_text_and_nothing_else(
         rows += raw.episode(host, "1", labels)
     raw.schema |= {"unlabelled": None, "positive": "w&lk"}
     run_job("gbt", raw.prepare(raw.write(rows)), tmp_path / "out", "--epochs", "3")
+    draw(tmp_path / "out")
     page = Page(tmp_path / "out" / "gbt_oracle_train.html")
     report = json.loads((tmp_path / "out" / "gbt_oracle_train.json").read_text())
     assert not {"script", "b", "i"} & set(page.tags)
@@ -107,37 +103,24 @@ def test_names_from_the_data_are_text_and_nothing_else(
     assert all(page.texts.count(name) >= 1 for name in tested)
 
 
-def an_evaluation(*hosts: str) -> Evaluation:
-    """Return an evaluation of ten windows on each of the hosts."""
-    n = 10 * len(hosts)
-    rng = np.random.default_rng(0)
-    label = np.arange(n) % 2
-    host = np.arange(n) // 10
-    index = WindowIndex(
-        hosts=hosts, episodes=hosts,
-        host=host, episode=host, offset=10 * np.arange(n), start=10 * (np.arange(n) % 10),
-        label=label, length=10,
-    )  # fmt: skip
-    part = Scored(np.arange(n), label, np.clip(label * 0.2 + rng.random(n) * 0.8, 0, 1))
-    return evaluate(index, part, part, ("0", "1"), target_fpr=0.05, n_resamples=20, seed=0)
+def test_a_fleet_of_hosts_still_fits(simulated: Path, tmp_path: Path, run_job: Any) -> None:
+    run_job("gbt", simulated, tmp_path, "--epochs", "3", "--n-resamples", "0")
+    path = tmp_path / "gbt_oracle_train.json"
+    report = json.loads(path.read_text())
+    like = next(iter(report["per_host"].values()))
+    report["per_host"] = {
+        f"h{number:03}": like | {"metrics": {"auroc": number / 100}} for number in range(100)
+    }
+    path.write_text(json.dumps(report))
+    draw(tmp_path)
+    page = Page(tmp_path / "gbt_oracle_train.html")
+    assert any("The 40 worst of 100 are shown." in text for text in page.texts)
+    assert (">h000</text>" in page.source, ">h040</text>" in page.source) == (True, False)
 
 
-def test_a_fleet_of_hosts_still_fits() -> None:
-    """Of many hosts the worst are drawn, and how many are not is told."""
-    evaluation = an_evaluation(*(f"h{number:03}" for number in range(100)))
-    drawn = plots.per_host(evaluation, "auroc", "AUROC")
-    assert drawn is not None
-    assert "The 40 worst of 100 are shown." in drawn.caption
-    worst = min(evaluation.per_host, key=lambda name: evaluation.per_host[name]["auroc"])
-    best = max(evaluation.per_host, key=lambda name: evaluation.per_host[name]["auroc"])
-    assert f">{worst}</text>" in drawn.svg
-    assert f">{best}</text>" not in drawn.svg
-
-
-def test_a_users_own_settings_change_nothing() -> None:
-    """The same figures give the same bytes, whatever matplotlib was told."""
-    evaluation = an_evaluation("a", "b", "c")
-    plain = plots.roc(evaluation, ("0", "1"))
-    with mpl.rc_context({"axes.grid": False, "font.size": 20, "svg.fonttype": "path"}):
-        assert plots.roc(evaluation, ("0", "1")) == plain
-        assert mpl.rcParams["font.size"] == 20
+def test_what_is_no_report_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="has no report"):
+        draw(tmp_path)
+    (tmp_path / "gbt_oracle_train.json").write_text('{"version": 7}')
+    with pytest.raises(BadInputError, match=r"gbt_oracle_train\.json: version"):
+        draw(tmp_path)

@@ -11,7 +11,6 @@ from agent.trainer.models.layers import Dropout
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
 @pytest.mark.parametrize("shape", [(40, 100, 10), (123, 331)])
 def test_a_share_is_dropped_and_the_mean_stays(share: float, shape: tuple[int, ...]) -> None:
-    """To the nearest 256th; gradients pass where values do."""
     torch.manual_seed(0)
     values = torch.ones(shape, requires_grad=True)
     left = Dropout(share)(values)
@@ -23,7 +22,6 @@ def test_a_share_is_dropped_and_the_mean_stays(share: float, shape: tuple[int, .
 
 
 def test_what_is_dropped_is_independent() -> None:
-    """Neither by place, nor from one call to the next."""
     torch.manual_seed(0)
     dropout = Dropout(0.5)
     kept = torch.stack([dropout(torch.ones(64)) > 0 for _ in range(4_000)]).float()
@@ -31,9 +29,3 @@ def test_what_is_dropped_is_independent() -> None:
     assert correlation.abs().max().item() < 0.08
     successive = torch.corrcoef(torch.stack([kept[:-1].flatten(), kept[1:].flatten()]))[0, 1]
     assert abs(successive.item()) < 0.01
-
-
-def test_scoring_drops_nothing() -> None:
-    """In eval mode all values pass."""
-    values = torch.rand(10, 7)
-    assert torch.equal(Dropout(0.5).eval()(values), values)

@@ -65,7 +65,6 @@ def training_of(out: Path, model: str) -> Any:
 
 
 def files_of(out: Path) -> dict[str, bytes]:
-    """Return all that a run left."""
     return {path.name: path.read_bytes() for path in sorted(out.iterdir()) if path.is_file()}
 
 
@@ -73,7 +72,6 @@ def files_of(out: Path) -> dict[str, bytes]:
 @needs_compiler
 @pytest.mark.parametrize("model", SMALL)
 def test_compiled_it_learns_the_same(model: str, simulated: Path, tmp_path: Path) -> None:
-    """The losses and weights are those of the plain run, but for rounding; twice the same bytes."""
     assert train(model, simulated, tmp_path / "plain")[0] == config.EXIT_DONE
     for name in ("one", "two"):
         code, events = train(model, simulated, tmp_path / name, "--compile=true")
@@ -90,7 +88,6 @@ def test_compiled_it_learns_the_same(model: str, simulated: Path, tmp_path: Path
 @pytest.mark.slow
 @needs_compiler
 def test_a_compiled_training_is_resumed_to_the_same_bytes(simulated: Path, tmp_path: Path) -> None:
-    """What compiling tries out leaves no trace in what is random."""
     flags = ("--compile=true", f"--checkpoint-dir={tmp_path / 'kept'}", "--dropout=0.3")
     assert train("cnn", simulated, tmp_path / "whole", *flags)[0] == config.EXIT_DONE
     code, _ = train("cnn", simulated, tmp_path / "out", *flags, at_step=5)
@@ -104,7 +101,6 @@ def test_a_compiled_training_is_resumed_to_the_same_bytes(simulated: Path, tmp_p
 def test_where_nothing_compiles_the_training_goes_on_without(
     simulated: Path, tmp_path: Path
 ) -> None:
-    """It says so, and leaves the very weights of a plain run."""
     uncompiled = {}
     for name, flags in (("plain", ()), ("out", ("--compile=true",))):
         out = tmp_path / name

@@ -28,6 +28,7 @@ from agent.trainer.common.errors import DivergedError
 from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.data.features import class_weights
 from agent.trainer.models.transformer import EncoderSize, MaskedAutoencoder
+from agent.trainer.training.adamw import AdamW
 from agent.trainer.training.fit import fit, mean_loss, start_torch
 from agent.trainer.training.networks import build, size_of
 
@@ -54,7 +55,6 @@ def _line(seed: int = 0) -> nn.Linear:
 
 
 def test_the_best_weights_are_restored() -> None:
-    """What is saved is the network of the best validation loss, not of the last epoch."""
     network, held_out = _line(), torch.arange(64, 80)
     hyper = TorchHyper(epochs=12, batch_size=8, lr=0.9, patience=12, weight_decay=0)
     fitted = fit(network, _squares, WINDOWS, held_out.numpy(), hyper=hyper, seed=0, **_quietly())
@@ -65,7 +65,6 @@ def test_the_best_weights_are_restored() -> None:
 
 
 def test_training_ends_when_validation_gets_no_better() -> None:
-    """After `patience` epochs without a better loss the rest is saved."""
     hyper = TorchHyper(epochs=50, batch_size=64, lr=1e-9, patience=3, weight_decay=0)
 
     def worse(network: nn.Module, windows: Tensor, _: torch.Generator) -> Tensor:
@@ -79,8 +78,6 @@ def test_training_ends_when_validation_gets_no_better() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_reported_as_divergence() -> None:
-    """The error says in which epoch, and what to lower."""
-
     def nan(network: nn.Module, windows: Tensor, _: torch.Generator) -> Tensor:
         return network(torch.ones(len(windows), 1))[:, 0] * float("nan")
 
@@ -100,7 +97,6 @@ def test_a_loss_that_is_not_finite_is_reported_as_divergence() -> None:
 )
 @pytest.mark.parametrize("steps", [2, 30])
 def test_every_network_survives_saving(model: str, hyper: TorchHyper, steps: int) -> None:
-    """Weights that are saved and loaded again give the same logits, one row a window."""
     shape = (5, 3) if model == "mlp" else (5, steps, 3)
     inputs = torch.rand(shape)
     size = size_of(model, hyper, inputs=3, classes=4, steps=steps)
@@ -114,7 +110,6 @@ def test_every_network_survives_saving(model: str, hyper: TorchHyper, steps: int
 
 @pytest.mark.parametrize("model", ["mlp", "cnn", "gru", "lstm", "transformer"])
 def test_every_network_begins_undecided_and_learns_what_is_linear(model: str) -> None:
-    """Untrained, every class is as likely; a mean that tells the classes apart is found at once."""
     start_torch(threads=1, seed=0)
     hyper = TRAINERS[model].model_validate(
         {"epochs": 4, "lr": 0.03, "dropout": 0.0, "batch_size": 32}
@@ -159,9 +154,25 @@ def test_an_odd_window_scores_higher_once_the_rest_is_learnt() -> None:
 
 
 def test_class_weights_balance_as_far_as_they_are_told() -> None:
-    """Power 1 gives each class the same total, power 0 each window; the mean stays one."""
     label = np.array([0] * 90 + [1] * 10)
     full, none = class_weights(label, 2, 1.0), class_weights(label, 2, 0.0)
     assert full[0] * 90 == pytest.approx(full[1] * 10)
     assert none.tolist() == [1, 1]
     assert full[label].mean() == pytest.approx(1)
+
+
+def test_the_optimiser_is_that_of_torch() -> None:
+    ours, theirs = ([nn.Parameter(torch.ones(3, 2)), nn.Parameter(torch.ones(2))] for _ in "ab")
+    mine, other = AdamW(ours, 0.1), torch.optim.AdamW(theirs, weight_decay=0.1, fused=True)
+    for step in range(1, 6):
+        for parameters in (ours, theirs):
+            generator = torch.Generator().manual_seed(step)
+            parameters[0].grad = torch.randn(3, 2, generator=generator)
+        if step == 3:
+            state = {name: one.clone() for name, one in mine.state().items()}
+            mine = AdamW(ours, 0.1)
+            mine.restore(state)
+        mine.step(0.1 / step)
+        other.param_groups[0]["lr"] = 0.1 / step
+        other.step()
+    assert all(torch.equal(one, like) for one, like in zip(ours, theirs))

@@ -98,6 +98,5 @@ def test_memory_does_not_grow_with_the_telemetry(
 
 
 def test_a_training_keeps_to_the_threads_of_its_slot(tmp_path: Path) -> None:
-    """Torch would take every core of the machine; told to take one, it takes one."""
     data = _prepared(tmp_path / "data", 60_000)
     assert _watched("cnn", data, tmp_path / "out")[1] < 1.1

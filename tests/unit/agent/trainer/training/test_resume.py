@@ -81,7 +81,6 @@ def epochs_of(events: Events) -> int:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Every file, by name."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
@@ -101,7 +100,6 @@ def interrupted(model: str, data: Path, folder: Path, *how: dict[str, Any]) -> d
 
 
 def test_a_resumed_training_ends_with_the_same_bytes(simulated: Path, tmp_path: Path) -> None:
-    """Interrupted in its middle and resumed, it leaves the very files of an undisturbed run."""
     assert train("mlp", simulated, tmp_path / "whole")[0] == config.EXIT_DONE
     way = {"until": lambda seen: epochs_of(seen) == 2}
     assert interrupted("mlp", simulated, tmp_path, way) == files_of(tmp_path / "whole")
@@ -132,7 +130,6 @@ def test_the_time_left_is_reckoned_from_what_this_process_did(
 @pytest.mark.slow
 @pytest.mark.parametrize("model", SIX)
 def test_wherever_it_is_interrupted(model: str, simulated: Path, tmp_path: Path) -> None:
-    """At the first step, in the middle of an epoch, at the last; and three times in one run."""
     code, events = train(model, simulated, tmp_path / "whole")
     assert code == config.EXIT_DONE
     whole = files_of(tmp_path / "whole")
@@ -150,7 +147,6 @@ def test_wherever_it_is_interrupted(model: str, simulated: Path, tmp_path: Path)
 def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(
     simulated: Path, tmp_path: Path
 ) -> None:
-    """Without a chance to write another one."""
     kept, out = f"--checkpoint-dir={tmp_path / 'kept'}", tmp_path / "out"
     assert train("mlp", simulated, tmp_path / "whole")[0] == config.EXIT_DONE
     code, events = train("mlp", simulated, out, kept, at_step=40, how="SIGKILL")
@@ -174,7 +170,6 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(
 def test_a_checkpoint_of_no_use_costs_nothing_but_time(
     spoil: Any, seed: str, simulated: Path, tmp_path: Path, run_job: Any
 ) -> None:
-    """Damaged, or of another job: it is said, and the training starts anew."""
     flags = ("--epochs", "2", "--n-resamples", "20", f"--checkpoint-dir={tmp_path / 'kept'}")
     run_job("mlp", simulated, tmp_path / "a", *flags, seed)
     run_job("mlp", simulated, tmp_path / "b", *flags, "--seed=0")
@@ -187,7 +182,6 @@ def test_a_checkpoint_of_no_use_costs_nothing_but_time(
 
 
 def test_a_disk_that_refuses_costs_the_checkpoint_not_the_training(tmp_path: Path) -> None:
-    """It is said, and the training goes on."""
     stream = io.StringIO()
     (tmp_path / "file").write_text("no folder", "utf-8")
     keeper = Keeper(Interruption(), Progress(stream), tmp_path / "file" / "kept")
@@ -196,7 +190,6 @@ def test_a_disk_that_refuses_costs_the_checkpoint_not_the_training(tmp_path: Pat
 
 
 def test_a_checkpoint_is_kept_every_so_often(tmp_path: Path) -> None:
-    """By the clock that the keeper is given; nothing is captured in between."""
     now_s, captured = [0.0], []
     keeper = Keeper(
         Interruption(), Progress(io.StringIO()), tmp_path, every_s=60, clock=lambda: now_s[0]

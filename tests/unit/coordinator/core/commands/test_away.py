@@ -5,29 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-import broker.protocol.messages as m
 from coordinator.cli import status as verb
-from coordinator.cli.list_ import _draw as draw_jobs
-from coordinator.jobs import in_words
+from coordinator.cli.lists import _draw_jobs as draw_jobs
+from coordinator.jobs import reason_words
 from coordinator.scheduler.forecast import Held
 from tests.harness.coordinator import Fleet, running, spec
+from tests.harness.drawn import drawn
 from tests.unit.coordinator.scheduler.test_forecast import host, named, whole
-
-
-def _text(shown: Any) -> str:
-    out = Console(width=200, no_color=True)
-    with out.capture() as captured:
-        for one in shown:
-            out.print(one)
-    return captured.get()
 
 
 def _runs_at_a_host_that_goes(**settings: Any) -> Fleet:
     fleet, pi, job = running(stale_after_s=120.0, **settings)
-    progress = m.Progress(attempt=1, epoch=1, epochs=2, eta_s=49.0)
-    pi.says(fleet.topics.progress("pi", job.job_id), progress)
+    pi.trains(job, 1, 2, eta_s=49.0)
     pi.status("offline", "lost")
     fleet.passes(10)
     return fleet
@@ -36,20 +26,17 @@ def _runs_at_a_host_that_goes(**settings: Any) -> Fleet:
 def test_a_cut_is_told_with_what_comes_of_the_job() -> None:
     """By why, list and status alike; and what its trainer said last is of no use."""
     fleet = _runs_at_a_host_that_goes()
-    wait = "unless it comes back, in 2 min the job goes back into the queue"
-    expected = f"the agent of pi is cut off; {wait}"
     why = fleet.why()
     told = {"host": "pi", "presence": "cut-off", "left_s": 110.0, "is_last": False}
     assert why["away"] == told
-    assert in_words.summary(why) == f"it is running on pi, but {expected}"
     rows = fleet.listed()
     assert rows[0]["away"] == told
-    shown = _text(draw_jobs(rows))
-    assert f"job: {expected}" in shown
+    shown = drawn(draw_jobs(rows), 200)
+    assert f"job: {reason_words.away(told)}" in shown
     assert "49 s" not in shown
     status = fleet.status()
     assert status["away"] == [told | {"job": "job"}]
-    assert f"job: {expected}" in _text(verb._warnings(status))
+    assert f"job: {reason_words.away(told)}" in drawn(verb._warnings(status), 200)
     fleet.passes(111)
     assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
 
@@ -61,8 +48,7 @@ def test_the_last_loss_is_told_as_what_it_is() -> None:
 
 
 def test_nothing_is_said_of_a_host_that_is_there() -> None:
-    fleet = Fleet(spec(), spec("other"))
-    fleet.host().joins().runs()
+    fleet, _, _ = running(spec(), spec("other"))
     assert fleet.status()["away"] == []
     rows = fleet.listed()
     assert [row["away"] for row in rows] == [None, None]

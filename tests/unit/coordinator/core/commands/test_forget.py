@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from coordinator.faces.homeassistant import CLEAR_AFTER_S
-from tests.harness.coordinator import Fleet, joined, running, spec
+from tests.harness.coordinator import joined, running, spec
 from tests.harness.home import home
 
 __all__ = ["home"]
@@ -21,31 +21,23 @@ def forget(host: str = "pi") -> m.AskForget:
 
 
 def test_a_host_that_is_gone_is_forgotten(home: Any) -> None:
-    """Its drain as well; that it was so is on record, with the host's name."""
+    """Its drain as well, and what is retained of it; that it was so is on record, with its name."""
     fleet = home()
     pi = fleet.host("pi")
     fleet.asks(m.AskDrain(id="d", host="pi"))
     assert "pi" in fleet.ledger.load_hosts()
     pi.status("offline", "goodbye")
-    assert fleet.asks(forget()).data == {"host": "pi", "forgotten": True}
-    assert fleet.asks(m.AskWorkers(id="w")).data["workers"] == []
-    assert fleet.ledger.load_hosts() == {}
-    told = fleet.ledger._db.execute("SELECT action, outcome, host FROM actions").fetchall()
-    assert tuple(told[-1]) == ("forget", "done", "pi")
-    assert fleet.asks(m.AskForget(id="again", host="pi")).code == "not_found"
-
-
-def test_what_is_retained_of_it_goes_too(home: Any) -> None:
-    fleet = home()
-    pi = fleet.host("pi")
-    fleet.host("other")
-    pi.status("offline", "goodbye")
     topics = (fleet.topics.status("pi"), fleet.topics.capability("pi"))
     fleet.retained |= dict.fromkeys(topics, b"x")
-    fleet.asks(forget())
+    assert fleet.asks(forget()).data == {"host": "pi", "forgotten": True}
     assert not {*topics} & fleet.retained.keys()
     fleet.handle(Incoming(topics[0], b""), Incoming(topics[1], b""))
-    assert "pi" not in fleet.shell.core.world.hosts
+    assert fleet.asks(m.AskWorkers(id="w")).data["workers"] == []
+    assert fleet.ledger.load_hosts() == {}
+    told = fleet.asks(m.AskEvents(id="e")).data["events"][-1]
+    assert (told["event"], told["outcome"], told["host"]) == ("forget", "done", "pi")
+    again = fleet.asks(m.AskForget(id="again", host="pi"))
+    assert (again.code, again.why["code"]) == ("not_found", "no_host")
 
 
 def test_its_entities_go_and_then_the_state_that_they_read(home: Any) -> None:
@@ -101,10 +93,9 @@ def test_one_that_comes_back_is_new(home: Any) -> None:
 
 def test_a_host_that_is_there_is_not_forgotten() -> None:
     """It would be back with its next heartbeat."""
-    fleet = Fleet()
-    fleet.host("pi").joins()
+    fleet, _ = joined()
     answer = fleet.asks(forget())
-    assert (answer.code, "online" in answer.message) == ("refused", True)
+    assert (answer.code, answer.why["code"]) == ("refused", "host_online")
     assert "pi" in fleet.core.world.hosts
 
 
@@ -115,7 +106,7 @@ def test_a_host_with_a_job_is_not_forgotten() -> None:
     pi.status("offline", "lost")
     answer = fleet.asks(forget())
     assert answer.code == "refused"
-    assert "holds job" in answer.message
+    assert answer.why == {"code": "host_holds", "host": "pi", "jobs": ["job"], "more": 0}
     fleet.passes(3600)
     assert fleet.job().host is None or not fleet.job().is_held
     assert fleet.asks(m.AskForget(id="f2", host="pi")).ok
@@ -132,8 +123,3 @@ def test_nothing_is_left_that_would_speak_to_it() -> None:
     assert not [topic for topic, _ in fleet.sent if topic.host == "pi"]
     assert not fleet.core.world.stops
     assert job.job_id in fleet.ledger
-
-
-def test_an_unknown_host_is_told_so() -> None:
-    answer = Fleet().asks(forget("nobody"))
-    assert (answer.code, "fleet workers" in answer.message) == ("not_found", True)

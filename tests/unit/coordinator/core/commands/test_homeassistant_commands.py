@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from broker.protocol import messages as m
-from broker.protocol.events import Incoming
+from broker.protocol.link_events import Incoming
 from broker.protocol.signing import OperatorKey
 from coordinator.core.commands.homeassistant_commands import COMMANDS_A_MINUTE
 from coordinator.core.effects import ManifestRead
@@ -41,9 +40,14 @@ def test_the_switch_drains_and_resumes(home: Any) -> None:
 
 
 def test_a_switch_that_is_thrown_again_does_nothing(home: Any) -> None:
-    """Automations say the same all day; that is neither an error nor a line in the history."""
+    """Automations say the same all day; that is neither an error nor a line in the history.
+
+    T2: a retained command is a replay, and ignored.
+    """
     fleet = home()
     fleet.host("pi")
+    fleet.told("pi", "drain", retained=True)
+    assert not fleet.shell.core.world.record("pi").drained
     for _ in range(5):
         fleet.told("pi", "drain")
     for _ in range(5):
@@ -56,7 +60,7 @@ def test_the_switch_lifts_no_quarantine(home: Any) -> None:
     fleet = home()
     fleet.host("pi")
     world = fleet.shell.core.world
-    world.remember(HostRecord("pi", drained=True, quarantine="3 failed", at="t", who="x"))
+    world.remember(HostRecord("pi", drained=True, quarantine=("a",), at="t", who="x"))
     fleet.told("pi", "resume")
     fleet.passes(2)
     assert fleet.state()["accepts"] is True
@@ -93,7 +97,7 @@ def test_release_gives_back_what_the_host_holds(home: Any) -> None:
     fleet.told("pi", "release")
     job = fleet.job()
     assert [one.attempt for one in pi.heard(m.Release)] == [job.attempt]
-    pi.reports(m.Released, job, reason="drained")
+    pi.reports(m.Released, job, why=m.Why(code="drained"))
     assert [one.job_id for one in two.heard(m.Assign)] == [fleet.job().job_id]
     fleet.passes(2)
     assert fleet.state()["accepts"] is False
@@ -103,7 +107,7 @@ def test_release_gives_back_what_the_host_holds(home: Any) -> None:
 
 
 def test_requeue_takes_what_has_failed(home: Any) -> None:
-    """Those in the plan; with none that is said."""
+    """Those in the plan, for nobody wants the others any longer; with none that is said."""
     fleet = home(spec("one", priority=1), spec("two"))
     fleet.told("coordinator", "requeue")
     assert fleet.story() == [(ME, "requeue", "refused", "")]
@@ -115,19 +119,11 @@ def test_requeue_takes_what_has_failed(home: Any) -> None:
     assert fleet.job("one").state.value in {"pending", "claimed"}
     events = [(event["event"], event["who"]) for event in fleet.ledger.events(job.job_id)]
     assert ("requeued", ME) in events
-
-
-def test_requeue_lets_be_what_the_plan_has_no_more(home: Any) -> None:
-    """It has failed, and nobody wants it any longer."""
-    fleet = home(spec("one"))
-    pi = fleet.host("pi")
-    pi.reports(m.Failed, fleet.job("one"), error="no", transient=False)
-    fleet.handle(ManifestRead(Plan(())))
+    pi.reports(m.Failed, fleet.job("two"), error="no", transient=False)
+    fleet.handle(ManifestRead(Plan((spec("one", priority=1),))))
     fleet.told("coordinator", "requeue")
-    (told,) = fleet.ledger._db.execute(
-        "SELECT what FROM actions ORDER BY seq DESC LIMIT 1"
-    ).fetchone()
-    assert json.loads(told)["text"] == "no job of the plan has failed"
+    assert fleet.asks(m.AskEvents(id="e")).data["events"][-1]["why"] == {"code": "none_failed"}
+    assert fleet.job("two").state.value == "failed"
     fleet.passes(2)
     assert fleet.state("coordinator")["problem"] is False
 
@@ -157,14 +153,6 @@ def test_what_is_no_command_is_dropped(home: Any, payload: bytes) -> None:
     fleet.handle(Incoming(fleet.topics.home_command("pi"), payload))
     assert fleet.story() == []
     assert fleet.shell.core.world.dropped["homeassistant/set"] == bool(payload)
-
-
-def test_a_retained_command_is_a_replay(home: Any) -> None:
-    """T2: it is ignored."""
-    fleet = home()
-    fleet.host("pi")
-    fleet.told("pi", "drain", retained=True)
-    assert not fleet.shell.core.world.record("pi").drained
 
 
 def test_with_an_operator_key_home_assistant_may_look_alone(home: Any) -> None:
@@ -200,7 +188,7 @@ def test_a_run_away_automation_is_stopped(home: Any) -> None:
         fleet.told("pi", "drain")
         fleet.told("pi", "resume")
     assert len(fleet.story()) == COMMANDS_A_MINUTE
-    assert fleet.shell.core.world.refused["too many"] > 0
+    assert fleet.shell.core.world.refused["too_many"] > 0
     fleet.passes(61)
     fleet.told("pi", "drain")
     assert len(fleet.story()) == COMMANDS_A_MINUTE + 1
@@ -217,7 +205,7 @@ def test_what_keeps_jobs_from_a_host_is_its_state(home: Any) -> None:
     assert fleet.state()["state"] == "snoozed"
     world.remember(HostRecord("pi"))
     world.remember(FleetRecord(paused=True, at="t", who="x"))
-    pi.beats(refuses="quiet until 18:00 by its owner")
+    pi.beats(refuses=(m.Why(code="quiet"),))
     fleet.passes(2)
     assert fleet.state()["state"] == "refusing"
     assert fleet.state("coordinator")["state"] == "paused"

@@ -9,13 +9,10 @@ import pytest
 
 from broker.clock import rfc3339
 from broker.protocol import messages as m
-from coordinator.cli.status import _draw
 from coordinator.core.effects import ManifestRead
 from coordinator.jobs.causes import cause
-from coordinator.jobs.in_words import summary, words
 from coordinator.jobs.plan_entries import HostPolicy, Plan
-from coordinator.jobs.records import FleetRecord, HostRecord
-from coordinator.ledger.ledger import Ledger
+from coordinator.jobs.reason_words import words
 from tests.harness.coordinator import Fleet, joined, running, spec
 
 
@@ -29,25 +26,14 @@ def test_a_drain_at_once_has_the_host_give_back_what_it_holds() -> None:
     answer = fleet.ask(m.AskDrain, host="pi", now=True)
     assert answer.data == {"host": "pi", "drained": True, "jobs": ["job"], "gives_back": True}
     (release,) = pi.heard(m.Release)
-    assert (release.attempt, release.why) == (1, "drained by operator:op")
-    pi.reports(m.Released, fleet.job(), reason=release.why)
+    assert (release.attempt, release.why) == (1, m.Why(code="drained", by="operator:op"))
+    pi.reports(m.Released, fleet.job(), why=release.why)
     job = fleet.job()
     assert (job.state, job.losses, job.failures) == ("pending", 0, 0)
     other = fleet.host("other").joins()
     assert other.heard(m.Assign)[0].attempt == 2
     assert not pi.heard(m.Assign)
-
-
-def test_without_now_what_runs_goes_on_and_can_be_ended_later() -> None:
-    """`drain`, then `drain --now`; a third time there is nothing to do."""
-    fleet, pi, _ = running()
-    assert fleet.ask(m.AskDrain, host="pi").data["gives_back"] is False
-    pi.beats((fleet.job().job_id, 1, "running"))
-    assert not pi.heard(m.Release)
-    assert not fleet.ask(m.AskDrain, host="pi").ok
-    assert fleet.ask(m.AskDrain, host="pi", now=True).ok
-    assert pi.heard(m.Release)
-    assert not fleet.ask(m.AskDrain, host="pi", now=True).ok
+    assert not fleet.ask(m.AskDrain, host="pi", now=True).ok, "it is drained already"
 
 
 def test_a_release_is_asked_for_until_the_host_is_at_it() -> None:
@@ -97,7 +83,7 @@ def test_a_snooze_ends_by_itself_and_is_in_the_story() -> None:
     fleet, pi, _ = running()
     answer = fleet.ask(m.AskSnooze, host="pi", for_s=3600.0, now=True)
     assert pi.heard(m.Release)
-    pi.reports(m.Released, fleet.job(), reason="r")
+    pi.reports(m.Released, fleet.job(), why=m.Why(code="leaving"))
     (row,) = fleet.why()["hosts"]
     until = rfc3339(fleet.now.wall_s + 3600)
     snoozed = {"code": "snoozed", "host": "pi", "who": "operator:op", "until": until}
@@ -134,8 +120,7 @@ def test_a_snooze_goes_on_after_a_restart(
     monkeypatch: pytest.MonkeyPatch, jump_s: float, left_s: float
 ) -> None:
     """By the wall clock; one that was set back does not lengthen it beyond what it was."""
-    fleet = Fleet(spec())
-    fleet.host().joins()
+    fleet, _ = joined(spec())
     fleet.ask(m.AskCancel, job="job")
     fleet.ask(m.AskSnooze, host="pi", for_s=3600.0)
     fleet.passes(1800)
@@ -172,17 +157,18 @@ def test_resume_lifts_a_snooze_and_a_drain_and_says_what_else_holds() -> None:
     fleet, pi = joined()
     fleet.ask(m.AskSnooze, host="pi", for_s=60.0)
     fleet.ask(m.AskDrain, host="pi")
-    pi.beats(refuses="quiet until 18:00 by its owner")
+    quiet = m.Why(code="quiet", by="owner", until="2026-05-28T18:00")
+    pi.beats(refuses=(quiet,))
     data: Any = fleet.ask(m.AskResume, host="pi").data
     assert _codes(data["was"]) == ["drained", "snoozed"]
     assert not any("`" in words(one, remedy=False) for one in data["was"]), "the remedy was this"
-    assert data["refuses"] == "quiet until 18:00 by its owner"
+    assert data["refuses"] == [{"code": "refuses", "holds": [quiet.told()]}]
     again = fleet.ask(m.AskResume, host="pi")
-    assert not again.ok
-    assert "it takes no jobs now: quiet until 18:00 by its owner" in again.message
-    status = fleet.ask(m.AskStatus).data
+    assert (again.ok, again.why["code"]) == (False, "not_restrained")
+    assert again.why["refuses"] == data["refuses"]
+    status = fleet.status()
     assert status["restrained"] == [
-        {"host": "pi", "reasons": [{"code": "refuses", "said": "quiet until 18:00 by its owner"}]}
+        {"host": "pi", "reasons": [{"code": "refuses", "holds": [quiet.told()]}]}
     ]
 
 
@@ -192,10 +178,11 @@ def test_a_paused_fleet_gives_nothing_out_and_says_so() -> None:
     pi = fleet.host().joins()
     fleet.passes(60)
     assert not pi.heard(m.Assign)
-    status: Any = fleet.ask(m.AskStatus).data
+    status = fleet.status()
     assert (status["paused"]["code"], status["paused"]["who"]) == ("paused", "operator:op")
     assert status["runnable"] == 0
-    assert "`fleet pause --off` lifts it" in summary(fleet.why("one"))
+    why = fleet.why("one")
+    assert (why["paused"], why["in_time"]) == (status["paused"], True)
     fleet.start()
     pi.joins()
     assert not pi.heard(m.Assign)
@@ -213,46 +200,26 @@ def test_the_end_of_a_pause_gives_jobs_out_at_once() -> None:
     fleet.plan(spec("one", 9), spec("two"))
     pi.beats()
     assert fleet.ask(m.AskResume, host="pc").ok
-    assert fleet.ask(m.AskStatus).data["runnable"] == 0
+    assert fleet.status()["runnable"] == 0
     assert fleet.ask(m.AskPause, off=True).ok
     given = [assign for host in (pi, pc) for assign in host.heard(m.Assign)]
     assert {assign.name for assign in given} == {"one", "two"}, "without waiting for a heartbeat"
 
 
-def test_every_decision_comes_out_of_the_ledger_as_it_went_in() -> None:
-    ledger = Ledger(":memory:")
-    records = [
-        HostRecord("a", drained=True, at="t", who="w", drained_now=True),
-        HostRecord("b", quarantine="q", at="t", who="w", snoozed_until="u", snoozed_by="x",
-                   snooze_s=9.5, snoozed_now=True),
-        HostRecord("c", at="t", who="w"),
-    ]  # fmt: skip
-    assert ledger.load_fleet() == FleetRecord()
-    ledger.commit([*records, FleetRecord(paused=True, at="t", who="w")])
-    assert ledger.load_hosts() == {record.host: record for record in records}
-    assert ledger.load_fleet() == FleetRecord(paused=True, at="t", who="w")
-    ledger.commit(
-        [replace(records[1], snoozed_until="", snoozed_by="", snooze_s=0.0, snoozed_now=False)]
-    )
-    assert not ledger.load_hosts()["b"].snoozed_until
-    ledger.close()
-
-
 # the manifest's rules
 
 
-def _ruled(fleet: Fleet, **rules: Any) -> None:
-    policy = HostPolicy("pi", **rules)
-    fleet.handle(ManifestRead(Plan((spec(),), {"pi": policy})))
-
-
 def test_a_host_with_quiet_hours_is_given_nothing_before_it_knows_them() -> None:
-    """It is told until a heartbeat confirms them; `why` says what is awaited."""
+    """It is told until a heartbeat confirms them; `why` says what is awaited.
+
+    Rules that the manifest gives up are taken back.
+    """
     fleet = Fleet()
-    _ruled(fleet, quiet_hours=("22:00-07:00",))
+    policy = HostPolicy("pi", quiet_hours=("22:00-07:00",), idle_only=True)
+    fleet.handle(ManifestRead(Plan((spec(),), {"pi": policy})))
     pi = fleet.host().joins()
     (rules,) = pi.heard(m.Rules)
-    assert rules.rules == m.HostRules(quiet_hours=("22:00-07:00",))
+    assert rules.rules == m.HostRules(quiet_hours=("22:00-07:00",), idle_only=True)
     assert not pi.heard(m.Assign)
     (row,) = fleet.why()["hosts"]
     assert _codes(row["reasons"]) == ["rules"]
@@ -266,19 +233,9 @@ def test_a_host_with_quiet_hours_is_given_nothing_before_it_knows_them() -> None
     fleet.passes(6)
     pi.beats(rules=rules.digest)
     assert not pi.heard(m.Rules)
-
-
-def test_rules_that_the_manifest_gives_up_are_taken_back() -> None:
-    fleet = Fleet()
-    _ruled(fleet, idle_only=True)
-    pi = fleet.host().joins()
-    (rules,) = pi.heard(m.Rules)
-    pi.beats(rules=rules.digest)
-    fleet.sent.clear()
     fleet.plan(spec())
     (none,) = pi.heard(m.Rules)
     assert (none.digest, none.rules) == ("", m.HostRules())
-    pi.beats()
     fleet.passes(6)
     pi.beats()
     assert not pi.heard(m.Rules)
@@ -287,27 +244,20 @@ def test_rules_that_the_manifest_gives_up_are_taken_back() -> None:
 def test_while_a_host_is_starting_nobody_is_told_that_nothing_can_start() -> None:
     """It has yet to say what it is; once it has, there is nothing left to wait for."""
     fleet = Fleet(spec("one", require_cuda=True))
-    pi = fleet.host()
-    pi.status("online", "birth")
-    status = fleet.ask(m.AskStatus).data
-    assert status["starting"] == 1
-    assert "can start yet: 1 host is starting." in [*_draw(status | {"forecast": None})][-1]
-    pi.joins()
-    status = fleet.ask(m.AskStatus).data
-    assert status["starting"] == 0
-    assert "can start; `fleet why JOB`" in [*_draw(status | {"forecast": None})][-1]
+    fleet.host().status("online", "birth")
+    assert fleet.status()["starting"] == 1
+    fleet.host().joins()
+    assert fleet.status()["starting"] == 0
 
 
 def test_a_host_that_was_mistyped_is_guessed() -> None:
     fleet = Fleet()
     fleet.host("laptop").joins()
-    said = [fleet.ask(ask, host="laptp", **more).message for ask, more in (
+    said = [fleet.ask(ask, host="laptp", **more).why for ask, more in (
         (m.AskDrain, {}), (m.AskSnooze, {"for_s": 60.0}), (m.AskResume, {})
     )]  # fmt: skip
-    words = "no host is called 'laptp'; did you mean 'laptop'? `fleet workers` shows them"
-    assert said == [words] * 3
-    far = fleet.ask(m.AskDrain, host="x").message
-    assert far == "no host is called 'x'; `fleet workers` shows them"
+    assert said == [{"code": "no_host", "name": "laptp", "meant": "laptop"}] * 3
+    assert fleet.ask(m.AskDrain, host="x").why == {"code": "no_host", "name": "x"}
 
 
 def test_a_host_whose_data_has_gone_says_why_it_is_given_no_jobs() -> None:
@@ -316,9 +266,9 @@ def test_a_host_whose_data_has_gone_says_why_it_is_given_no_jobs() -> None:
     pi = fleet.host().joins(data_id=None)
 
     def told() -> tuple[Any, Any]:
-        (row,) = fleet.ask(m.AskWorkers).data["workers"]
+        row = fleet.worker()
         assert row["condition"] == ("no data" if row["barred"] else row["presence"])
-        return row["barred"], fleet.ask(m.AskStatus).data["restrained"]
+        return row["barred"], fleet.status()["restrained"]
 
     (why,), restrained = told()
     assert why == {"code": "no-data"}

@@ -9,22 +9,20 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from coordinator.cli.plan import _after, _cells, _last, _prepare, _print_times, after_reload
-from coordinator.cli.why import _read, _when
-from coordinator.client.client import OperatorClient
+from broker.protocol.reasons import reason
+from coordinator.cli.plan import _after, _cells, _last, _prepare, _times, after_reload
+from coordinator.cli.why import _read, _to_dict
 from coordinator.client.predictions import look
 from coordinator.jobs.plan_entries import Plan, spec_from_dict
-from coordinator.jobs.reasons import reason
 from coordinator.scheduler.forecast import Forecast, Held
 from coordinator.ui import terminal
-from coordinator.ui.outlook import end_of_plan, to_dict
+from coordinator.ui.outlook import end_of_plan, likely, rests_on, to_dict
 from tests.harness.coordinator import Fleet, joined, spec
+from tests.harness.inclient import client_of
 from tests.unit.coordinator.scheduler.test_durations import ran
 from tests.unit.coordinator.scheduler.test_forecast import host as view
 from tests.unit.coordinator.scheduler.test_forecast import named, waits, whole
 from tests.unit.coordinator.scheduler.test_rules import DRAINED
-
-FULL = m.Objection(code="full", said="its disk")
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -34,20 +32,6 @@ def plan(fleet: Fleet, **wanted: Any) -> Any:
     return fleet.asks(m.AskPlan(id="p", **wanted)).data
 
 
-def _client(fleet: Fleet, *attempts: Any) -> Any:
-    """A client that asks the core, with no broker between; `attempts` are what is over."""
-
-    class Client:
-        def ask(self, request: Any) -> Any:
-            if isinstance(request, m.AskAttempts):
-                return {"attempts": [*attempts], "next": None}
-            return fleet.asks(request).data
-
-        host_pages, list_workers = OperatorClient.host_pages, OperatorClient.list_workers
-
-    return Client()
-
-
 def test_the_plan_tells_what_a_prediction_needs() -> None:
     """How long a job has waited or run, how far it is, and whether it takes a slot."""
     fleet = Fleet(spec("first", priority=1), spec("second"))
@@ -55,14 +39,8 @@ def test_the_plan_tells_what_a_prediction_needs() -> None:
     pi = fleet.host().joins()
     job = pi.runs("first")
     fleet.passes(20.0)
-    topic = fleet.topics.progress("pi", job.job_id)
-    pi.says(topic, m.Progress(attempt=1, epoch=3, epochs=10, eta_s=70.0))
-    pi.seq += 1
-    held = m.HeldJob(job_id=job.job_id, attempt=1, phase="running", progress=0.3)
-    pi.says(fleet.topics.heartbeat("pi"), m.Heartbeat(
-        session=pi.session, instance=pi.instance, seq=pi.seq, ram_available_bytes=6 * 2**30,
-        jobs=(held,),
-    ))  # fmt: skip
+    pi.trains(job, 3, 10, eta_s=70.0)
+    pi.beats(m.HeldJob(job_id=job.job_id, attempt=1, phase="running", progress=0.3))
     first, second = plan(fleet)["jobs"]
     assert spec_from_dict(first["spec"]) == spec("first", priority=1)
     assert (first["state"], first["host"], first["elapsed_s"]) == ("running", "pi", 20.0)
@@ -83,20 +61,22 @@ def test_a_retry_says_when_it_may_begin() -> None:
 def test_why_names_no_host_that_has_just_refused_it() -> None:
     """It is not given the job again at once, and the table below says so."""
     fleet, pi = joined(spec())
-    (assign,) = pi.heard(m.Assign)
-    pi.reports(
-        m.Refused,
-        fleet.job(),
-        request_id=assign.id,
-        reasons=(FULL,),
-    )
+    pi.refuses()
     fleet.asks(m.AskPause(id="h", expires_at=fleet.now.wall_s + 60))
     fleet.host("zeta").joins()
 
-    found = look(_client(fleet)).forecast()
+    found = look(client_of(fleet)).forecast()
     assert found.outlooks[fleet.job().job_id].host == "zeta"
     row = plan(fleet)["jobs"][0]
     assert 0 < row["refused"]["pi"] <= 30.0
+
+
+def _told(fleet: Fleet, name: str) -> tuple[dict[str, Any], str]:
+    """What `fleet why` predicts of a job: as JSON, and in words."""
+    data, found = seen = _read(client_of(fleet), name)
+    assert found is not None
+    one = found.outlooks[data["job_id"]]
+    return _to_dict(seen)["forecast"], likely(one, found)
 
 
 EPOCHS = {"properties": {"epochs": {"type": "integer", "default": 40}}}
@@ -110,8 +90,7 @@ def _busy() -> Fleet:
     job = pi.runs("runs")
     lab = fleet.host("lab").joins(trainers={"gbt": m.TrainerInfo(hyper_schema=EPOCHS)})
     lost = lab.runs("lost")
-    said = m.Progress(attempt=1, epoch=30, epochs=40, eta_s=250.0)
-    lab.says(fleet.topics.progress("lab", lost.job_id), said)
+    lab.trains(lost, 30, 40, eta_s=250.0)
     lab.status("offline", "lost")
     for _ in range(35):
         fleet.passes(20.0)
@@ -121,6 +100,7 @@ def _busy() -> Fleet:
     return fleet
 
 
+@pytest.mark.words
 def test_why_and_plan_predict_the_same_of_the_same_state() -> None:
     """Where a job starts, when, after which, when it ends, by what: also with the manifest named.
 
@@ -131,7 +111,7 @@ def test_why_and_plan_predict_the_same_of_the_same_state() -> None:
         *(ran(float(s), model="gbt", host="pi", epochs=None) for s in (900, 1000, 1100)),
         ran(500.0, model="gbt", host="pi", epochs=20), ran(70.0, model="gbt", mode="realistic"),
     ]  # fmt: skip
-    client = _client(fleet, *past)
+    client = client_of(fleet, *past)
     picture, _, predicted, *_ = _prepare(client, None)
     planned = {
         one.spec.name: to_dict(one, NOON, paused=False) for one in predicted.outlooks.values()
@@ -141,55 +121,66 @@ def test_why_and_plan_predict_the_same_of_the_same_state() -> None:
     told = Plan(tuple(job.spec for job in picture.jobs))
     reloaded = _after(picture, after_reload(picture, told), told)
     for name in names:
-        found = _read(client, name)["forecast"]
-        moments = {key: found.pop(key) for key in ("starts_at", "ends_at", "text", "paused")}
+        found = _to_dict(_read(client, name))["forecast"]
+        for key in ("starts_at", "ends_at", "paused"):
+            del found[key]
         assert found == {key: planned[name][key] for key in found}
         assert reloaded.outlooks[found["job_id"]] == predicted.outlooks[found["job_id"]]
-        likely = {"running": "It will likely end", "starts": "It will likely start", "stuck": ""}
-        assert moments["text"].startswith(likely[found["verdict"]])
-        if found["rests_on"]:
-            assert f", by {found['rests_on']}" in moments["text"]
+        begins = {"running": "It will likely end", "starts": "It will likely start", "stuck": ""}
+        one = predicted.outlooks[found["job_id"]]
+        assert likely(one, predicted).startswith(begins[found["verdict"]])
+        if one.estimate:
+            assert f", by {rests_on(one.estimate)}" in likely(one, predicted)
     verdicts = {name: one["verdict"] for name, one in planned.items()}
     assert (verdicts.pop("odd"), verdicts.pop("runs")) == ("stuck", "running")
     assert set(verdicts.values()) == {"starts"}
     assert planned["lost"]["host"] == "pi"
-    rests = {name: one["rests_on"] for name, one in planned.items()}
+    rests = {
+        one.spec.name: rests_on(one.estimate)
+        for one in predicted.outlooks.values() if one.estimate
+    }  # fmt: skip
     assert rests["job-4"] == "3 runs of gbt-oracle here", "as many as one that sets none"
     assert rests["job-2"] == "1 run of gbt-oracle here"
     assert rests["job-1"] == "1 run of gbt-oracle of 20 epochs here, scaled to 10"
     assert planned["job-1"]["scaled_from"] == 20
 
 
+@pytest.mark.words
 def test_a_retry_has_an_end_at_once() -> None:
     """Though nothing like it was ever completed: its trainer said how long it takes."""
     fleet = _busy()
-    assert _read(_client(fleet), "lost")["forecast"]["basis"] == "earlier", "though it waits"
+    assert _told(fleet, "lost")[0]["basis"] == "earlier", "though it waits"
     lab = fleet.host("lab")
     lab.returns(trainers={"gbt": m.TrainerInfo(hyper_schema=EPOCHS)}, anew=True)
     assert (fleet.job("lost").host, fleet.job("lost").state) == ("lab", "claimed")
-    found = _read(_client(fleet), "lost")["forecast"]
+    found, _ = _told(fleet, "lost")
     assert found["ends_in_s"] == {"quick": 250.0, "median": 250.0, "slow": 1000.0}
+    assert (found["basis"], found["done_before"]) == ("earlier", {"least": 0.0, "most": 0.75})
     by = "what its trainer said in an earlier attempt, less up to 75% done before"
-    assert (found["basis"], found["rests_on"]) == ("earlier", by)
-    assert _read(_client(fleet), "runs")["forecast"]["text"] == (
+    assert _told(fleet, "lost")[1].endswith(f", by {by}.")
+    assert _told(fleet, "runs")[1] == (
         "How long it will take is unknown: nothing like it was ever completed."
     )
 
 
-def test_a_plan_of_any_size_comes_in_pages_that_fit() -> None:
+@pytest.mark.parametrize(("count", "chars"), [(1500, 0), (40, 5000)])
+def test_a_plan_of_any_size_comes_in_pages_that_fit(count: int, chars: int) -> None:
     """No answer is larger than what a client takes; every job comes once."""
-    many = [spec(f"job-{number:04}") for number in range(1500)]
+    hyper = {"of": "\u8aa4" * chars}  # each of which has three bytes
+    many = [replace(spec(f"job-{number:04}"), hyper=hyper) for number in range(count)]
     fleet = Fleet(*many)
     seen: list[str] = []
     offset: Any = 0
     while offset is not None:
         response = fleet.asks(m.AskPlan(id="p", offset=offset, limit=1000))
         assert len(m.encode(response)) < m.MAX_PAYLOAD_BYTES
+        assert 1 < len(response.data["jobs"]) < response.data["total"] == count
         seen += [row["spec"]["name"] for row in response.data["jobs"]]
         offset = response.data["next"]
     assert sorted(seen) == [one.name for one in many]
 
 
+@pytest.mark.words
 def test_the_end_of_a_plan_is_one_line() -> None:
     """With what nobody knows, what waits and what cannot be; empty when nothing is left."""
     assert end_of_plan(Forecast({}, None, 0)) == ""
@@ -208,6 +199,7 @@ def test_the_end_of_a_plan_is_one_line() -> None:
     assert end_of_plan(whole(waits("a"), views=[quiet])).endswith("for a host that takes none now")
 
 
+@pytest.mark.words
 def test_the_end_of_a_plan_with_unknown_jobs_is_unknown_first() -> None:
     """What can be predicted comes after that, and only where it says something."""
     late = Held(named("late"), "pi", elapsed_s=110.0)
@@ -223,6 +215,7 @@ def test_the_end_of_a_plan_with_unknown_jobs_is_unknown_first() -> None:
     assert said.endswith(", in 2 min")
 
 
+@pytest.mark.words
 def test_nothing_starts_now_where_a_slot_is_taken() -> None:
     """It is told what has to end first, in `why` and in `plan`; nor where no host can take it."""
     late, soon = Held(named("now"), "pi", elapsed_s=110.0), Held(named("now"), "pi", eta_s=1.0)
@@ -231,25 +224,24 @@ def test_nothing_starts_now_where_a_slot_is_taken() -> None:
         (one,) = found.of("starts")
         begins = _cells(one, {one.spec.job_id: "a"}, is_paused=False)[2]
         assert begins == "?" if held is late else ":" in begins
-        assert "start now" not in _when(one, found)
-        assert "when that has finished now" in _when(one, found)
+        assert "start now" not in likely(one, found)
+        assert "when that has finished now" in likely(one, found)
         (busy,) = found.of("running")
-        assert ("unknown" in _when(busy, found)) is (held is late)
+        assert ("unknown" in likely(busy, found)) is (held is late)
         last = _last(found.of("starts"), is_paused=False)
         assert last == "nobody knows when" if held is late else last.startswith("at ")
     found = whole(waits("a"), views=[view("pi")])
     (one,) = found.of("starts")
-    assert _when(one, found).startswith("It will likely start now, on pi.")
-    assert _when(one, found).endswith(
+    assert likely(one, found).startswith("It will likely start soon, on pi.")
+    assert likely(one, found).endswith(
         ", by 1 run of gbt-oracle here, whatever their hyperparameters."
     )  # fmt: skip
-    assert _when(one, found, takes=False).startswith("It will likely start soon, on pi.")
 
 
+@pytest.mark.words
 def test_while_the_fleet_is_paused_a_prediction_says_so_and_the_remedy_is_to_end_it() -> None:
     """Nothing will start by itself, however free the hosts are."""
-    fleet = Fleet()
-    fleet.host("pi").joins()
+    fleet, _ = joined()
     assert fleet.asks(m.AskPause(id="pause")).ok
     fleet.plan(spec())
     why = fleet.why()
@@ -258,22 +250,23 @@ def test_while_the_fleet_is_paused_a_prediction_says_so_and_the_remedy_is_to_end
     found = replace(whole(waits("a"), views=[view("pi")]), paused=True)
     assert end_of_plan(found).startswith("paused; if it went on now: ")
     (one,) = found.outlooks.values()
-    assert _when(one, found).startswith("If the fleet goes on now, it will likely start now")
+    assert likely(one, found).startswith("If the fleet goes on now, it will likely start now")
     assert fleet.asks(m.AskPause(id="off", off=True)).ok
     assert plan(fleet)["paused"] is None
 
 
+@pytest.mark.words
 def test_the_plan_of_a_paused_fleet_names_no_hour(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing starts now: what would follow is told as a distance from when the pause ends."""
     runs = Held(waits("runs").spec, "pi", 10.0, 0.5, 600.0, uses_slot=True)
     found = replace(whole(waits("a"), held=[runs], views=[view("pi")]), paused=True)
-    _print_times(terminal.console(), found, 10)
+    terminal.put(terminal.console(), _times(found, 10))
     running, pending = capsys.readouterr().out.splitlines()[-3:-1]
     assert ("running" in running, ":" in running) == (True, True)
     assert "+10 min" in pending
     assert ":" not in pending
     free = replace(whole(waits("a"), views=[view("pi")]), paused=True)
-    _print_times(terminal.console(), free, 10)
+    terminal.put(terminal.console(), _times(free, 10))
     said = capsys.readouterr().out
     assert "paused, until `fleet pause --off`" in said
     assert "paused" in said.splitlines()[-2]

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.topics import Topics
-from coordinator.cli import list_, status
-from coordinator.client.mirror import Mirror
+from coordinator.cli import lists, status
+from coordinator.client.mirror import Going, Mirror
 from coordinator.client.rows import job_row
-from coordinator.client.seen import Going
 from coordinator.core.commands import prospects
 from coordinator.core.effects import AnswerWithEvents, ManifestRead
-from coordinator.jobs.in_words import summary
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
-from coordinator.top import job_table, layout
+from coordinator.top import job_table
 from coordinator.ui import terminal, up_live
+from coordinator.ui.fleet_columns import DIM, PLAIN
 from coordinator.ui.words import by_row
 from tests.harness.coordinator import Fleet, joined, spec
+from tests.harness.drawn import drawn
+from tests.harness.inclient import client_of
+from tests.harness.mirrored import told_row
 
 AT = Now(1.0, 1.0)
 
@@ -80,13 +80,12 @@ def test_what_can_run_again_loses_its_mark() -> None:
     fleet.plan(spec("a"), spec("b"), spec("c", min_cores=64))
     assert marked(fleet) == {"c"}, "a is with its host, b waits for it"
     why = fleet.why("b")
-    said = "the only known host cannot take it now: it waits for `fleet resume pi`"
-    assert summary(why) == said
+    assert (why["known"], why["hopeless"], why["waits_for"]["what"]) == (1, False, "resume")
     assert [(one["code"], one["hosts"]) for one in why["remedies"]] == [("resume", ["pi"])]
     assert fleet.status()["runnable"] == 0, "`fleet up --until-idle` ends"
     fleet.asks(m.AskPause(id="p"))
     why = fleet.why("b")
-    assert summary(why).endswith("but the only known host cannot take it even then")
+    assert (why["paused"]["code"], why["in_time"]) == ("paused", False)
     fleet.asks(m.AskPause(id="q", off=True))
     fleet.asks(m.AskResume(id="r", host="pi"))
     assert marked(fleet) == {"c"}
@@ -132,7 +131,7 @@ def test_a_job_whose_data_is_away_waits_for_it() -> None:
     fleet.asks(m.AskPause(id="q", off=True))
     assert fleet.status()["runnable"] == 0, "`fleet up --until-idle` ends"
     said = fleet.why("both")
-    assert summary(said) == "none of 2 known hosts can take it now: it waits for data on pi"
+    assert (said["known"], said["hopeless"], said["waits_for"]) == (2, False, data)
     pi.status("offline", "lost")
     assert (marked(fleet), waiting(fleet)["here"]) == ({"cuda"}, data)
     pi.joins()
@@ -154,6 +153,7 @@ def test_of_many_hosts_without_data_the_first_are_named() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.words
 def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the host's place, and in words, those together that wait for the same."""
     monkeypatch.setenv("COLUMNS", "100")
@@ -163,13 +163,13 @@ def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatc
     fleet.asks(m.AskDrain(id="d", host="pc"))
     only = [replace(spec(name), allowed_hosts=("pc",)) for name in ("x", "y")]
     fleet.plan(spec("a"), *only)
-    listed = _text(list_._draw(fleet.listed()), 100).splitlines()
+    listed = drawn(lists._draw_jobs(fleet.listed()), 100).splitlines()
     assert listed[2].split()[:4] == ["a", "pending", "awaits", "data"]
     assert listed[3].split()[:4] == ["x", "pending", "awaits", "resume"]
     both = ["a waits for data on pi", "x, y wait for `fleet resume pc`"]
     assert listed[-2:] == both
     data = fleet.status()
-    told = _text(status._draw({**data, "forecast": None}), 100).splitlines()
+    told = drawn(status._draw((data, None)), 100).splitlines()
     assert [one.strip() for one in told if one.strip() in both] == both
     mirror = Mirror()
     mirror.load_jobs([_row("a"), _row("b")])
@@ -179,18 +179,17 @@ def test_what_jobs_wait_for_is_told_by_every_face(monkeypatch: pytest.MonkeyPatc
     said = m.encode(m.JobRow.model_validate(_row("a", priority=3) | {"unplaceable": False}))
     mirror.apply(Topics().parse(Topics().job(a)), said, AT)
     waits, other = (job_row(one, Going()) for one in mirror.snapshot().jobs.values())
-    (column,) = [column for column in job_table.COLUMNS if column.title == "HOST"]
+    (column,) = [column for column in job_table.COLUMNS if column.key == "host"]
     assert column.cell(waits, 11)[0] == "awaits data"
-    assert job_table.remark(waits) == ("waits for data on pi", layout.PLAIN)
-    assert (column.cell(other, 11)[0], job_table.remark(other)) == ("", ("", layout.DIM))
+    assert job_table.remark(waits) == ("waits for data on pi", PLAIN)
+    assert (column.cell(other, 11)[0], job_table.remark(other)) == ("", ("", DIM))
     mirror.load_status({"waiting": {"count": 0, "jobs": []}})
     assert all(one.waits_for is None for one in mirror.snapshot().jobs.values())
 
 
 def test_a_job_that_only_revoked_hosts_could_run_is_for_none() -> None:
     """`fleet why` says how to let the host in again, and never to resume it."""
-    fleet = Fleet()
-    fleet.host("pi").joins()
+    fleet, _ = joined()
     pc = fleet.host("pc").joins(gpus=(m.Gpu(index=0, vram_total_bytes=2**33),))
     fleet.asks(m.AskDrain(id="d", host="pc"))
     fleet.plan(spec("cuda", require_cuda=True))
@@ -220,13 +219,7 @@ def test_a_job_that_only_revoked_hosts_could_run_is_for_none() -> None:
 
 
 def _row(name: str, **more: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "job_id": name.encode().hex().ljust(64, "0"), "name": name, "model": "gbt",
-        "mode": "oracle", "state": "pending", "priority": 0, "attempt": 0, "host": None,
-        "error": None, "artifact_id": None, "metrics": None, "created_at": "2026-01-02T12:00:00Z",
-        "started_at": None, "finished_at": None,
-    }  # fmt: skip
-    row = m.JobRow(**(fields | more)).model_dump(mode="json")
+    row = told_row(name, **{"attempt": 0} | more).model_dump(mode="json")
     return row | {"unplaceable": more.get("unplaceable", False)}
 
 
@@ -265,37 +258,21 @@ def test_a_live_view_learns_of_it_by_the_list_and_by_each_status() -> None:
     assert _marked(mirror) == set()
 
 
-def _text(parts: Any, width: int) -> str:
-    out = Console(file=io.StringIO(), width=width)
-    terminal.put(out, parts)
-    return str(out.file.getvalue())  # type: ignore[attr-defined] # it is a StringIO
-
-
-def test_the_status_names_those_that_no_host_can_run() -> None:
-    """Below the counts, of which pending jobs alone say nothing."""
-    fleet = Fleet(spec("a", min_cores=64), spec("b", min_cores=64), spec("c"))
-    fleet.host("pi").joins()
-    data = {**fleet.status(), "forecast": None}
-    said = "no known host can run a, b; `fleet why a` says why"
-    assert said in _text(status._draw(data), 200)
-    assert data["unplaceable"]["count"] == 2
-    del data["unplaceable"]  # an older coordinator
-    assert "no known host" not in _text(status._draw(data), 200)
-
-
+@pytest.mark.words
 def test_what_is_left_over_waits_or_is_for_no_host() -> None:
-    """`fleet up --until-idle` ends for both, and says which it is."""
+    """`fleet up --until-idle` ends for both, and says which it is; so does `fleet status`."""
     fleet = Fleet(spec("a"), spec("b", min_cores=64))
     fleet.asks(m.AskPause(id="p"))
     fleet.host("pi").joins()
     fleet.asks(m.AskDrain(id="d", host="pi"))
     fleet.asks(m.AskPause(id="q", off=True))
 
-    class Client:
-        def ask(self, request: Any) -> Any:
-            return fleet.asks(request).data
-
-    client: Any = Client()
+    client = client_of(fleet)
+    data = fleet.status()
+    stuck = "no known host can run b; `fleet why b` says why"
+    assert stuck in drawn(status._draw((data, None)), 200), "the counts alone do not say it"
+    del data["unplaceable"]  # an older coordinator
+    assert "no known host" not in drawn(status._draw((data, None)), 200)
 
     def said(*names: str) -> list[str]:
         left = up_live.left_over(client, [row for row in fleet.listed() if row["name"] in names])
@@ -307,6 +284,7 @@ def test_what_is_left_over_waits_or_is_for_no_host() -> None:
     assert said("b")[0] == "Left over (1), since no host here can run them:"
 
 
+@pytest.mark.words
 def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     fleet, pi = joined()
@@ -317,7 +295,7 @@ def test_the_list_says_that_a_job_is_kept_for_cuda(monkeypatch: pytest.MonkeyPat
     found = {row["name"]: row.get("awaits_cuda_s") for row in fleet.listed()}
     grace_s = fleet.core.world.grace_s()
     assert found == {"a": pytest.approx(grace_s, abs=1.0), "b": None, "c": None}
-    lines = _text(list_._draw(sorted(fleet.listed(), key=by_row)), 80).splitlines()
+    lines = drawn(lists._draw_jobs(sorted(fleet.listed(), key=by_row)), 80).splitlines()
     assert lines[2].split()[:4] == ["a", "pending", "awaits", "CUDA"]
     span = terminal.span(grace_s)
     assert f"awaits CUDA: a prefers it; in {span} any host may have it" in lines

@@ -1,0 +1,290 @@
+"""The programs of this host: is one trusted, is it here, and how is it started."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.programs import sandbox
+from agent.programs.environment_keys import key_of
+from agent.programs.environments import Environments, python_of
+from agent.programs.parcels import Parcels
+from agent.programs.settings import ProgramSettings
+from broker.clock import Clock
+from broker.errors import BadMessage, FleetError
+from broker.pki.identity import CA_FILE
+from broker.programs.program_file import Program, read_program
+from broker.protocol.hyperschema import check_hyper
+from broker.protocol.messages import Assign, ProgramsAllowed, ProgramSignature
+from broker.protocol.reasons import of_program
+
+GIB: Final = 1024**3
+METRICS_FILE: Final = "metrics.json"
+MAX_METRICS_BYTES: Final = 64 * 1024
+_PYTHON: Final = frozenset({"python", "python3"})
+_WORK: Final = "program"  # folder of a program that runs without a sandbox, in the work folder
+# What a program is told of the machine, of all that the agent's environment says.
+_ENVIRONMENT: Final = frozenset({"LANG", "LC_ALL", "PATH", "SYSTEMROOT", "TZ"})
+
+
+# Raises `NotTrusted` unless a signature of an assignment's program counts.
+Verify = Callable[[Assign, ProgramSignature], None]
+
+
+class NotTrusted(FleetError):  # noqa: N818 - what the program is
+    """A program may not run here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a trainer is started: argument vector, environment, and folder to start in.
+
+    `modules` are those that a Python program wants to find imported.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    folder: Path
+    modules: Sequence[str] = ()
+
+
+class Programs:
+    """The programs that the owner lets in, by these settings."""
+
+    def __init__(
+        self,
+        settings: ProgramSettings,
+        parcels: Parcels,
+        verify: Verify | None,
+        environments: Environments | None = None,
+        building: Callable[[Callable[[], None]], object] = lambda build: build(),
+    ) -> None:
+        """Without `verify` no signature counts.
+
+        `building` runs a function that installs packages, which may take half an hour.
+        """
+        self._settings = settings
+        self._verify = verify
+        self._environments = environments
+        self.parcels = parcels
+        self.building = building
+
+    def allowed(self) -> ProgramsAllowed | None:
+        """Return what the owner lets in, for the capability."""
+        return self._settings.allowed()
+
+    def find(self, assign: Assign) -> bool:
+        """Return whether the program of an assignment is here. Raises `NotTrusted`."""
+        program = assign.program
+        if program is None:
+            return True
+        if any(of_program(program, self._settings.allowed())):
+            raise NotTrusted("the owner of this host does not let it in")
+        if program.signers and program.digest not in self._settings.pinned:
+            self._check_signature(assign)
+        return self.parcels.folder(program.digest) is not None
+
+    def prepare(self, digest: str) -> None:
+        """Install the packages of a program that is here. Raises `FleetError` and OSError."""
+        folder = self.parcels.folder(digest)
+        if folder is None or self._environments is None:
+            raise FleetError(f"the parcel {digest[:12]} is not here any more")
+        self._environments.build(folder)
+
+    def collect(self, used: Collection[str], now_wall_s: float) -> None:
+        """Keep parcels and environments within their limit; `used` are digests of parcels."""
+        self.parcels.collect(used, now_wall_s)
+        if self._environments is not None:
+            self._environments.collect(set(self._keys(used)))
+
+    def _keys(self, used: Collection[str]) -> Iterator[str]:
+        """Yield the keys of the environments of parcels."""
+        for folder in filter(None, map(self.parcels.folder, used)):
+            with contextlib.suppress(FileNotFoundError):  # one that names no packages
+                yield key_of(folder)
+
+    def stop(self) -> None:
+        """End what is being built."""
+        if self._environments is not None:
+            self._environments.stop()
+
+    def launch(
+        self, assign: Assign, work: Path, checkpoint: Path, gpu: int | None,
+        inherited: Mapping[str, str], threads: int, *, resume: bool,
+    ) -> Launch:  # fmt: skip
+        """Return how to start an assignment's program.
+
+        Raises `FleetError` when the program is not here, or does not take the job's parameters.
+        """
+        folder, program = self._program(assign)
+        packages = self._packages(folder, program)
+        python = sys.executable if packages is None else str(python_of(packages))
+        out = work / "out"
+        for path in (out, checkpoint):
+            path.mkdir(parents=True, exist_ok=True)
+        command = [
+            *_by_python(program.command, python),
+            *_parameters(assign, program),
+            f"--out-dir={out}",
+            *([f"--checkpoint-dir={checkpoint}"] if program.resumable else []),
+            *(["--resume"] if resume and program.resumable else []),
+        ]
+        environment = _environment(inherited, threads, packages)
+        if self._settings.uses_sandbox():
+            # The sandbox shows one GPU, whose number is 0 then.
+            environment["CUDA_VISIBLE_DEVICES"] = "" if gpu is None else "0"
+            reads, writes = [*sandbox.interpreter(), folder], (out, checkpoint)
+            reads += [] if packages is None else [packages]
+            view = sandbox.View(folder, reads, writes, gpu, self._settings.network)
+            return Launch(sandbox.sandboxed(command, view), environment, work)
+        own = work / _WORK  # what it writes there does not reach the next job's
+        shutil.copytree(folder, own, dirs_exist_ok=True)
+        devices = "" if gpu is None else str(gpu)
+        environment |= {"CUDA_VISIBLE_DEVICES": devices, "HOME": str(work)}
+        return Launch(command, environment, own)
+
+    def _packages(self, folder: Path, program: Program) -> Path | None:
+        """Return the environment of a program; none: it runs with the agent's own packages."""
+        if program.environment == "none":
+            return None
+        found = None if self._environments is None else self._environments.find(folder)
+        if found is None:
+            raise FleetError(f"the packages of {program.name} are not installed any more")
+        return found
+
+    def exit_code(self, code: int) -> int:
+        """Return how a program ended, by the exit code of what was launched."""
+        return sandbox.exit_code(code) if self._settings.uses_sandbox() else code
+
+    def _program(self, assign: Assign) -> tuple[Path, Program]:
+        digest = "" if assign.program is None else assign.program.digest
+        folder = self.parcels.folder(digest)
+        if folder is None:
+            raise FleetError(f"the parcel {digest[:12]} is not here any more")
+        return folder, read_program(folder, ())
+
+    def _check_signature(self, assign: Assign) -> None:
+        """Find a signature that counts, of somebody whom the owner trusts. Raises `NotTrusted`."""
+        refusal = NotTrusted("it has no signature that this host can check")
+        for one in assign.signatures if self._verify is not None else ():
+            if one.signer in self._settings.signed_by and self._verify is not None:
+                try:
+                    self._verify(assign, one)
+                except NotTrusted as error:
+                    refusal = error
+                else:
+                    return
+        raise refusal
+
+
+def open_programs(
+    settings: ProgramSettings, state: Path, identity: Path | None, clock: Clock,
+    building: Callable[[Callable[[], None]], object],
+) -> Programs:  # fmt: skip
+    """Return the programs of an agent, in its state folder; see `Programs`.
+
+    `identity` is the folder of its certificate: without one no signature counts. Raises OSError.
+    """
+    limit_bytes = settings.cache_gib * GIB
+    environments = None
+    if settings.allowed() is not None:
+        environments = Environments(
+            state / "environments", limit_bytes, clock, uses_sandbox=settings.uses_sandbox()
+        )
+    verify = None if identity is None else verifier(identity / CA_FILE, clock)
+    parcels = Parcels(state / "programs", limit_bytes)
+    return Programs(settings, parcels, verify, environments, building)
+
+
+def verifier(ca: Path, clock: Clock) -> Verify:
+    """Return what checks the signature of an assignment's program by the CA's certificate file."""
+
+    def verify(assign: Assign, signature: ProgramSignature) -> None:
+        # Not above: an agent without programs saves the memory.
+        from broker.programs import signatures
+
+        digest = "" if assign.program is None else assign.program.digest
+        crl, now_s = assign.crl.encode(), clock().wall_s
+        try:
+            signatures.check(signature, assign.model, digest, ca.read_bytes(), crl, now_s)
+        except signatures.Untrusted as refusal:
+            figures = ", ".join(f"{key} {value}" for key, value in refusal.figures.items())
+            raise NotTrusted(f"its signature does not count: {refusal.code} ({figures})") from None
+
+    return verify
+
+
+def metrics_line(out: Path) -> str | None:
+    """Return what `metrics.json` in a program's output says as a trainer's line; none without it.
+
+    Whoever reads the line checks it, as it checks all that a trainer prints. A link could lead to
+    what the sandbox hides, and a pipe would never end: neither is read.
+    """
+    try:
+        with open(out / METRICS_FILE, "rb", opener=_open_plain) as file:
+            metrics = json.loads(file.read(MAX_METRICS_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return json.dumps({"event": "result", "metrics": metrics})
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """Open a regular file, and nothing else. Raises OSError."""
+    for name in ("O_NOFOLLOW", "O_NONBLOCK"):  # Windows has neither
+        flags |= getattr(os, name, 0)
+    descriptor = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return descriptor
+
+
+def _by_python(command: Sequence[str], python: str) -> list[str]:
+    """Return a program's command with this interpreter in the place of `python`."""
+    first, *rest = command
+    return [python if first in _PYTHON else first, *rest]
+
+
+def _parameters(assign: Assign, program: Program) -> list[str]:
+    """Return the job's parameters, and the defaults of others, one argument each."""
+    given = dict(assign.hyper)
+    if "seed" in program.parameters:
+        given.setdefault("seed", assign.seed)
+    schema = program.info("").hyper_schema
+    for key, message in check_hyper(given, schema, program.name):
+        raise BadMessage(f"parameters of {program.name}: {key}: {message}")
+    for name, one in program.parameters.items():
+        if "default" in one:
+            given.setdefault(name, one["default"])
+    words = [
+        f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in sorted(given.items())
+    ]
+    if any("\0" in word for word in words):
+        raise BadMessage(f"parameters of {program.name}: one has a NUL in it")
+    return words
+
+
+def _environment(
+    inherited: Mapping[str, str], threads: int, packages: Path | None
+) -> dict[str, str]:
+    kept = {name: value for name, value in inherited.items() if name.upper() in _ENVIRONMENT}
+    if packages is not None:
+        scripts = str(python_of(packages).parent)
+        kept["PATH"] = os.pathsep.join(filter(None, [scripts, kept.get("PATH", "")]))
+        kept["VIRTUAL_ENV"] = str(packages)
+    return kept | {
+        "HOME": sandbox.HOME,
+        "OMP_NUM_THREADS": str(threads),
+        "PYTHONHASHSEED": "0",
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,200 @@
+"""What a report tells of models that were tested: of a single one, or of each fold's.
+
+A job with all folds and `combine` use the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from agent.trainer.common.arrays import Bools
+from agent.trainer.data.dataset import WindowIndex
+from agent.trainer.evaluation.curves import curves_of
+from agent.trainer.evaluation.evaluate import Evaluation
+from agent.trainer.evaluation.events import measure_events
+from agent.trainer.evaluation.findings_schema import (
+    Events,
+    HostThreshold,
+    HostThresholds,
+    Importance,
+    Realised,
+)
+from agent.trainer.evaluation.operating_points import points_of, share
+from agent.trainer.evaluation.overall import Judgements, overall
+from agent.trainer.evaluation.report_schema import FoldFigures, Thresholds
+from agent.trainer.evaluation.thresholds import Track
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What is known of a model after its test, and all that is kept of a fold's model.
+
+    `procedure` is how it sets a host's own threshold. `tracks` and `targets` (thresholds by target
+    rate) are empty where the task has no alarm. `falls` are those of the AUROC, by channel, on so
+    many `windows`.
+    """
+
+    judged: Judgements
+    procedure: HostThreshold | None
+    tracks: tuple[Track, ...]
+    targets: dict[float, float]
+    falls: dict[str, float]
+    windows: int
+
+
+@dataclass(frozen=True)
+class Data:
+    """The windows that were tested, and what is said of them."""
+
+    index: WindowIndex
+    classes: Sequence[str]
+    stride: int
+    period_s: float
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is told of the model that is stored; nothing where none is."""
+
+    thresholds: Thresholds
+    procedure: HostThreshold | None = None
+    gain: dict[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was found; `told` is what the report tells of it."""
+
+    data: Data
+    stored: Stored
+    evaluation: Evaluation
+    told: dict[str, Any]
+
+
+def results_of(
+    data: Data,
+    tested: Sequence[Tested],
+    folds: Sequence[FoldFigures],
+    *,
+    n_resamples: int,
+    seed: int,
+    stored: Stored,
+) -> Results:
+    """Return the results of the models that were `tested`: a single one, or each fold's."""
+    judged = [one.judged for one in tested]
+    evaluation = overall(data.index, judged, data.classes, n_resamples=n_resamples, seed=seed)
+    groups = evaluation.groups
+    tracks = [track for one in tested for track in one.tracks]
+    own, importance = _host_thresholds(tracks, stored.procedure), _importance(tested, stored.gain)
+    points = points_of([(one.tracks, one.targets) for one in tested])
+    told: dict[str, Any] = {
+        "curves": curves_of(evaluation.test, data.classes, tracks).model_dump(),
+        "metrics": evaluation.metrics,
+        "floors": evaluation.floors,
+        "marks": [mark.model_dump() for mark in evaluation.marks],
+        "undefined": evaluation.undefined,
+        "thresholds": stored.thresholds.model_dump(),
+        "bootstrap": {
+            "n_resamples": n_resamples,
+            "group": groups.what,
+            "hosts": groups.hosts,
+            "these_hosts_only": not groups.over_hosts,
+        },
+        "confusion": evaluation.confusion,
+        "per_host": _dumped(evaluation.per_host),
+        "over_hosts": _dumped(evaluation.over_hosts),
+        "host_thresholds": None if own is None else own.model_dump(),
+        "events": _dumped(_events(data, tracks)),
+        "operating_points": [one.model_dump() for one in points],
+        "importance": None if importance is None else importance.model_dump(),
+    }
+    if folds:
+        told["folds"] = [one.model_dump() for one in folds]
+    return Results(data, stored, evaluation, told)
+
+
+def _dumped(values: Mapping[str, BaseModel]) -> dict[str, Any]:
+    return {name: one.model_dump() for name, one in values.items()}
+
+
+def _host_thresholds(
+    tracks: Sequence[Track], procedure: HostThreshold | None
+) -> HostThresholds | None:
+    """Return what both thresholds do on labelled windows whose host has its own threshold."""
+    judged = {one.host: _judged(one) for one in tracks}
+    judged = {host: one for host, one in judged.items() if len(one[0])}
+    if not judged:
+        return None
+    positive, own, pooled = (np.concatenate(one) for one in zip(*judged.values()))
+    return HostThresholds(
+        procedure=procedure,
+        overall=_realised(positive, own, pooled),
+        per_host={host: _realised(*one) for host, one in judged.items()},
+    )
+
+
+def _judged(track: Track) -> tuple[Bools, Bools, Bools]:
+    """Return labels and both alarms of the labelled windows whose host has its own threshold."""
+    chosen = (track.label >= 0) & ~np.isnan(track.own)
+    score = track.score[chosen]
+    return track.label[chosen] == 1, score > track.own[chosen], score > track.alarm
+
+
+def _realised(positive: Bools, own: Bools, pooled: Bools) -> Realised:
+    return Realised(
+        windows=len(positive),
+        fpr=share(own, ~positive),
+        fpr_pooled=share(pooled, ~positive),
+        tpr=share(own, positive),
+        tpr_pooled=share(pooled, positive),
+    )
+
+
+def _events(data: Data, tracks: Sequence[Track]) -> dict[str, Events]:
+    """Return the events by the rule that calls them."""
+    if not tracks:
+        return {}
+    rules: dict[str, Callable[[Track], Bools]] = {
+        "alarm": lambda track: track.score > track.alarm,
+        "host_alarm": lambda track: (
+            track.score > np.where(np.isnan(track.own), track.alarm, track.own)
+        ),
+        "called": lambda track: track.score >= track.decision,
+    }
+    if np.isnan([track.decision for track in tracks]).any():
+        del rules["called"]
+    windows, label = (
+        np.concatenate([getattr(track, name) for track in tracks]) for name in ("windows", "label")
+    )
+    order = np.argsort(windows)
+    order = order[label[order] >= 0]
+    found = {
+        name: measure_events(
+            data.index,
+            windows[order],
+            label[order] == 1,
+            np.concatenate([rule(track) for track in tracks])[order],
+            stride=data.stride,
+            period_s=data.period_s,
+        )
+        for name, rule in rules.items()
+    }
+    return {name: events for name, events in found.items() if events is not None}
+
+
+def _importance(tested: Sequence[Tested], gain: dict[str, float] | None) -> Importance | None:
+    """Return the importance of each channel, of several folds the mean of those that tell."""
+    told = [one for one in tested if one.falls]
+    if not told and gain is None:
+        return None
+    falls = {
+        name: float(np.mean([one.falls[name] for one in told]))
+        for name in (told[0].falls if told else ())
+    }
+    ranked = dict(sorted(falls.items(), key=lambda one: (-one[1], one[0])))
+    return Importance(windows=sum(one.windows for one in told), permutation=ranked, gain=gain)

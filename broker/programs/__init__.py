@@ -1,0 +1,1 @@
+"""Programs that users bring: program.toml, the parcel, and who signed it."""

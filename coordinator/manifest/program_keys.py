@@ -1,0 +1,63 @@
+"""The keys `program` and `parameters` of a job: which program they mean, and what it needs.
+
+Among the known trainers a program stands as `NAME@DIGEST`, the newest of a name last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from broker.protocol.hyperschema import did_you_mean
+from broker.protocol.messages import Needs
+from coordinator.manifest.manifest_keys import JobTable
+
+_SHOWN: Final = 12  # digits of a digest
+_MOST: Final = 8  # programs in a message
+
+
+def misplaced(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the keys that do not go together, each with what is wrong."""
+    program = table.get("program")
+    for key in ("parameters",) if program is None else ("model", "hyper"):
+        if key in table:
+            of = "is a program's" if program is None else f"does not go with program = {program!r}"
+            yield key, f"{of}; write model and hyper, or program and parameters"
+
+
+def with_program(table: dict[str, Any], model: str) -> dict[str, Any]:
+    """Return a table with its program as `model`, and the parameters as `hyper`."""
+    rest = {key: value for key, value in table.items() if key not in {"parameters", "hyper"}}
+    return rest | {"model": model, "hyper": table.get("parameters", {})}
+
+
+def meant_program(text: str, trainers: Iterable[str]) -> tuple[str, str]:
+    """Return `NAME@DIGEST` of the program that is meant, and what is wrong if there is none.
+
+    A name alone means the newest; of a digest its beginning does.
+    """
+    name, _, digest = text.partition("@")
+    known = [model for model in trainers if "@" in model]
+    found = [model for model in known if model.startswith(f"{name}@{digest}")]
+    if len(found) == 1 or (found and not digest):
+        return found[-1], ""
+    if found:
+        return text, f"may mean {_shown(found, ' or ')}; write more of it"
+    if same := [model for model in known if model.partition("@")[0] == name]:
+        return text, f"the fleet has no program {text!r}; of {name} it has {_shown(same, ', ')}"
+    hint = did_you_mean(name, sorted({model.partition("@")[0] for model in known}))
+    return text, f"the fleet has no program {text!r}{hint}; `fleet push DIR` sends one"
+
+
+def _shown(models: list[str], between: str) -> str:
+    """Return the newest of some programs, with the beginnings of their digests."""
+    return between.join(model[: model.index("@") + 1 + _SHOWN] for model in models[-_MOST:])
+
+
+def needs_of(job: JobTable, least: Needs) -> Needs:
+    """Return what a job needs: what it says, and at least what its program needs."""
+    found = {}
+    for name in Needs.model_fields:
+        values = (getattr(job, name), getattr(least, name))
+        found[name] = max((one for one in values if one is not None), default=None)
+    return Needs(**found)

@@ -1,0 +1,53 @@
+"""Telemetry in memory is scored as in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.inference.scoring import score
+from agent.trainer.inference.stored_model import load_model
+
+
+@pytest.fixture(scope="module")
+def bundle(simulated: Path, tmp_path_factory: pytest.TempPathFactory, run_job: Any) -> Path:
+    """A trained `mlp`; tests only read it."""
+    folder = tmp_path_factory.mktemp("model")
+    run_job("mlp", simulated, folder, "--epochs", "2", "--n-resamples", "0")
+    return folder
+
+
+def test_a_table_is_scored_as_its_file(bundle: Path, simulated: Path) -> None:
+    (raw,) = simulated.parent.glob("*.parquet")
+    by_path = score(str(bundle), raw, threads=1)
+    assert score(load_model(bundle, 1), pq.read_table(raw)) == by_path
+    assert {"host", "episode", "start", "score", "alarm", "host_alarm"} <= set(by_path.column_names)
+
+
+def test_an_array_is_one_host(bundle: Path, simulated: Path) -> None:
+    (raw,) = simulated.parent.glob("*.parquet")
+    model = load_model(bundle, 1)
+    columns = pq.read_table(raw, columns=list(model.description.channels))[:500]
+    array = np.column_stack([column.to_numpy() for column in columns])
+    found = score(model, array)
+    assert found == score(model, {name: columns[name] for name in columns.column_names})
+    assert found["score"].to_pylist() == score(model, raw)["score"].to_pylist()[: len(found)]
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "words"),
+    [
+        (np.zeros((100, 3)), "channels: "),
+        (np.zeros(100), "channels: "),
+        (7, "type: "),
+        ({"cpu": [1.0]}, "column is missing"),
+    ],
+)
+def test_what_is_no_telemetry_is_refused(bundle: Path, telemetry: Any, words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        score(load_model(bundle, 1), telemetry)

@@ -1,0 +1,137 @@
+"""A stream of rows gives what a file of them gives, and outlives bad rows."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from agent.trainer import predict as program
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.common.progress import Progress
+from agent.trainer.inference import stream as stream_module
+from agent.trainer.inference.scoring import score
+from agent.trainer.inference.stored_model import StoredModel, load_model
+from agent.trainer.inference.stream import BadRowError, Stream
+
+QUICK = ("--epochs", "2", "--n-resamples", "0")
+
+
+@pytest.fixture(scope="module")
+def model(simulated: Path, tmp_path_factory: pytest.TempPathFactory, run_job: Any) -> StoredModel:
+    """A trained `mlp`, which the order of a window's rows matters to; tests only read it."""
+    folder = tmp_path_factory.mktemp("model")
+    run_job("mlp", simulated, folder, *QUICK)
+    return load_model(folder, 1)
+
+
+@pytest.fixture(scope="module")
+def telemetry(simulated: Path) -> Any:
+    """The raw table that the prepared data was made of."""
+    (raw,) = simulated.parent.glob("*.parquet")
+    return pq.read_table(raw)
+
+
+def told(model: StoredModel, lines: Iterable[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the scores of a stream of lines, and what was logged."""
+    out, events = io.StringIO(), io.StringIO()
+    source = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
+    program.stream(model, source, out, Progress(events))
+    logged = [json.loads(line)["message"] for line in events.getvalue().splitlines()]
+    return [json.loads(line) for line in out.getvalue().splitlines()], logged
+
+
+def by_window(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return the rows by host, episode and start, numbers rounded as in a line."""
+    return {
+        (row["host"], row["episode"], row["start"]): {
+            key: pytest.approx(value, abs=1e-6) if isinstance(value, float) else value
+            for key, value in row.items()
+        }
+        for row in rows
+    }
+
+
+def test_a_stream_of_many_hosts_gives_the_rows_of_the_file(
+    model: StoredModel, telemetry: Any
+) -> None:
+    expected = by_window(score(model, telemetry).to_pylist())
+    by_host: dict[str, list[str]] = {}
+    for row in telemetry.to_pylist():
+        by_host.setdefault(row["host"], []).append(json.dumps(row))
+    rng, lines = random.Random(0), []
+    while by_host:
+        host = rng.choice(sorted(by_host))
+        lines += by_host[host][:100]
+        by_host[host] = by_host[host][100:]
+        by_host = {name: rest for name, rest in by_host.items() if rest}
+    found, logged = told(model, lines)
+    assert logged == []
+    assert by_window(found) == expected
+    assert any(row["host_threshold"] != found[0]["host_threshold"] for row in found)
+
+
+def test_csv_with_a_header_is_a_stream_too(model: StoredModel, telemetry: Any) -> None:
+    told_of = model.description
+    rows = telemetry.select(told_of.channels)[: told_of.window].to_pylist()
+    lines = [",".join(told_of.channels)] + [",".join(map(str, row.values())) for row in rows]
+    (found,), _ = told(model, lines)
+    (alike,), _ = told(model, map(json.dumps, rows))
+    assert (found["host"], found["start"]) == ("host", 0)
+    assert found == alike
+
+
+def test_a_gap_begins_anew(model: StoredModel, telemetry: Any) -> None:
+    rows = telemetry[: 2 * model.description.window].to_pylist()
+    half = model.description.window // 2
+    stream = Stream(model)
+    for row in rows[:half]:
+        assert stream.push(row) is None
+    with pytest.raises(BadRowError, match="came twice"):
+        stream.push(rows[half - 1])
+    scored = [stream.push(row) for row in rows[half + 1 :]]
+    (first,) = (one["start"] for one in scored[: model.description.window] if one)
+    assert first == rows[half + 1]["t"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 2: "),
+        ("[1]", "line 2: "),
+        ('{"host": "a"}', "is missing or no number"),
+        ("{" * 100_000, "line 2: "),
+    ],
+)
+def test_a_bad_row_is_named_and_left_out(
+    line: str, words: str, model: StoredModel, telemetry: Any
+) -> None:
+    rows = [json.dumps(row) for row in telemetry[: model.description.window].to_pylist()]
+    found, (logged,) = told(model, [rows[0], line, *rows[1:]])
+    assert len(found) == 1
+    assert words in logged
+
+
+def test_what_is_not_finite_is_left_out(model: StoredModel, telemetry: Any) -> None:
+    (row,) = telemetry[:1].to_pylist()
+    for wrong in (float("nan"), 1e300, None, "x", [1]):
+        with pytest.raises(BadRowError, match=model.description.channels[0]):
+            Stream(model).push(row | {model.description.channels[0]: wrong})
+
+
+def test_hosts_and_lines_are_limited(
+    model: StoredModel, telemetry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "MAX_HOSTS", 2)
+    (row,) = telemetry[:1].to_pylist()
+    _, logged = told(model, [json.dumps(row | {"host": name}) for name in "abcb"])
+    assert len(logged) == 2  # the third host, and a row of b that came twice
+    monkeypatch.setattr(stream_module, "MAX_LINE_BYTES", 100)
+    with pytest.raises(BadInputError, match="line: is longer"):
+        told(model, ["{" + " " * 200 + "}"])

@@ -1,0 +1,122 @@
+"""A job of folds reports what its folds report together; single folds give the same report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.trainer.combine import combine, read_fold
+from agent.trainer.common.errors import BadInputError
+from agent.trainer.data.schema import read_json
+from agent.trainer.evaluation.page import render
+from agent.trainer.evaluation.report_schema import Report
+
+QUICK = ("--split-recipe=folds", "--folds=3", "--n-resamples=40")
+EPOCHS = {"gbt": "--epochs=20", "transformer_ssl": "--epochs=1"}
+# What is told of the model of all hosts is the whole job's alone.
+OF_THE_MODEL = (
+    ("training",), ("thresholds",), ("pretraining",), ("split", "windows"), ("split", "hosts"),
+    ("host_thresholds", "procedure"), ("importance", "gain"),
+)  # fmt: skip
+
+
+def report_in(folder: Path) -> dict[str, Any]:
+    (path,) = folder.glob("*_train.json")
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module", params=["gbt", "transformer_ssl"])
+def results(
+    request: Any, simulated: Path, tmp_path_factory: pytest.TempPathFactory, run_job: Any
+) -> Path:
+    """The results of a job of three folds (`all`), and of three jobs of one fold each."""
+    folder, model = tmp_path_factory.mktemp("folds"), request.param
+    flags = (*QUICK, EPOCHS[model])
+    run_job(model, simulated, folder / "all", *flags)
+    for fold in (1, 2, 3):
+        run_job(model, simulated, folder / str(fold), *flags, f"--fold={fold}")
+    return folder
+
+
+def test_single_folds_give_the_report_of_one_job(results: Path, tmp_path: Path) -> None:
+    folds = [read_fold(results / fold) for fold in ("3", "1", "2")]
+    metrics, files = combine(folds, tmp_path)
+    ours, theirs = report_in(tmp_path), report_in(results / "all")
+    assert {Path(file).suffix for file in files} == {".json"}
+    assert metrics["auroc"] == pytest.approx(theirs["metrics"]["auroc"], abs=1e-6)
+    assert ours["host_thresholds"]["procedure"] is ours["importance"]["gain"] is None
+    for report in (ours, theirs):
+        for *within, key in OF_THE_MODEL:
+            part = report[within[0]] if within else report
+            part.pop(key, None)
+    assert ours == theirs
+    assert "Alarms by each host" in render(read_json(tmp_path / Path(files[0]).name, Report))
+
+
+def test_alarms_and_events_are_those_of_every_fold(results: Path) -> None:
+    report = report_in(results / "all")
+    told = report["host_thresholds"]
+    assert set(told["per_host"]) == set(report["per_host"])
+    windows = sum(one["windows"] for one in told["per_host"].values())
+    assert told["overall"]["windows"] == windows
+    (own,) = (one for one in report["operating_points"] if one["target_fpr"] == 0.05)
+    assert own["threshold"] is None
+    assert own["fpr"] == report["metrics"]["fpr_realised"]
+    assert report["events"]["alarm"]["events"] > 3
+
+
+def test_the_report_has_each_host_once_and_mean_and_spread(results: Path) -> None:
+    report = report_in(results / "all")
+    assert sorted(report["per_host"]) == [f"server-{number:02d}" for number in range(1, 6)]
+    assert report["split"]["hosts"]["test"] == []
+    tested = [host for fold in report["folds"] for host in fold["hosts"]["test"]]
+    assert sorted(tested) == sorted(report["per_host"])
+    areas = [one["metrics"]["auroc"] for one in report["per_host"].values()]
+    over = report["over_hosts"]["auroc"]
+    assert over["hosts"] == 5
+    assert (over["mean"], over["deviation"]) == pytest.approx(
+        (np.mean(areas), np.std(areas, ddof=1)), abs=1e-5
+    )
+    windows = sum(one["windows"] for one in report["per_host"].values())
+    assert windows == sum(fold["windows"]["test"] for fold in report["folds"])
+    assert set(report["floors"]) == {"threshold", "logistic"}
+    best = max(floor["auroc"] for floor in report["floors"].values())
+    assert report["metrics"]["floor_auroc"] == best
+    assert ("below_floor" in {mark["code"] for mark in report["marks"]}) == (
+        report["metrics"]["auroc"] < best
+    )
+    assert report["bootstrap"]["these_hosts_only"] is False
+
+
+def test_a_ranking_is_the_mean_over_folds_by_their_hosts(results: Path) -> None:
+    report = report_in(results / "all")
+    hosts = [len(fold["hosts"]["test"]) for fold in report["folds"]]
+    areas = [fold["metrics"]["auroc"] for fold in report["folds"]]
+    assert sorted(hosts) == [1, 2, 2]
+    assert report["metrics"]["auroc"] == pytest.approx(np.average(areas, weights=hosts), abs=2e-6)
+
+
+def test_folds_that_do_not_belong_together_are_refused(
+    results: Path, simulated: Path, tmp_path: Path, run_job: Any
+) -> None:
+    read = {fold: read_fold(results / fold) for fold in ("1", "2", "3")}
+    with pytest.raises(BadInputError, match=r"split\.fold: of 3, these are missing: 2"):
+        combine([read["1"], read["3"]], tmp_path)
+    with pytest.raises(BadInputError, match=r"split\.fold: 1 is there twice"):
+        combine([read["1"], read["1"], read["3"]], tmp_path)
+    with pytest.raises(BadInputError, match=r"split\.fold: is no single fold"):
+        read_fold(results / "all")
+    other = tmp_path / "other"
+    model = read["1"].report.model
+    run_job(model, simulated, other, *QUICK, EPOCHS[model], "--fold=2", "--seed=1")
+    with pytest.raises(BadInputError, match="seed: differs"):
+        combine([read["1"], read_fold(other), read["3"]], tmp_path)
+    shutil.copytree(results / "2", tmp_path / "torn")
+    (tmp_path / "torn" / "test_scores.parquet").write_bytes(b"PAR1")
+    with pytest.raises(BadInputError, match=r"test_scores\.parquet"):
+        read_fold(tmp_path / "torn")

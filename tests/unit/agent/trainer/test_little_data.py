@@ -1,0 +1,103 @@
+"""Too little data, odd values and odd names: a clear error, or a right figure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.trainer.common.errors import BadInputError
+
+QUICK = ("--epochs=5", "--n-resamples=20")
+
+
+def prepared(raw: Any, hosts: list[str], rows: int, labels: Any, **more: float) -> Path:
+    """Prepare an episode of each host; `labels(host, row)` is a row's label."""
+    found = []
+    for host in hosts:
+        found += raw.episode(host, "1", [labels(host, at) for at in range(rows)])
+    for row in found:
+        row["hidden"] += 100 * row["label"]
+        for name, value in more.items():
+            row[name] *= value
+    return raw.prepare(raw.write(found))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "hosts"),
+    [("host", "ab"), ("time", "ab"), ("folds", "ab"), ("host", "abcdefgh"), ("time", "abcdefgh")],
+)
+def test_three_windows_a_host_are_too_few(
+    recipe: str, hosts: str, raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    data = prepared(raw, list(hosts), 20, lambda _, at: int(at >= 12))
+    with pytest.raises(BadInputError, match=r" part has .*; give more hosts or longer episodes"):
+        run_job("gbt", data, tmp_path / "out", *QUICK, f"--split-recipe={recipe}")
+
+
+def test_a_perfect_ranking_of_few_hosts_has_its_bound(
+    raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    """Three windows of each of eight hosts, ranked without a fault, are eight observations."""
+    data = prepared(raw, list("abcdefgh"), 20, lambda _, at: int(at >= 12))
+    flags = ("--split-recipe=folds", "--min-child-weight=0")
+    metrics = run_job("gbt", data, tmp_path, *QUICK, *flags)[-1]["metrics"]
+    assert metrics["auroc"] == 1
+    assert metrics["auroc_ci"][0] == pytest.approx(0.025 ** (1 / 8), abs=1e-6)
+
+
+def test_a_single_anomaly_is_no_perfect_ranking(raw: Any, tmp_path: Path, run_job: Any) -> None:
+    """Its windows overlap: they are one observation."""
+    data = prepared(raw, list("abcd"), 200, lambda host, at: int(host in "ab" and 50 <= at < 90))
+    flags = ("--train-hosts=a,c", "--min-child-weight=0")
+    metrics = run_job("gbt", data, tmp_path, *QUICK, *flags)[-1]["metrics"]
+    assert metrics["auroc"] > 0.99
+    assert metrics["auroc_ci"] is None or metrics["auroc_ci"][0] < 0.5
+
+
+def test_one_class_is_an_error_in_training_and_none_in_the_test(
+    raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    data = prepared(raw, list("abcde"), 200, lambda host, at: int(host < "d" and at // 20 % 2))
+    with pytest.raises(BadInputError, match="label: all windows to train on are of class normal"):
+        run_job("gbt", data, tmp_path / "one", *QUICK, "--train-hosts=d")
+    run_job("gbt", data, tmp_path / "two", *QUICK, "--train-hosts=a,b,c")
+    report = json.loads((tmp_path / "two" / "gbt_oracle_train.json").read_text())
+    assert report["metrics"]["auroc"] is None
+    assert report["undefined"]["auroc"] == "the test part has no window of class anomaly"
+    assert report["metrics"]["tpr_at_fpr"] is None
+    assert {one["counts"][1] for one in report["per_host"].values()} == {0}
+
+
+@pytest.mark.parametrize("model", ["gbt", "mlp", "cnn"])
+@pytest.mark.parametrize("factor", [1e14, 1e-30])
+def test_extreme_values_are_learnt_from_like_others(
+    model: str, factor: float, raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    data = prepared(raw, list("abcde"), 200, lambda _, at: at // 20 % 2, hidden=factor, seen=factor)
+    metrics = run_job(model, data, tmp_path / model, *QUICK)[-1]["metrics"]
+    assert metrics["auroc"] > 0.8
+    assert metrics["auroc_ci"][0] < 1
+
+
+@pytest.mark.parametrize("factor", [1e19, 1e36])
+def test_values_whose_spread_float32_cannot_hold_are_refused(factor: float, raw: Any) -> None:
+    with pytest.raises(
+        BadInputError, match=r"raw\.parquet: channels: host a, episode 1 has values"
+    ):
+        prepared(raw, ["a", "b"], 60, lambda _, at: at // 20 % 2, hidden=factor)
+
+
+def test_a_host_may_have_a_comma_in_its_name(raw: Any, tmp_path: Path, run_job: Any) -> None:
+    """In `--train-hosts` it stands in quotes, as in CSV; without them the names are unknown."""
+    names = ["rack 1, unit 2", 'the "old" one', "c", "d"]
+    data = prepared(raw, names, 200, lambda _, at: at // 20 % 2)
+    hosts = '--train-hosts="rack 1, unit 2","the ""old"" one"'
+    run_job("gbt", data, tmp_path / "out", *QUICK, hosts)
+    report = json.loads((tmp_path / "out" / "gbt_oracle_train.json").read_text())
+    assert report["split"]["train_hosts"] == names[:2]
+    assert report["split"]["hosts"]["test"] == ["c", "d"]
+    with pytest.raises(BadInputError, match="train_hosts: rack 1: no such host; the data has"):
+        run_job("gbt", data, tmp_path / "out", *QUICK, "--train-hosts=rack 1, unit 2")

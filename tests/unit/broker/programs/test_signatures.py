@@ -1,0 +1,122 @@
+"""Signatures of programs: whose count, and what a forger or a revoked operator is told."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from broker.errors import ConfigError
+from broker.pki import identity as ids
+from broker.pki.identity import DAY_S
+from broker.programs.signatures import Untrusted, sign
+from broker.protocol.messages import ProgramSignature
+from tests.harness.signers import DIGEST, NOW_S, Fleet
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+def signed(fleet: Fleet, name: str = "operator:alice") -> ProgramSignature:
+    return sign(fleet.identity(name), "vision", DIGEST)
+
+
+def refused(fleet: Fleet, signature: ProgramSignature, **how: object) -> Untrusted:
+    with pytest.raises(Untrusted) as refusal:
+        fleet.check(signature, **how)  # type: ignore[arg-type]
+    return refusal.value
+
+
+def test_an_operators_signature_names_the_operator(fleet: Fleet) -> None:
+    signature = signed(fleet)
+    assert fleet.check(signature) == "alice"
+    assert fleet.check(signature, crl=b"") == "alice", "a fleet may have no list"
+    over_the_wire = ProgramSignature.model_validate_json(signature.model_dump_json())
+    assert fleet.check(over_the_wire) == "alice"
+
+
+@pytest.mark.parametrize(
+    "what",
+    [{"name": "other"}, {"digest": "40" * 32}, {"name": "visio", "digest": f"n{DIGEST}"}],
+)
+def test_a_signature_is_for_one_name_and_one_parcel(fleet: Fleet, what: dict[str, str]) -> None:
+    assert refused(fleet, signed(fleet), **what).code == "bad-signature"
+
+
+NO_DER = base64.b64encode(bytes(72)).decode()
+
+
+@pytest.mark.parametrize("value", ["", "%%%", "é", NO_DER])
+def test_a_value_that_is_no_signature_is_refused(fleet: Fleet, value: str) -> None:
+    forged = signed(fleet).model_copy(update={"value": value})
+    assert refused(fleet, forged).code == "bad-signature"
+
+
+def test_what_another_key_signed_is_refused(fleet: Fleet) -> None:
+    alice, mallory = signed(fleet), signed(fleet, "operator:mallory")
+    mixed = mallory.model_copy(update={"certificate": alice.certificate, "signer": "alice"})
+    assert refused(fleet, mixed).code == "bad-signature"
+
+
+def test_nobody_signs_in_the_name_of_another(fleet: Fleet) -> None:
+    lie = signed(fleet, "operator:mallory").model_copy(update={"signer": "alice"})
+    refusal = refused(fleet, lie)
+    assert (refusal.code, refusal.figures) == (
+        "other-signer", {"signer": "alice", "name": "mallory"}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("certificate", ["", "junk", "é\ud800", "-----BEGIN CERTIFICATE-----\n"])
+def test_what_is_no_certificate_is_refused(fleet: Fleet, certificate: str) -> None:
+    forged = signed(fleet).model_copy(update={"certificate": certificate})
+    assert refused(fleet, forged).code == "bad-certificate"
+
+
+def test_a_certificate_of_another_ca_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    stranger = Fleet(tmp_path / "elsewhere")
+    assert refused(fleet, signed(stranger)).code == "other-ca"
+    own_ca = signed(fleet).model_copy(update={"certificate": stranger.authority.pem.decode()})
+    assert refused(fleet, own_ca).code == "other-ca"
+
+
+@pytest.mark.parametrize("name", ["pi", "observer:bob", "coordinator", "homeassistant"])
+def test_only_operators_sign(fleet: Fleet, name: str) -> None:
+    identity = fleet.identity(name)
+    with pytest.raises(ConfigError, match=r"only operators sign programs; choose an operator's"):
+        sign(identity, "vision", DIGEST)
+    theirs = (identity / ids.CERTIFICATE_FILE).read_text()
+    forged = signed(fleet).model_copy(update={"certificate": theirs, "signer": name})
+    assert refused(fleet, forged).figures == {"signer": name, "name": name}
+    assert refused(fleet, forged).code == "no-operator"
+
+
+def test_a_signature_counts_while_its_certificate_is_valid(fleet: Fleet) -> None:
+    signature = sign(fleet.identity("operator:alice", days=2), "vision", DIGEST)
+    assert fleet.check(signature, now_s=NOW_S + 2 * DAY_S) == "alice"
+    late = refused(fleet, signature, now_s=NOW_S + 2 * DAY_S + 1)
+    assert (late.code, late.figures["day"]) == ("expired", ids.day(NOW_S + 2 * DAY_S))
+    assert refused(fleet, signature, now_s=NOW_S - DAY_S).code == "not-valid-yet"
+
+
+def test_a_revoked_operator_is_refused_by_the_list_of_this_ca_alone(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    signature, bobs = signed(fleet), signed(fleet, "operator:bob")
+    fleet.authority.revoke("operator:alice", NOW_S)
+    assert refused(fleet, signature).code == "signer-revoked"
+    assert fleet.check(bobs) == "bob"
+    for other in (Fleet(tmp_path / "elsewhere").crl, b"junk", fleet.crl[:200]):
+        assert refused(fleet, bobs, crl=other).code == "bad-crl"
+
+
+def test_an_identity_that_is_not_whole_signs_nothing(fleet: Fleet) -> None:
+    alice, bob = fleet.identity("operator:alice"), fleet.identity("operator:bob")
+    (alice / ids.KEY_FILE).write_bytes((bob / ids.KEY_FILE).read_bytes())
+    with pytest.raises(ConfigError, match="the key does not belong to the certificate"):
+        sign(alice, "vision", DIGEST)
+    (bob / ids.KEY_FILE).unlink()
+    with pytest.raises(ConfigError, match=r"client\.key: cannot be read"):
+        sign(bob, "vision", DIGEST)

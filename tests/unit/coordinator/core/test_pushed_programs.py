@@ -1,0 +1,229 @@
+"""Programs at the coordinator: pushed, stored, listed, given to hosts, removed."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.protocol import messages as m
+from broker.protocol.link_events import Incoming
+from coordinator.core import programs as core_programs
+from coordinator.core.programs import MAX_PUSHES
+from tests.harness import programs
+from tests.harness.coordinator import OPERATOR
+from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
+
+OTHERS = "operator:op/other"
+
+
+def push(fleet: Coordinator, client: str = OPERATOR, **more: Any) -> Any:
+    """Somebody pushes; what is answered."""
+    ask = m.AskPush(id=fleet.new_id(), offer=programs.offer(**more), chunk_bytes=1024)
+    fleet.answers()
+    fleet.handle(Incoming(fleet.topics.operator_request(client), m.encode(ask)))
+    fleet.files()
+    return fleet.answers()[0]
+
+
+def sends(fleet: Coordinator, data: bytes = programs.PARCEL, client: str = OPERATOR) -> list[Any]:
+    """Send all of a parcel; what is granted of it then."""
+    fleet.sent.clear()
+    for index in range(2):
+        piece = data[index * 1024 : (index + 1) * 1024]
+        fleet.handle(Incoming(fleet.topics.push_chunk(client, index), piece))
+    fleet.files()
+    return [said for topic, said in fleet.sent if topic.host == client]
+
+
+def pushed(folder: Path, **more: Any) -> Coordinator:
+    """One that has the program."""
+    fleet = Coordinator(folder)
+    assert not push(fleet, **more).data["is_there"]
+    assert isinstance(sends(fleet)[-1], m.Stored)
+    return fleet
+
+
+def known(fleet: Coordinator) -> list[tuple[str, int, list[str]]]:
+    """Name, jobs and hosts of each program that is listed."""
+    data = fleet.asks(m.AskPrograms(id="list")).data
+    return [(one["name"], one["jobs"], one["hosts"]) for one in data["programs"]]
+
+
+def run(fleet: Coordinator, **more: Any) -> Any:
+    """Somebody asks for a job of the program."""
+    job = {"name": "mine", "program": "vision", "parameters": {"lr": 0.1}} | more
+    return fleet.asks(m.AskRun(id=fleet.new_id(), job=job))
+
+
+def remove(fleet: Coordinator, name: str = "vision") -> Any:
+    return fleet.asks(m.AskRemove(id=fleet.new_id(), name=name))
+
+
+def test_a_parcel_is_drawn_by_grants_and_the_program_is_known_once_it_is_stored(
+    tmp_path: Path,
+) -> None:
+    """Other bytes are rejected, and may be sent again; two who push the same are both served."""
+    fleet = Coordinator(tmp_path)
+    assert not push(fleet).data["is_there"]
+    grants = [said for topic, said in fleet.sent if isinstance(said, m.Grant)]
+    assert grants[-1].missing == ((0, 2),)
+    assert sends(fleet, b"y" * len(programs.PARCEL))[-1].state == "rejected"
+    assert known(fleet) == []
+    push(fleet)
+    push(fleet, OTHERS)
+    sends(fleet)
+    stored = [topic.host for topic, said in fleet.sent if isinstance(said, m.Stored)]
+    assert sorted(stored) == [OPERATOR, OTHERS]
+    assert known(fleet) == [("vision", 0, [])]
+    assert push(fleet).data["is_there"], "it is not sent again"
+
+
+def test_a_parcel_that_is_stored_has_one_size(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path)
+    offer = programs.offer()
+    other = offer.program.model_copy(update={"size_bytes": 9})
+    ask = m.AskPush(id="other", offer=offer.model_copy(update={"program": other}))
+    assert fleet.asks(ask).why["code"] == "program_size"
+
+
+def test_a_job_is_not_requeued_without_its_program(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path)
+    run(fleet)
+    fleet.asks(m.AskCancel(id="cancel", job="mine"))
+    remove(fleet)
+    requeue = m.AskRequeue(id="again", job="mine")
+    assert fleet.asks(requeue).why["code"] == "program_gone"
+    assert push(fleet).ok
+    assert fleet.asks(requeue.model_copy(update={"id": "now"})).ok
+
+
+def test_only_so_many_are_pushed_at_once(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path)
+    for number in range(MAX_PUSHES):
+        assert push(fleet, f"operator:op/c{number}", digest=f"{number:064x}").ok
+    assert push(fleet, OTHERS, digest="f" * 64).why["code"] == "pushes"
+    fleet.waits(120.0)
+    fleet.files()
+    assert push(fleet, OTHERS, digest="f" * 64).ok, "nothing has come of the others"
+    fleet.waits(120.0)
+    fleet.files()
+
+
+def test_the_oldest_program_without_a_job_makes_room_for_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core_programs, "MAX_PROGRAMS", 1)
+    fleet = pushed(tmp_path)
+    run(fleet)
+    assert push(fleet, digest="f" * 64).why["code"] == "programs", "the only one has a job"
+    fleet.asks(m.AskCancel(id=fleet.new_id(), job="mine"))
+    assert push(fleet, digest="f" * 64).ok
+    assert known(fleet) == []
+    fleet.waits(120.0)
+    fleet.files()
+
+
+def test_nobody_pushes_what_another_has_signed(tmp_path: Path) -> None:
+    fleet = Coordinator(tmp_path)
+    assert push(fleet, signer="alice").why["code"] == "signer"
+    assert push(fleet, signer="op").ok
+    assert isinstance(sends(fleet)[-1], m.Stored)
+
+
+def test_whoever_pushes_the_same_program_adds_a_signature(tmp_path: Path) -> None:
+    """A host whose owner trusts one of them goes on taking it, whoever pushes it later."""
+    fleet = pushed(tmp_path, signer="op")
+    assert push(fleet, "operator:ann/cli", signer="ann").data["is_there"]
+    push(fleet, signer="op")
+    host = fleet.host()
+    host.joins(programs=m.ProgramsAllowed(signed_by=("ann",)), trainers={})
+    run(fleet)
+    assign = host.heard(m.Assign)[-1]
+    assert sorted(one.signer for one in assign.signatures) == ["ann", "op"]
+    assert sorted(assign.program.signers) == ["ann", "op"]
+
+
+def test_a_program_and_its_parcel_outlive_a_crash(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path).crashes()
+    assert known(fleet) == [("vision", 0, [])]
+    fleet.waits(8 * 3600.0)
+    fleet.files()
+    assert fleet.store.has(programs.DIGEST), "nothing that is known is cleaned up"
+
+
+def test_a_job_goes_to_the_host_that_lets_its_program_in(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path, signer="op")
+    fleet.host().joins(programs=m.ProgramsAllowed(signed_by=("ann",)), trainers={})
+    assert run(fleet).ok
+    why = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data
+    assert [one["code"] for one in why["hosts"][0]["reasons"]] == ["not-signed"]
+    host = fleet.host()
+    host.returns(programs=m.ProgramsAllowed(signed_by=("op",)), trainers={})
+    assign = host.heard(m.Assign)[-1]
+    assert assign.program.digest == programs.DIGEST
+    assert [one.signer for one in assign.signatures] == ["op"]
+    assert known(fleet) == [("vision", 1, ["pi"])]
+
+
+def test_a_host_gets_the_parcel_of_its_own_job_alone(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path)
+    host = fleet.host()
+    host.joins(programs=m.ProgramsAllowed(pinned=(programs.DIGEST,)), slots=2)
+    assert host.runs().spec.program is None, "it holds a job of a trainer of its own"
+    grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
+    topic = fleet.topics.checkpoint_grant("pi", programs.DIGEST)
+
+    def asks() -> list[Any]:
+        host.says(topic, grant)
+        return [*fleet.core.world.downloads]
+
+    assert asks() == []
+    run(fleet)
+    assert asks() == [f"pi/{programs.DIGEST}"]
+
+
+def test_a_host_that_cannot_use_a_program_is_not_asked_again_at_once(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path)
+    host = fleet.host()
+    host.joins(programs=m.ProgramsAllowed(pinned=(programs.DIGEST,)), trainers={})
+    run(fleet)
+    assign = host.heard(m.Assign)[-1]
+    host.reports(m.Accepted, fleet.job("mine"), request_id=assign.id)
+    why = m.Why(code="program", text="its signer was revoked")
+    host.reports(m.Released, fleet.job("mine"), why=why)
+    assert not host.heard(m.Assign)
+    told = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data["hosts"][0]["reasons"]
+    assert told[0]["reasons"] == [{"code": "program", "said": "its signer was revoked"}]
+    fleet.waits(31.0)
+    assert host.heard(m.Assign), "it may have changed its mind"
+
+
+@pytest.mark.parametrize("name", ["vision", f"vision@{programs.DIGEST[:6]}", programs.DIGEST[:9]])
+def test_a_program_is_removed_when_no_job_has_it(tmp_path: Path, name: str) -> None:
+    fleet = pushed(tmp_path)
+    run(fleet)
+    refused = remove(fleet, name)
+    assert (refused.why["code"], refused.why["jobs"]) == ("program_in_use", ["mine"])
+    fleet.asks(m.AskCancel(id=fleet.new_id(), job="mine"))
+    assert remove(fleet, name).ok
+    assert known(fleet) == []
+    assert remove(fleet, name).why["code"] == "no_program"
+    assert known(fleet.crashes()) == []
+
+
+def test_a_name_that_several_programs_have_means_the_newest(tmp_path: Path) -> None:
+    """Of a digest's beginning that fits several, all are named, and none is removed."""
+    fleet = pushed(tmp_path)
+    later = b"z" * len(programs.PARCEL)
+    digest = hashlib.sha256(later).hexdigest()
+    push(fleet, digest=digest)
+    sends(fleet, later)
+    why = remove(fleet, "vision@").why
+    assert (why["code"], why["count"]) == ("no_program", 2)
+    assert why["there"] == [f"vision@{programs.DIGEST[:12]}", f"vision@{digest[:12]}"]
+    assert remove(fleet, f"other@{digest}").why["count"] == 0, "it has another name"
+    assert remove(fleet, "vision").data["digest"] == digest
+    assert remove(fleet, "vision").data["digest"] == programs.DIGEST
