@@ -27,7 +27,9 @@ from coordinator.jobs.states import Event, JobState
 from coordinator.scheduler.queue import Queue
 from coordinator.scheduler.rules import HostView
 
-_CARRIED: Final = tuple(name for name in JobSpec.__slots__ if name in Assign.model_fields)
+_CARRIED: Final = tuple(
+    name for name in JobSpec.__slots__ if name in Assign.model_fields and name != "inputs"
+)
 
 
 def settle(world: World, now: Now) -> None:

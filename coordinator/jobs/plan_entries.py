@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter
 
-from broker.protocol.messages import Needs, Program
+from broker.protocol.messages import Dataset, Needs, Program
 
 CHECKPOINTS: Final = "checkpoints"  # in the store it stands where a result has its mode
 PROGRAMS: Final = "programs"  # likewise, of a parcel
@@ -35,7 +35,8 @@ class JobSpec:
 
     Of a trainer that reads no prepared data `mode` is empty, and the split means nothing.
     `version` is that of a trainer of a host's own; empty: of one that is built in. `program` is the
-    trainer that the fleet brings to the host; `model` is its name then.
+    trainer that the fleet brings to the host; `model` is its name then. `inputs` has by their names
+    the ids of the jobs whose artifacts it reads. It starts when these and `after` are completed.
     """
 
     job_id: str
@@ -59,6 +60,11 @@ class JobSpec:
     fold: _OfFolds = 0
     version: Annotated[str, Field(exclude_if=lambda version: not version)] = ""
     program: Annotated[Program | None, Field(exclude_if=lambda program: program is None)] = None
+    data: Annotated[tuple[Dataset, ...], Field(exclude_if=lambda data: not data)] = ()
+    inputs: Annotated[Mapping[str, str], Field(exclude_if=lambda inputs: not inputs)] = field(
+        default_factory=dict
+    )
+    after: Annotated[tuple[str, ...], Field(exclude_if=lambda after: not after)] = ()
 
     def program_digest(self) -> str:
         """Return the sha256 of its program's parcel; empty: its trainer is a host's own."""
@@ -123,12 +129,15 @@ def job_id(
     fold: int = 0,
     version: str = "",
     program: str = "",
+    data: Iterable[Dataset] = (),
+    inputs: Mapping[str, str] | None = None,
 ) -> str:
     """Return the sha256, in hex, of the canonical JSON of what decides a job's result.
 
     Hyperparameters count as they are written, without the trainer's defaults: a default that
     changes with a version must not make a finished job look new. 1 and 1.0 are the same number,
-    and the order of `train_hosts` does not matter. `program` is the digest of its parcel.
+    and the order of `train_hosts` does not matter. `program` is the digest of its parcel,
+    `inputs` has the ids of jobs.
     """
     canonical: dict[str, Any] = {
         "hyper": {key: _canonical(value) for key, value in hyper.items()},
@@ -142,6 +151,10 @@ def job_id(
         canonical["version"] = version
     if program:
         canonical["program"] = program
+    if datasets := {one.name: one.digest for one in data}:
+        canonical["data"] = datasets
+    if inputs:
+        canonical["inputs"] = {**inputs}
     if folds:
         canonical |= {"folds": folds, "fold": fold}
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), allow_nan=False)

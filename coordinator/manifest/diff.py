@@ -33,6 +33,8 @@ _IDENTITY: Final = (
     "fold",
     "train_hosts",
     "seed",
+    "data",
+    "inputs",
 )
 # All else, so that no field of a job changes unseen.
 _IN_PLACE: Final = tuple(

@@ -288,6 +288,9 @@ class Reader(Collector):
             "denied_hosts": tuple(job.denied_hosts),
             "timeout_s": job.timeout_s or None,
             "stall_timeout_s": job.stall_timeout_s or None,
+            "data": (),
+            "inputs": {},
+            "after": (),
         }
         same = (name for name in JobSpec.__slots__ if name not in other)
         return JobSpec(**other, **{name: getattr(job, name) for name in same})

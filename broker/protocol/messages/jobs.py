@@ -16,9 +16,11 @@ from broker.protocol.messages.values import (
     Attempt,
     Bytes,
     ChunkBytes,
+    Dataset,
     FoldNumber,
     Hyper,
     Id,
+    Input,
     JobId,
     JobStateName,
     Line,
@@ -38,6 +40,8 @@ from broker.protocol.messages.values import (
     Word,
 )
 
+MAX_DATA: Final = 16  # datasets of a job
+MAX_INPUTS: Final = 16
 MAX_CRL_CHARS: Final = 64 * 1024
 
 # Coordinator to agent
@@ -119,6 +123,14 @@ class Assign(Wire):
         default=(),
         exclude_if=lambda signatures: not signatures,
         description="Of the program; one that the host's owner accepts is enough.",
+    )
+    data: Annotated[tuple[Dataset, ...], Field(max_length=MAX_DATA)] = Field(
+        default=(), exclude_if=lambda data: not data, description="What its trainer reads."
+    )
+    inputs: Annotated[tuple[Input, ...], Field(max_length=MAX_INPUTS)] = Field(
+        default=(),
+        exclude_if=lambda inputs: not inputs,
+        description="What jobs that came before it have brought.",
     )
     crl: Annotated[str, Field(max_length=MAX_CRL_CHARS)] = Field(
         default="",

@@ -125,6 +125,24 @@ class Program(Piece):
     )
 
 
+class Dataset(Piece):
+    """A tree of files that a job reads, and where its layout is; broker/programs/datasets.py."""
+
+    name: Word = Field(description="What the job calls it: `train` of `--data.train=DIR`.")
+    digest: ArtifactId = Field(description="The sha256 of its listing.")
+    size_bytes: Annotated[int, Field(ge=0, le=1 << 50)]
+    layout: ArtifactId = Field(description="The sha256 of its layout.")
+    layout_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+
+
+class Input(Piece):
+    """The artifact of another job, which the agent unpacks for the trainer."""
+
+    name: Word = Field(description="What the job calls it: `weights` of `--input.weights=DIR`.")
+    artifact_id: ArtifactId
+    size_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+
+
 class ProgramSignature(Piece):
     """Who vouches for a parcel: broker/programs/signatures.py says what is signed."""
 

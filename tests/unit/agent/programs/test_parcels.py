@@ -79,7 +79,7 @@ def test_a_parcel_that_unpacks_to_more_than_was_packed_is_refused(tmp_path: Path
 
 def test_a_stream_without_end_does_not_fill_the_disk(tmp_path: Path) -> None:
     parcels = Parcels(tmp_path / "cache", 1e9)
-    with pytest.raises(OSError) as error:
+    with pytest.raises(OSError, match="at most") as error:
         parcels.fetched.write(JOB, 1, MAX_BYTES, b"more")
     assert error.value.errno == errno.EFBIG
     assert not list((tmp_path / "cache").iterdir())
