@@ -70,6 +70,10 @@ class JobSpec:
         """Return the sha256 of its program's parcel; empty: its trainer is a host's own."""
         return self.program.digest if self.program is not None else ""
 
+    def predecessors(self) -> tuple[str, ...]:
+        """Return the ids of the jobs that come before it, each once."""
+        return tuple(dict.fromkeys((*self.inputs.values(), *self.after)))
+
     def named_hosts(self) -> tuple[str, ...]:
         """Return the hosts that it may or may not go to by their names."""
         return (*self.allowed_hosts, *self.denied_hosts)
@@ -159,6 +163,14 @@ def job_id(
         canonical |= {"folds": folds, "fold": fold}
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def id_of(spec: JobSpec) -> str:
+    """Return the id of a job by what its spec says, whatever id stands there."""
+    return job_id(
+        spec.model, spec.mode, spec.hyper, spec.split_recipe, spec.train_hosts, spec.seed,
+        spec.folds, spec.fold, spec.version, spec.program_digest(), spec.data, spec.inputs,
+    )  # fmt: skip
 
 
 def spec_to_dict(spec: JobSpec) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -20,7 +20,8 @@ from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 Change = tuple[str, JsonValue, JsonValue]
 
 MOST_CHARS: Final = 40  # of a value, where changes are told
-_DIGITS: Final = 12  # of a program's digest
+_DIGITS: Final = 12  # of a program's digest, or of a job's id
+_LINKS: Final = ("inputs", "after")  # which have the ids of other jobs
 
 # What the id is made of, beside `hyper`: where one of these differs, it is another job.
 _IDENTITY: Final = (
@@ -194,6 +195,9 @@ def difference(
     steps += [
         Step("orphaned", one.spec, known=one) for one in leaving if one.spec.job_id not in replaced
     ]
+    called = {one.spec.job_id: one.spec.name for one in by_id.values()}
+    called |= {spec.job_id: spec.name for spec in plan.jobs}
+    steps = [_by_names(step, called) for step in steps]
     hosts = {
         name: found
         for name in sorted({*policies, *plan.hosts})
@@ -234,8 +238,33 @@ def _step(known: Known | None, spec: JobSpec, leaving: Mapping[str, Known]) -> S
     return Step("changed" if changes else "unchanged", spec, changes, known)
 
 
+def _by_names(step: Step, called: Mapping[str, str]) -> Step:
+    """Return a step whose changes have the names of other jobs in place of their ids."""
+    if not any(what in _LINKS for what, *_ in step.changes):
+        return step
+
+    def told(value: Any, *, in_full: bool) -> JsonValue:
+        if isinstance(value, Mapping):
+            return {key: told(one, in_full=in_full) for key, one in value.items()}
+        if isinstance(value, str):
+            name = called.get(value, value[:_DIGITS])
+            return f"{name} {value[:_DIGITS]}" if in_full else name
+        return [told(one, in_full=in_full) for one in value]
+
+    def renamed(change: Change) -> Change:
+        what, old, new = change
+        if what not in _LINKS:
+            return change
+        is_same = told(old, in_full=False) == told(new, in_full=False)
+        return what, told(old, in_full=is_same), told(new, in_full=is_same)
+
+    return replace(step, changes=tuple(map(renamed, step.changes)))
+
+
 def _json(value: Any) -> JsonValue:
     if isinstance(value, Program):
         by = f", signed by {', '.join(value.signers)}" if value.signers else ""
         return value.digest[:_DIGITS] + by
+    if isinstance(value, Mapping):
+        return {**value}
     return list(value) if isinstance(value, tuple) else value

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.protocol.messages import MAX_FOLDS, MAX_PLAN_NAME, SplitRecipe
+from broker.protocol.messages import MAX_FOLDS, MAX_INPUTS, MAX_PLAN_NAME, SplitRecipe
 from broker.protocol.quiet_hours import HoursText
 from coordinator.jobs.plan_entries import (
     DEFAULT_FOLDS,
@@ -29,6 +29,7 @@ Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 MAX_HYPER: Final = 64
 MAX_DEPTH: Final = 32  # of lists and tables in one another
 MAX_HOURS: Final = 32
+MAX_AFTER: Final = 100  # jobs that one is to come after
 TrainHosts = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
 Gib = Annotated[float, Field(gt=0, le=1_000_000)]
 Seconds = Annotated[float, Field(ge=0, le=1e8)]  # 0: no limit
@@ -100,6 +101,8 @@ class JobTable(RunTable):
     on_lost: Literal["keep", "stop"] | None = None
     hyper: Annotated[dict[str, Any], Field(max_length=MAX_HYPER)] = {}
     parameters: Annotated[dict[str, Any], Field(max_length=MAX_HYPER)] = {}
+    after: Annotated[list[str], Field(max_length=MAX_AFTER)] = []
+    inputs: Annotated[dict[str, str], Field(max_length=MAX_INPUTS)] = {}
 
 
 def is_plan_name(value: Any) -> bool:

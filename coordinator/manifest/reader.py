@@ -27,7 +27,7 @@ from coordinator.jobs.plan_entries import (
     Plan,
     job_id,
 )
-from coordinator.manifest import program_keys
+from coordinator.manifest import linking, program_keys
 from coordinator.manifest.collector import Collector
 from coordinator.manifest.manifest_keys import (
     MAX_DEPTH,
@@ -123,7 +123,10 @@ class Reader(Collector):
         return ""
 
     def read_one(self, table: dict[str, Any]) -> JobSpec | None:
-        """Return the job that somebody asks for beside the manifest, none when it is broken."""
+        """Return the job that somebody asks for beside the manifest, none when it is broken.
+
+        Its `after` and `inputs` have ids.
+        """
         table = self._with_program(table, "")
         job = self._table(JobTable, table, "", is_job=True)
         if job is None:
@@ -132,6 +135,7 @@ class Reader(Collector):
         job.hyper = self._check_model(job.model, job.hyper, "")
         job = self._for_trainer(job, table, "")
         spec = self._spec(job, "")
+        spec = linking.with_ids(spec, spec.inputs, spec.after)
         if job.name is None:
             spec = replace(spec, name=f"{spec.name[:55]}-{spec.job_id[:8]}")
         self._unique({}, spec.name, 0, "")
@@ -167,30 +171,23 @@ class Reader(Collector):
         if len(tables) > MAX_JOBS:
             self._problem("", "jobs", f"{len(tables)} jobs; at most {MAX_JOBS} are taken")
             return []
-        specs = []
-        before: dict[str, int] = {}
         names: dict[str, int] = {}
-        for index, table in enumerate(tables):
-            label = _label(table, index)
-            spec = self.entry(table, index, defaults, names)
-            specs.append(spec)
-            if not spec.job_id:
-                continue
-            if spec.job_id in before:
-                first = before[spec.job_id]
-                message = (
-                    f"is the same job as {_label(tables[first], first)} ({self._line(first)}): "
-                    "model, mode, hyper, split_recipe, fold, train_hosts and seed are equal; "
-                    "change one, or remove an entry"
-                )
-                self._problem(label, "", message)
-            before.setdefault(spec.job_id, index)
+        read = [self.entry(table, index, defaults, names) for index, table in enumerate(tables)]
+        specs, faults = linking.linked(
+            read, names, lambda index: f"{_label(tables[index], index)} ({self._line(index)})"
+        )
+        for index, key, message in faults:
+            self._place = ("jobs", index)
+            self._problem(_label(tables[index], index), key, message)
         return specs
 
     def entry(
         self, table: dict[str, Any], index: int, defaults: Defaults, names: dict[str, int]
     ) -> JobSpec:
-        """Return the job of one table, without `job_id` if it is broken; `names` came before."""
+        """Return the job of one table; `names` came before.
+
+        It has no `job_id` if it is broken; its `after` and `inputs` have names, see `linking`.
+        """
         label = _label(table, index)
         self._place = ("jobs", index)
         table = self._with_program(table, label)
@@ -251,6 +248,8 @@ class Reader(Collector):
                     self._problem(label, key, f"{host!r} cannot be a host: {_HOST_RULE}")
         for host in sorted({*job.allowed_hosts} & {*job.denied_hosts}):
             self._problem(label, "denied_hosts", f"{host!r} is in allowed_hosts as well")
+        for key, message in linking.of_job(job):
+            self._problem(label, key, message)
         train_hosts = tuple(sorted({*job.train_hosts}))
         for host in train_hosts:
             if not host or host.startswith("-"):
@@ -289,8 +288,8 @@ class Reader(Collector):
             "timeout_s": job.timeout_s or None,
             "stall_timeout_s": job.stall_timeout_s or None,
             "data": (),
-            "inputs": {},
-            "after": (),
+            "inputs": job.inputs,
+            "after": tuple(job.after),
         }
         same = (name for name in JobSpec.__slots__ if name not in other)
         return JobSpec(**other, **{name: getattr(job, name) for name in same})

@@ -1,0 +1,156 @@
+"""What concerns several jobs of a manifest: `after` and `inputs`, which name others; no job twice.
+
+A job's id depends on the ids of its inputs: names are resolved from the first jobs to the last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from broker.protocol.hyperschema import meant
+from coordinator.jobs.plan_entries import JobSpec, id_of
+from coordinator.manifest.manifest_keys import JobTable
+
+_INPUT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_MOST_COMPARED: Final = 10_000  # names: with more of them it would take seconds
+_MOST_HINTS: Final = 8
+_MOST_NAMED: Final = 8  # jobs of a cycle
+
+Links = dict[int, dict[int, str]]  # by job: those before it, each with the key that says so
+
+
+class Fault(NamedTuple):
+    """What is wrong with the key of a job, which is the `number`th, from 0."""
+
+    number: int
+    key: str
+    message: str
+
+
+def of_job(job: JobTable) -> Iterator[tuple[str, str]]:
+    """Yield which inputs a job cannot have, each with what is wrong."""
+    for name in job.inputs:
+        if job.program is None:
+            message = "only a program takes inputs; write program = ..., or after = [...]"
+            yield f"inputs.{name}", message
+        elif not _INPUT.fullmatch(name):
+            rule = "a letter, then up to 63 of a-z, A-Z, 0-9, '_', '-'"
+            yield f"inputs.{name}", f"cannot be the name of an input: it must be {rule}"
+
+
+def with_ids(spec: JobSpec, inputs: Mapping[str, str], after: Sequence[str]) -> JobSpec:
+    """Return a job with the ids of the jobs before it, and with its own id by these."""
+    linked = replace(spec, inputs={**inputs}, after=tuple(dict.fromkeys(after)))
+    return replace(linked, job_id=id_of(linked)) if inputs else linked
+
+
+def linked(
+    specs: list[JobSpec], names: Mapping[str, int], place: Callable[[int], str]
+) -> tuple[list[JobSpec], list[Fault]]:
+    """Return the jobs with ids in place of names, and what is wrong with them all.
+
+    `names` has the job of each name by its index, `place` says where that is. A job that cannot be
+    linked has no id.
+    """
+    links, faults = _resolved(specs, names)
+    order = _in_order(links)
+    faults += _cycles(specs, links, order)
+    found = [*specs]
+    broken = {fault.number for fault in faults} | (links.keys() - {*order})
+    for index in order:
+        spec = specs[index]
+        ids = {name: found[names[name]].job_id for _, name in _named(spec) if name in names}
+        if index in broken or not (spec.job_id and all(map(ids.get, spec.inputs.values()))):
+            broken.add(index)
+        else:
+            inputs = {key: ids[name] for key, name in spec.inputs.items()}
+            found[index] = with_ids(spec, inputs, [*filter(None, map(ids.get, spec.after))])
+    for index in broken:
+        found[index] = replace(specs[index], job_id="", inputs={}, after=())
+    return found, [*faults, *_twice(found, place)]
+
+
+def _named(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Yield the names of the jobs before one, each after its key."""
+    yield from ((f"inputs.{key}", name) for key, name in spec.inputs.items())
+    yield from (("after", name) for name in spec.after)
+
+
+def _resolved(specs: Sequence[JobSpec], names: Mapping[str, int]) -> tuple[Links, list[Fault]]:
+    links: Links = {}
+    faults: list[Fault] = []
+    for index, spec in enumerate(specs):
+        if not (spec.after or spec.inputs):
+            continue
+        before = links.setdefault(index, {})
+        for key, name in _named(spec):
+            other = names.get(name)
+            if other is None:
+                hint = _hint(name, names) if len(faults) < _MOST_HINTS else ""
+                faults.append(Fault(index, key, f"no job here is called {name!r}{hint}"))
+            elif other == index:
+                faults.append(Fault(index, key, f"{name!r} is this job itself; leave it out"))
+            else:
+                before.setdefault(other, key)
+    return links, faults
+
+
+def _hint(name: str, names: Mapping[str, int]) -> str:
+    close = meant(name, names) if len(names) <= _MOST_COMPARED else None
+    return f"; did you mean {close!r}?" if close else "; give the name of one"
+
+
+def _in_order(links: Links) -> list[int]:
+    """Return the linked jobs, each after those before it; without the ones that a cycle holds."""
+    behind: dict[int, list[int]] = {}
+    left = {index: sum(one in links for one in before) for index, before in links.items()}
+    for index, before in links.items():
+        for one in before:
+            behind.setdefault(one, []).append(index)
+    order = [index for index, count in left.items() if not count]
+    for index in order:  # it grows
+        for one in behind.get(index, ()):
+            left[one] -= 1
+            if not left[one]:
+                order.append(one)
+    return order
+
+
+def _cycles(specs: Sequence[JobSpec], links: Links, order: Sequence[int]) -> Iterator[Fault]:
+    """Yield a fault for each cycle, at the first of its jobs."""
+    held = links.keys() - {*order}
+    seen: set[int] = set()
+    for start in sorted(held):
+        path: list[int] = []
+        index = start
+        while index not in seen:
+            seen.add(index)
+            path.append(index)
+            index = next(one for one in links[index] if one in held)
+        if index not in path:
+            continue  # it leads to a cycle that is told already
+        cycle = path[path.index(index) :]
+        first = cycle.index(min(cycle))
+        cycle = [*cycle[first:], *cycle[: first + 1]]
+        names = [specs[one].name for one in cycle]
+        if len(names) > _MOST_NAMED:
+            names[_MOST_NAMED - 2 : -1] = ["..."]
+        shown = " after ".join(names)
+        message = f"none of these could begin: {shown}; take one of them out of the circle"
+        yield Fault(cycle[0], links[cycle[0]][cycle[1]], message)
+
+
+def _twice(specs: Sequence[JobSpec], place: Callable[[int], str]) -> Iterator[Fault]:
+    """Yield a fault for each job that is the same as one before it."""
+    before: dict[str, int] = {}
+    for index, spec in enumerate(specs):
+        first = before.setdefault(spec.job_id, index)
+        if spec.job_id and first != index:
+            message = (
+                f"is the same job as {place(first)}: model, mode, hyper, split_recipe, fold, "
+                "train_hosts, seed and inputs are equal; change one, or remove an entry"
+            )
+            yield Fault(index, "", message)
