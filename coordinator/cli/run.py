@@ -17,29 +17,40 @@ from broker.system.machine import new_id
 from coordinator.client.contact import NotDone
 from coordinator.jobs.causes import in_words
 from coordinator.ui import EXIT_REFUSED
-from coordinator.ui.candidates import complete_host, complete_model, models_of_hosts
+from coordinator.ui.candidates import complete_host, complete_job, complete_model, models_of_hosts
 from coordinator.ui.options import PATH, OperatorClient, Where, asking, flag, option
 from coordinator.ui.words import is_json, print_json, say
 
 # option -> key of a [[jobs]] table, where they are not called alike
 _KEYS = {"on": "allowed_hosts", "not_on": "denied_hosts", "train_host": "train_hosts",
-         "split": "split_recipe"}  # fmt: skip
+         "split": "split_recipe", "input": "inputs"}  # fmt: skip
+
+
+def _pairs(values: tuple[str, ...], example: str) -> dict[str, str]:
+    """Return what texts such as KEY=VALUE say."""
+    found: dict[str, str] = {}
+    for text in values:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not key:
+            raise click.BadParameter(f"{text!r}: write {example}")
+        if key in found:
+            raise click.BadParameter(f"{key} is said twice")
+        found[key] = value
+    return found
 
 
 def _hyper(
     _ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, Any]:
     """Return hyperparameters; a value is read as TOML, and is a string if it is none."""
-    found: dict[str, Any] = {}
-    for text in values:
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if not equals or not key:
-            raise click.BadParameter(f"{text!r}: write KEY=VALUE, such as -H max_depth=4")
-        if key in found:
-            raise click.BadParameter(f"{key} is said twice")
-        found[key] = _value(value.strip())
-    return found
+    found = _pairs(values, "KEY=VALUE, such as -H max_depth=4")
+    return {key: _value(value) for key, value in found.items()}
+
+
+def _inputs(
+    _ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    return _pairs(values, "NAME=JOB, such as --input weights=pretrain")
 
 
 def _value(text: str) -> Any:
@@ -117,6 +128,10 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
 @click.option("--on-lost", type=click.Choice(["keep", "stop"]),
               help="What the agent does with the trainer when its lease ends.")  # fmt: skip
 @option("--retries", "N", "Tries after a failure that may pass.", type=int)
+@option("--after", "JOB", "Start once this job is completed; may be given several times.",
+        multiple=True, shell_complete=complete_job)  # fmt: skip
+@option("--input", "NAME=JOB", "What that job has made; the program gets it as --input.NAME=DIR.",
+        multiple=True, callback=_inputs)  # fmt: skip
 @flag("--wait", "Wait, and say what came of it; exit code 0 if it completes.")
 @option("--get", "DIR", "Wait, then fetch the result into DIR.", type=PATH)
 @asking
@@ -140,6 +155,7 @@ def run_command(
       fleet run --model gbt --mode realistic -H max_depth=4 --wait
       fleet run --model mlp --mode oracle --min-ram-gib 8 --get models
       fleet run ./vision --lr 0.001 --wait
+      fleet run ./vision --lr 0.0001 --input weights=pretrain
     """  # noqa: D301 - \b is click's
     if words and words[0].startswith("-"):
         raise _no_option(words[0])
@@ -179,12 +195,11 @@ def run_command(
 
 def _table(options: dict[str, Any]) -> dict[str, Any]:
     """Return what a [[jobs]] table would hold; what was not said is not in it."""
-    table = {
+    return {
         _KEYS.get(name, name): list(value) if isinstance(value, tuple) else value
         for name, value in options.items()
-        if value not in (None, ()) and value is not False and name != "hyper"
+        if value not in (None, (), {}) and value is not False
     }
-    return table | ({"hyper": options["hyper"]} if options["hyper"] else {})
 
 
 def _program(client: OperatorClient, words: Sequence[str]) -> dict[str, Any]:
@@ -199,10 +214,9 @@ def _program(client: OperatorClient, words: Sequence[str]) -> dict[str, Any]:
 
 def _option(key: str) -> str:
     """Return the option that a key of the table was said by."""
-    if key.startswith("parameters."):
-        return f"--{key.removeprefix('parameters.')}"
-    if key.startswith("hyper."):
-        return f"-H {key.removeprefix('hyper.')}"
+    table, _, name = key.partition(".")
+    if name and table in {"parameters", "hyper", "inputs"}:
+        return {"parameters": "--", "hyper": "-H ", "inputs": "--input "}[table] + name
     names = {of: name for name, of in _KEYS.items()}
     return f"--{names.get(key, key).replace('_', '-')}"
 

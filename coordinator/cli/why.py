@@ -12,7 +12,7 @@ from broker.figures import counted
 from broker.protocol.messages import AskWhy
 from broker.system.machine import new_id
 from coordinator.client.predictions import predicted
-from coordinator.jobs.reason_words import HOW, alike, beyond, clause, no_room, wished
+from coordinator.jobs.reason_words import HOW, alike, before, beyond, clause, no_room, wished
 from coordinator.ui import outlook, terminal
 from coordinator.ui.candidates import job_argument
 from coordinator.ui.live import View, viewing
@@ -77,6 +77,8 @@ def _draw(seen: _Seen) -> Iterator[Any]:
         yield terminal.paragraph(f"Another job has this name: {one}")
     if found is not None and (text := outlook.likely(found.outlooks[data["job_id"]], found)):
         yield terminal.paragraph(text)
+    for text in before(data)[1:]:
+        yield terminal.paragraph(f"It {text}." if text.startswith("waits") else text, 2)
     for text in _advice(data):
         yield terminal.paragraph(text, 2)
     yield from _clauses(data)

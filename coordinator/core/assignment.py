@@ -13,7 +13,7 @@ from broker.clock import Now, backoff_s
 from broker.protocol.messages import Accepted, Assign, Checkpoint, Refused, Started
 from broker.protocol.reasons import Reason, reason, uses_cuda
 from broker.stream.stream import chunk_size
-from coordinator.core import leases
+from coordinator.core import leases, successors
 from coordinator.core.entries import Claim
 from coordinator.core.host_views import grace_over_s, host_view, refusals
 from coordinator.core.receipts import is_receipt, receipt
@@ -62,8 +62,12 @@ def bring_up_to_date(world: World, now: Now) -> None:
         queue.see(view)
         if view.twins:
             world.timers.set(("alone", name), world.hosts[name].alone_s())
-    for job in (*moved, *map(world.book.known, queue.later.due(now.mono_s))):
-        if job.state is JobState.PENDING and job.in_plan:
+    due = map(world.book.known, queue.later.due(now.mono_s))
+    for job in (*successors.with_successors(world, moved), *due):
+        waits = job.state is JobState.PENDING and job.in_plan
+        if not waits:
+            world.behind.pop(job.job_id, None)
+        if waits and not successors.holds(world, job, now):
             ready_s = world.retry_at_s.get(job.job_id, 0.0)
             queue.place(job, ready_s, grace_over_s(world, job, now), now.mono_s)
         else:
@@ -82,6 +86,7 @@ def _assign(world: World, job: Job, view: HostView, now: Now) -> None:
         host=view.host, attempt=attempt, instance=world.hosts[view.host].instance,
     )  # fmt: skip
     request = assign_request(world, job, cuda=uses_cuda(job.spec.needs, view.figures))
+    successors.lend(world, request)
     world.claims[job.job_id] = Claim(
         request, view.host, now.mono_s + world.settings.claim_timeout_s, 0
     )
@@ -100,6 +105,7 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
         instance=job.instance or "-",
         use_cuda=cuda,
         checkpoint=_left_off(world, job),
+        inputs=successors.inputs_of(world, job),
         void_attempt=job.void_attempt,
         receipt=receipt(world.settings.receipt_key, job.host or "-", job.job_id, job.attempt),
     )
@@ -144,7 +150,8 @@ def send_claim(world: World, job_id: str, now: Now) -> None:
     if not job.spec.needs.require_cuda and world.policy(claim.host).cuda is False:
         # A claim that was loaded is older than the manifest, which is read after the ledger.
         request = request.model_copy(update={"use_cuda": False})
-    world.publish(world.topics.request(claim.host), request)
+    if len(request.inputs) == len(job.spec.inputs):  # else one was made anew since it was given out
+        world.publish(world.topics.request(claim.host), request)
     wait_s = backoff_s(claim.sent, RESEND_BASE_S, RESEND_CAP_S, world.rng)
     world.claims[job_id] = Claim(request, claim.host, claim.until_s, claim.sent + 1)
     world.timers.set(("assign", job_id), min(now.mono_s + wait_s, claim.until_s))
@@ -238,5 +245,6 @@ def on_claims_loaded(world: World, now: Now) -> None:
             # Its host may have accepted it, and been granted a lease, before the restart.
             until_s = now.mono_s + leases.lease_s(world, job.host)
             request = assign_request(world, job, cuda=cuda)
+            successors.lend(world, request)
             world.claims[job.job_id] = Claim(request, job.host, until_s, 0)
             world.timers.set(("assign", job.job_id), now.mono_s + RESEND_BASE_S)

@@ -6,7 +6,7 @@ checkpoint when it was given the job: its first grant begins the stream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.protocol.messages import AskFetch, Grant, GrantMessage
 from broker.stream.stream import SendChunk, Sender, chunk_size
-from coordinator.core import authorization
+from coordinator.core import authorization, successors
 from coordinator.core import effects as fx
 from coordinator.core.authorization import Data, RequestRefused, refused, told_apart
 from coordinator.core.entries import Download
@@ -130,21 +130,25 @@ def on_grant(world: World, receiver: str, grant: GrantMessage, now: Now) -> None
 def on_checkpoint_grant(
     world: World, host: str, artifact_id: str, grant: GrantMessage, now: Now
 ) -> None:
-    """A host says what it misses of the checkpoint, or program, of a job that it was given."""
+    """A host says what it misses of what comes with a job that it was given: see `_due`."""
     receiver = f"{host}/{artifact_id}"  # no client's user is a host
     if receiver not in world.downloads:
         size_bytes = world.stored.get(artifact_id)
-        due = any(
-            artifact_id == job.spec.program_digest()
-            or (job.checkpoint is not None and job.checkpoint.artifact_id == artifact_id)
-            for job in world.held_at(host)
-        )
+        due = any(artifact_id in _due(world, job) for job in world.held_at(host))
         if not size_bytes or not due or len(world.downloads) >= MAX_DOWNLOADS:
             return  # it asks again, and goes without in the end
         sender = Sender(size_bytes, chunk_size(size_bytes))
         topic_of = partial(world.topics.checkpoint_chunk, host, artifact_id)
         world.downloads[receiver] = Download(artifact_id, sender, now.mono_s, topic_of)
     on_grant(world, receiver, grant, now)
+
+
+def _due(world: World, job: Job) -> Iterator[str]:
+    """Yield the ids of what a host may fetch for a job: program, checkpoint, inputs."""
+    yield job.spec.program_digest()
+    if job.checkpoint is not None:
+        yield job.checkpoint.artifact_id
+    yield from successors.artifacts(world, job)
 
 
 def on_timer(world: World, receiver: str, now: Now) -> None:

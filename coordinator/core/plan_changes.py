@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -11,17 +11,19 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from broker.clock import Now
-from broker.protocol.messages import AskRun, TrainerInfo
+from broker.protocol.messages import MAX_INPUTS, AskRun, TrainerInfo
 from broker.protocol.topics import user_of
 from coordinator.core import host_rules, programs
 from coordinator.core.authorization import Data, RequestRefused
 from coordinator.core.effects import Warn
+from coordinator.core.finding import find
 from coordinator.core.state import World
 from coordinator.jobs.causes import NONE, Cause, cause, in_words
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.jobs.states import Event
 from coordinator.manifest.diff import Difference, Known, Step, difference, spec_changes, to_list
+from coordinator.manifest.manifest_keys import MAX_AFTER
 from coordinator.manifest.problems import ManifestError
 from coordinator.manifest.reader import read_job
 from coordinator.scheduler import unknown_hosts
@@ -167,16 +169,19 @@ MOST_ERRORS: Final = 100  # in the answer, which a packet has to hold
 
 def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
     """Add a job, unless it is there already."""
+    table, errors = _with_ids(world, ask.job)
     try:
-        spec = read_job(ask.job, known_trainers(world))
+        spec = read_job(table, known_trainers(world))
     except ManifestError as error:
-        errors: list[JsonValue] = [
-            {"key": one.key, "why": {"code": "text", "text": one.message}}
-            for one in error.problems[:MOST_ERRORS]
+        errors += [
+            {"key": one.key, "why": {"code": "text", "text": one.message}} for one in error.problems
         ]
-        raise _errors(*errors) from None
-    if unknown := _unknown_hosts(world, spec):
-        raise _errors(*unknown)
+        raise _errors(*errors[:MOST_ERRORS]) from None
+    errors += _unknown_hosts(world, spec)
+    if _leads_to(world, spec):
+        errors.append({"key": "after", "why": {**cause("circle", name=spec.name)}})
+    if errors:
+        raise _errors(*errors[:MOST_ERRORS])
     job, who = world.book.get(spec.job_id), user_of(client)
     if job is None or not job.in_plan:
         if job is not None and "name" not in ask.job:
@@ -199,6 +204,42 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
         submitted_by=who, spec=spec,
     )  # fmt: skip
     return _said(job, added=True)
+
+
+def _with_ids(
+    world: World, table: Mapping[str, JsonValue]
+) -> tuple[dict[str, JsonValue], list[JsonValue]]:
+    """Return a job's table with ids in place of other jobs' names, and what is wrong with these."""
+    errors: list[JsonValue] = []
+
+    def found(key: str, name: JsonValue) -> JsonValue:
+        try:
+            return find(world, name).job_id if isinstance(name, str) else name
+        except RequestRefused as refusal:
+            errors.append({"key": key, "why": refusal.why})
+            return name
+
+    linked = {**table}
+    after, inputs = table.get("after"), table.get("inputs")
+    if isinstance(after, list):
+        linked["after"] = [found("after", name) for name in after[: MAX_AFTER + 1]]
+    if isinstance(inputs, dict):
+        some = islice(inputs.items(), MAX_INPUTS + 1)
+        linked["inputs"] = {key: found(f"inputs.{key}", name) for key, name in some}
+    return linked, errors
+
+
+def _leads_to(world: World, spec: JobSpec) -> bool:
+    """Whether a job would come after itself: one that is there already may be before others."""
+    if not world.book.followers(spec.job_id):
+        return spec.job_id in spec.after
+    left, seen = [*spec.predecessors()], set[str]()
+    while left:
+        job = world.book.get(left.pop())
+        if job is not None and job.job_id not in seen:
+            seen.add(job.job_id)
+            left += job.spec.predecessors()
+    return spec.job_id in seen
 
 
 def _errors(*errors: JsonValue) -> RequestRefused:

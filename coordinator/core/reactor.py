@@ -127,10 +127,10 @@ class Core:
         self._now = now
         for job in self.world.book.in_state(JobState.PENDING):
             self.world.pending_since_s[job.job_id] = now.mono_s - _waited_s(self.world, job, now)
+        filing.on_loaded(self.world, bundles or {}, now)
         retries.on_loaded(self.world, now)
         assignment.on_claims_loaded(self.world, now)
         host_commands.on_loaded(self.world, now)
-        filing.on_loaded(self.world, bundles or {}, now)
         stored_artifacts.index_again(self.world)
         self.world.timers.set(("collect",), now.mono_s + COLLECT_FIRST_S)
 

@@ -130,6 +130,8 @@ class World:
     unsaid: dict[str, None] = field(default_factory=dict)  # jobs whose rows are to be published
     rows: dict[str, None] = field(default_factory=dict)  # of these jobs, in this turn
     out: list[Effect] = field(default_factory=list)
+    behind: dict[str, None] = field(default_factory=dict)  # jobs that wait for others
+    lent: dict[str, frozenset[str]] = field(default_factory=dict)  # artifacts given to held jobs
     queue: Queue = field(default_factory=Queue)
     changed_hosts: dict[str, None] = field(default_factory=dict)  # since the queue saw them
     unsettled: bool = True
@@ -152,6 +154,7 @@ class World:
             self.earlier.pop(job.job_id, None)
         if not after.is_held:
             self.claims.pop(job.job_id, None)
+            self.lent.pop(job.job_id, None)
             self.no_room.pop(job.job_id, None)
             self.timers.cancel(("assign", job.job_id))
             self.timers.cancel(("lease", job.job_id))

@@ -129,6 +129,7 @@ def collect(world: World, now: Now) -> None:
     wanted |= {job.checkpoint.artifact_id for job in world.book.all() if job.checkpoint}
     wanted |= {download.artifact_id for download in world.downloads.values()}
     wanted |= world.programs.keys()
+    wanted |= {artifact_id for given in world.lent.values() for artifact_id in given}
     unreferenced = tuple(sorted(world.stored.keys() - wanted - world.unfiled.keys()))
     for artifact_id in unreferenced:
         del world.stored[artifact_id]

@@ -224,6 +224,10 @@ def on_artifact_lost(world: World, artifact_id: str) -> None:
     if world.stored.pop(artifact_id, None) is not None:
         text = f"artifact {artifact_id} is gone from the store, or damaged; `fleet fsck` tells more"
         world.do(fx.Warn(text))
+        for job in world.book.in_state(JobState.COMPLETED):
+            if job.artifact_id == artifact_id:  # no job after it may start any more
+                world.book.look_at(job.job_id)
+                world.unsettled = True
 
 
 def on_upload_timer(world: World, artifact_id: str, now: Now) -> None:

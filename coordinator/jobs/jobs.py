@@ -175,8 +175,10 @@ class JobBook:
         self._order: list[str] | None = None
         self._planned: Counter[JobState] = Counter()
         self._named: dict[str, tuple[str, ...]] = {}
+        self._followers: dict[str, dict[str, None]] = {}  # by the job that they come after
         for job in self._jobs.values():
             self._note_name(None, job)
+            self._note_links(None, job)
             self._by_state[job.state][job.job_id] = None
             self._planned[job.state] += job.in_plan
             self._note_holder(job)
@@ -216,6 +218,14 @@ class JobBook:
     def held_by(self, host: str) -> list[Job]:
         """Return the jobs that `host` holds."""
         return [self._jobs[job_id] for job_id in self._held.get(host, ())]
+
+    def followers(self, job_id: str) -> list[Job]:
+        """Return the jobs that come after this one."""
+        return [self._jobs[one] for one in self._followers.get(job_id, ())]
+
+    def look_at(self, job_id: str) -> None:
+        """Have a job among those that changed: something about it did, and is not in the book."""
+        self._moved[job_id] = None
 
     def take_moved(self) -> list[Job]:
         """Return the jobs that changed since the last call; at first all that are pending."""
@@ -327,6 +337,7 @@ class JobBook:
                 self._drop_holder(before)
         self._jobs[after.job_id] = after
         self._note_name(before, after)
+        self._note_links(before, after)
         self._by_state[after.state][after.job_id] = None
         self._planned[after.state] += after.in_plan
         self._note_holder(after)
@@ -347,6 +358,15 @@ class JobBook:
             else:
                 del self._named[old]
         self._named[new] = (*self._named.get(new, ()), job_id)
+
+    def _note_links(self, before: Job | None, after: Job) -> None:
+        if before is not None:
+            if before.spec is after.spec:
+                return
+            for one in before.spec.predecessors():
+                self._followers[one].pop(after.job_id, None)
+        for one in after.spec.predecessors():
+            self._followers.setdefault(one, {})[after.job_id] = None
 
     def _note_holder(self, job: Job) -> None:
         if job.is_held and job.host is not None:

@@ -72,6 +72,8 @@ class JobSpec:
 
     def predecessors(self) -> tuple[str, ...]:
         """Return the ids of the jobs that come before it, each once."""
+        if not (self.after or self.inputs):  # as most have none
+            return ()
         return tuple(dict.fromkeys((*self.inputs.values(), *self.after)))
 
     def named_hosts(self) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from broker.figures import size, span
+from broker.figures import counted, size, span
 from broker.protocol.messages import AMOUNTS
 from broker.protocol.reasons import Reason
+from coordinator.jobs import predecessor_words
 from coordinator.jobs.agent_words import holds
 
 NAMED: Final = 2  # names of hosts, and words of theirs, in one line
@@ -73,6 +74,7 @@ _CLAUSES: Final[Mapping[str, str]] = {
     "revoked": "not revoked", "barred": "not drained or in quarantine",
     "paused": "the fleet is not paused", "online": "is online", "takes": "takes jobs now",
     **{f"{what}_now": f"{amount.called} is free now" for what, amount in AMOUNTS.items()},
+    "after": "the jobs before it are completed",
     "refused": "has not just refused it", "retry": "its retry is due", "free": "has a free slot",
 }  # fmt: skip
 # How hosts are, where the word of `presence` does not stand after a number.
@@ -127,6 +129,9 @@ def _in_words(told: dict[str, Any]) -> tuple[str, str]:
             return f"takes no jobs now: {holds(told.get('holds', ()))}", ""
         case "quarantine":
             told["jobs"] = ", ".join(told["jobs"])
+        case "waits" | "waits-failed":
+            what, lifted = predecessor_words.words(told)
+            return f"waits for {what}", lifted
         case "refused":
             return f"refused a moment ago: {'; '.join(map(words, told['reasons']))}", ""
     if code not in _REASONS:  # of a newer agent
@@ -151,9 +156,12 @@ def without_remedy(reasons: Iterable[_Told]) -> str:
 
 def waits(waits_for: _Told, *, several: bool = False) -> str:
     """Say what a job waits for, or `several` of them: `waits for data on pi`."""
+    verb = "wait" if several else "waits"
+    if waits_for["what"] == "job":
+        what, lifted = predecessor_words.words(waits_for)
+        return f"{verb} for {'; '.join(filter(None, (what, lifted)))}"
     names = [str(host) for host in waits_for["hosts"]]
     hosts = ", ".join(names) + (" and others" if waits_for.get("more") else "")
-    verb = "wait" if several else "waits"
     if waits_for["what"] == "data":
         return f"{verb} for data on {hosts}"
     which = f" {hosts}`" if len(names) == 1 else f"` of {hosts}"
@@ -162,7 +170,7 @@ def waits(waits_for: _Told, *, several: bool = False) -> str:
 
 def awaits(waits_for: _Told) -> str:
     """Return that as it stands where a host would."""
-    return f"awaits {waits_for['what']}"
+    return f"awaits {waits_for['job' if waits_for['what'] == 'job' else 'what']}"
 
 
 def no_room(lack: _Told, *, several: bool = False) -> str:
@@ -226,9 +234,20 @@ def _after_failure(why: _Told) -> str:
     return "`fleet requeue` tries again"
 
 
+def before(why: _Told) -> list[str]:
+    """Return which jobs a job waits for, each in words."""
+    told = [words(one) for one in why.get("predecessors") or ()]
+    more = why.get("predecessor_count", 0) - len(told)
+    return [*told, f"and for {more} more"] if more > 0 else told
+
+
 def _pending(why: _Told) -> str:
     if not why["in_plan"]:
         return "it is no longer in the manifest; put it back, or cancel it"
+    if first := before(why)[:1]:
+        more = why["predecessor_count"] - 1
+        waits_too = f"it {first[0]}" + (f", and for {counted(more, 'other job')}" if more else "")
+        return f"{words(why['paused'])}, and {waits_too}" if why["paused"] else waits_too
     known = why["known"]
     nobody = f"none of {known} known hosts can take it"
     if known == 1:
@@ -359,6 +378,7 @@ _REMEDIES: Final[Mapping[str, Callable[[_Told, str, str], str]]] = {
         f"with prepared data (--data, or that folder mounted again), {could}"
     ),
     "misnamed": _misnamed,
+    "requeue": lambda told, _hosts, _could: f"after `fleet requeue {told['job']}` it may go on",
     "more": lambda told, _hosts, _could: f"{told['count']} more changes would open a host each",
     "nearest": lambda told, host, _could: (
         f"no single change would do; the nearest is {host}: {all_words(told['reasons'])}"

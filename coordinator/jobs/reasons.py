@@ -23,8 +23,9 @@ class Wait(IntEnum):
     RETURN = 4  # the host comes back
     DATA = 5  # somebody mounts a disk
     RESUME = 6  # an operator resumes the host
-    UNPAUSE = 7  # an operator lets the fleet go on
-    EVER = 8  # nothing ends it, as things are: who is enrolled again begins anew
+    PREDECESSOR = 7  # an operator lets a job before it go on
+    UNPAUSE = 8  # an operator lets the fleet go on
+    EVER = 9  # nothing ends it, as things are: who is enrolled again begins anew
 
     @property
     def passes(self) -> bool:
@@ -75,6 +76,8 @@ NATURES: Final[Mapping[str, Nature]] = {
     "revoked": Nature(Wait.EVER, "revoked"),
     "drained": Nature(Wait.RESUME, "barred"),
     "quarantine": Nature(Wait.RESUME, "barred"),
+    "waits": Nature(Wait.QUIET, "after"),
+    "waits-failed": Nature(Wait.PREDECESSOR, "after"),
     "paused": Nature(Wait.UNPAUSE, "paused"),
     "offline": Nature(Wait.RETURN, "online"),
     "joining": Nature(Wait.QUIET, "online"),

@@ -31,6 +31,7 @@ TEXTS: Final = {
     "no_manifest": "the coordinator was started without --manifest; there is nothing to reload",
     "manifest_errors": "the manifest has errors; the running plan is unchanged",
     "job_errors": "the job has errors",
+    "circle": "{name} would come after itself; leave out one of the jobs that it comes after",
     "name_taken": "{name!r} is the name of job {job_id:.12}; choose another",
     "signer": "the program is signed by {name!r}, and you are somebody else; push it yourself",
     "program_gone": "the fleet has no program {name}@{digest:.12} any more; push it again",

@@ -197,12 +197,15 @@ def _waits(client: OperatorClient, row: dict[str, Any]) -> tuple[object, str]:
         return None, ""
     hosts = why["hosts"]
     codes = {(host["host"], one["code"]) for host in hosts for one in host["reasons"]}
-    return (why["paused"], codes), _waits_for(why)
+    jobs = {(one["job_id"], one["code"]) for one in why.get("predecessors") or ()}
+    return (why["paused"], codes, jobs), _waits_for(why)
 
 
 def _waits_for(why: dict[str, Any]) -> str:
     hosts = why["hosts"]
     said, groups = summary(why), alike(hosts)
+    if why.get("predecessors"):
+        return said
     if why["paused"] and why["in_time"]:
         return f"it waits: {said}"
     if len(groups) == 1 and why["known"] == len(hosts):

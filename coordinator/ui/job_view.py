@@ -44,6 +44,7 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text
             by = f", signed by {signers}" if signers else ""
             yield "Program", f"{data['model']}@{short(program['digest'])}{by}"
         yield from _asked(spec)
+        yield from _predecessors(data)
     if said := ran or took(row):
         begun = f", begun {local(data['started_at'])}" if data["started_at"] else ""
         yield "Took", f"{said}{begun}"
@@ -56,6 +57,18 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text
         yield "Artifact", data["artifact_id"]
     if data["error"]:
         yield "Error", Text(printable(data["error"]).strip(), "red")
+
+
+def _predecessors(data: Told) -> Iterator[tuple[str, str]]:
+    """Yield which jobs come before it, with how each is: its inputs, and the others."""
+    inputs, after = [], []
+    for one in data.get("predecessors") or ():
+        said = f"{one['name'] or short(one['job_id'])} ({one['state'] or 'unknown'})"
+        inputs += [f"{one['input']} = {said}"] if one["input"] else []
+        after += [] if one["input"] else [said]
+    for title, jobs in (("Inputs", inputs), ("After", after)):
+        if jobs:
+            yield title, ", ".join(jobs)
 
 
 def _asked(spec: Told) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.client import OperatorClient
 from coordinator.client.rows import listed
-from coordinator.jobs.reason_words import summary, wished, words
+from coordinator.jobs.reason_words import before, summary, wished, words
 from coordinator.jobs.result_words import mark_words
 from coordinator.ui import EXIT_NOTHING_RAN, EXIT_REFUSED, terminal
 from coordinator.ui.fleet_columns import JOBS, shown
@@ -190,7 +190,8 @@ def left_over(client: OperatorClient, rows: Sequence[Row]) -> list[LeftOver]:
 def _of(client: OperatorClient, row: Row) -> LeftOver:
     why = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
     reasons = {words(one) for host in why["hosts"] for one in host["reasons"]}
-    return LeftOver(row, tuple(sorted(reasons)) or (summary(why),), tuple(wished(why)[1]))
+    told = (*before(why), *sorted(reasons)) or (summary(why),)
+    return LeftOver(row, told, tuple(wished(why)[1]))
 
 
 def held_up(client: OperatorClient, rows: Sequence[Row]) -> str:
@@ -198,7 +199,7 @@ def held_up(client: OperatorClient, rows: Sequence[Row]) -> str:
     waiting = [row for row in rows if row["state"] == "pending"]
     for row in waiting[:MOST_ASKED]:
         why = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
-        if not why["suitable"]:
+        if not why["suitable"] or why["predecessors"]:
             continue
         names = {name for names in why["suitable"].values() for name in names}
         hosts = (host for host in why["hosts"] if host["host"] in names)
@@ -222,7 +223,9 @@ def in_words(client: OperatorClient, left: Sequence[LeftOver], count: int) -> It
     """Yield lines about `count` jobs that wait, of which `left` are known better."""
     paused = client.ask(AskStatus(id=new_id()))["paused"]
     never = all(one.row.get("unplaceable", True) for one in left)
+    behind = all((one.row.get("waits_for") or {}).get("what") == "job" for one in left)
     since = "no host here can run them" if never else "no host here takes them now"
+    since = "the jobs before them were not completed" if behind else since
     yield f"Left over ({count}), since {words(paused) if paused else since}:"
     for one in left:
         yield f"  {one.row['name']:<26} {'; '.join(one.reasons)}"
@@ -236,7 +239,8 @@ def in_words(client: OperatorClient, left: Sequence[LeftOver], count: int) -> It
         yield f"  {some(names, _NAMED)}: {text}"
     if len(helps) > MOST_HELPS:
         yield f"  and {len(helps) - MOST_HELPS} more changes"
-    yield f"  {'or ' if helps else ''}{_ELSEWHERE}"
+    if not behind:
+        yield f"  {'or ' if helps else ''}{_ELSEWHERE}"
 
 
 def _helps(left: Sequence[LeftOver]) -> dict[str, list[str]]:

@@ -12,6 +12,7 @@ import click
 from broker import figures
 from broker.figures import is_figure, rounded, some, span
 from broker.wrapping import HANG, json_text, laid_out, printable
+from coordinator.jobs.predecessor_words import passes
 from coordinator.jobs.reason_words import key, waits
 
 ID_CHARS: Final = 12
@@ -114,10 +115,13 @@ def unplaceable(names: Sequence[str], count: int) -> str:
 
 
 def waiting(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Say what the jobs of these rows wait for, those together that wait for the same."""
+    """Say what the jobs of these rows wait for, those together that wait for the same.
+
+    Of a job before them that goes on nothing is said.
+    """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if waits_for := row.get("waits_for"):
+        if (waits_for := row.get("waits_for")) and not passes(waits_for):
             found.setdefault(key(waits_for), []).append(row)
     for alike in found.values():
         names = [row["name"] for row in alike]

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from broker.clock import Now
-from coordinator.core import assignment
+from coordinator.core import assignment, successors
 from coordinator.core.host_views import against, host_views
 from coordinator.core.reactor import Core
 from coordinator.core.state import World
@@ -32,7 +32,7 @@ def plain_scan(world: World, now: Now) -> list[tuple[str, str]]:
     given = []
     views = {view.host: view for view in host_views(world, now)}
     for job in sorted(world.book.in_state(JobState.PENDING), key=claim_order):
-        if not job.in_plan:
+        if not job.in_plan or any(successors.unmet(world, job)):
             continue
         eligible = [one for one in views.values() if not any(against(world, job, one, now))]
         chosen = choose(job.spec, eligible, last_host=job.host)

@@ -26,14 +26,24 @@ MAX_PLAN_NAME: Final = 64  # characters
 
 
 class WaitsFor(Piece):
-    """What a pending job waits for that does not come by itself, and on which hosts."""
+    """What a pending job waits for, and on which hosts: another job, or what somebody has to do."""
 
-    what: Literal["data", "resume"] = Field(
+    what: Literal["data", "resume", "job"] = Field(
         description="Prepared data on one of the hosts; or `fleet resume` of one: they are drained "
-        "or in quarantine."
+        "or in quarantine; or that another job is completed."
     )
     hosts: Annotated[tuple[HostName, ...], Field(max_length=16)]
-    more: bool = Field(default=False, description="There are more hosts than are named.")
+    more: bool = Field(default=False, description="There are more hosts, or jobs, than are named.")
+    job: Line = Field(
+        default="", exclude_if=lambda name: not name, description="The job that it comes after."
+    )
+    state: Line = Field(
+        default="",
+        exclude_if=lambda state: not state,
+        description="How that is: pending, claimed, running, uploading (its result is on the way); "
+        "or what does not pass by itself: failed, cancelled, orphaned (not in the plan any more), "
+        "gone (its artifact is), unknown.",
+    )
 
 
 class JobRow(Wire):
@@ -80,8 +90,8 @@ class JobRow(Wire):
     waits_for: WaitsFor | None = Field(
         default=None,
         exclude_if=lambda one: one is None,
-        description="It is pending, and no host can take it before somebody has done something. "
-        "Where that is said, see `unplaceable`.",
+        description="It is pending, and no host can take it before somebody has done something, or "
+        "another job is completed. Where that is said, see `unplaceable`.",
     )
 
 

@@ -20,22 +20,22 @@ from broker.protocol.messages import (
 )
 from broker.protocol.topics import user_of
 from coordinator.core import assignment, earlier_attempts
-from coordinator.core.authorization import Data, RequestRefused, paged, refused, told_apart
+from coordinator.core.authorization import Data, RequestRefused, paged, refused
 from coordinator.core.commands import prospects
 from coordinator.core.effects import AnswerWithEvents
+from coordinator.core.finding import find, others
 from coordinator.core.host_views import grace_left_s, retry_wait_s
 from coordinator.core.state import World
 from coordinator.core.stopping import tell_to_stop
 from coordinator.core.stored_artifacts import take_kept
+from coordinator.core.successors import before
 from coordinator.jobs import causes, job_progress, result_words
 from coordinator.jobs.causes import Cause, cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import spec_to_dict
 from coordinator.jobs.states import FINAL, Event, JobState
 
-_ASKED_CHARS: Final = 200  # as many of what was asked for are said again
 AWAY_SHOWN: Final = 8
-_MEANT: Final = 8  # jobs that a text may mean are named
 
 
 def on_list(world: World, _client: str, ask: AskList, now: Now) -> Data:
@@ -58,8 +58,19 @@ def on_show(world: World, client: str, ask: AskShow, now: Now) -> None:
         "losses": [job.losses, world.settings.max_attempts],
         "retries": [job.failures, job.spec.retries],
         "others": others(world, job),
+        "predecessors": _predecessors(world, job),
     }
     world.do(AnswerWithEvents(client, ask.id, job.job_id, data))
+
+
+def _predecessors(world: World, job: Job) -> list[JsonValue]:
+    """Return the jobs before a job, each with the `input` that its artifact is, if it is one."""
+    links = [*job.spec.inputs.items(), *((None, job_id) for job_id in job.spec.after)]
+    found = ((name, job_id, before(world, job_id)) for name, job_id in links)
+    return [
+        {"input": name, "job_id": job_id, "name": one and one.name, "state": one and one.state}
+        for name, job_id, one in found
+    ]
 
 
 def _row(
@@ -204,29 +215,6 @@ def _known(job: Job) -> Data:
 def _stop_holder(world: World, job: Job, why: str, now: Now) -> None:
     if job.is_held and job.host is not None:
         tell_to_stop(world, job.host, job.job_id, job.attempt, why, now)
-
-
-def find(world: World, text: str) -> Job:
-    """Return the job that a request names. Raises `RequestRefused` unless it is one."""
-    jobs = world.book.find(text)
-    if len(jobs) == 1:
-        return jobs[0]
-    asked = text[:_ASKED_CHARS]
-    if not jobs:
-        raise RequestRefused(cause("no_job", asked=asked), "not_found")
-    known = sorted((job.spec.name, job.job_id) for job in jobs)
-    raise refused(
-        "ambiguous",
-        asked=asked,
-        jobs=[{"name": name, "job_id": job_id} for name, job_id in known[:_MEANT]],
-        more=max(0, len(jobs) - _MEANT),
-        alike=len({name for name, _ in known}) == 1,
-    )
-
-
-def others(world: World, job: Job) -> list[JsonValue]:
-    """Return the other jobs of its name."""
-    return told_apart(world.book.namesakes(job))
 
 
 def away(world: World, job: Job, now: Now) -> dict[str, JsonValue] | None:

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.protocol.messages import AskPlan, WaitsFor
 from broker.protocol.reasons import Reason
-from coordinator.core import earlier_attempts
+from coordinator.core import earlier_attempts, successors
 from coordinator.core.assignment import bring_up_to_date
 from coordinator.core.authorization import Data, fitting, paged
 from coordinator.core.host_views import explain, host_views, refusals, retry_wait_s, waited
@@ -25,12 +25,14 @@ from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.jobs import Job, claim_order
 from coordinator.jobs.plan_entries import JobSpec, spec_to_dict
-from coordinator.jobs.reasons import NATURES, Wait
+from coordinator.jobs.reasons import NATURES, Wait, wait
 from coordinator.jobs.states import JobState
-from coordinator.scheduler import explanation, unknown_hosts
+from coordinator.scheduler import explanation, precedence, unknown_hosts
 from coordinator.scheduler.feasibility import Places, waits_for
 
 MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
+MOST_BEFORE: Final = 20  # jobs before one that are named
+_AGAIN: Final = frozenset({"failed", "cancelled", "gone"})  # what a requeue mends
 _OPTIONAL: Final = (
     "train_hosts", *(one.name for one in fields(JobSpec) if one.default in {(), None})
 )  # fmt: skip
@@ -41,7 +43,8 @@ class Chances:
     """What becomes of pending jobs of the plan, as if the fleet were not paused.
 
     `runnable` is how many could run, now, or once what holds them up has passed by itself. Those
-    that `wait` could once somebody has done something: data is there, or a host resumed.
+    that `wait` could once somebody has done something: data is there, or a host resumed; those
+    `behind` others once these are completed.
     `unplaceable`: nor then, as a revoked host is not resumed. Where no host is known, none could,
     and none counts as unplaceable: whoever comes may take it.
     """
@@ -49,6 +52,7 @@ class Chances:
     runnable: int = 0
     wait: tuple[tuple[Job, WaitsFor], ...] = ()
     unplaceable: tuple[Job, ...] = ()
+    behind: tuple[Job, ...] = ()
 
 
 def chances(world: World, now: Now) -> Chances:
@@ -68,31 +72,43 @@ def chances(world: World, now: Now) -> Chances:
             hopeless += jobs
         else:
             runnable += len(jobs)
-    return Chances(runnable, tuple(wait), tuple(hopeless))
+    behind = tuple(map(world.book.known, world.behind))
+    return Chances(runnable, tuple(wait), tuple(hopeless), behind)
 
 
-def told(found: Chances) -> Data:
+def told(world: World, found: Chances) -> Data:
     """Return as JSON values how many are `unplaceable`, or `waiting`, and the first of them."""
-    wait = nsmallest(MOST_NAMES, found.wait, key=lambda one: claim_order(one[0]))
+    behind = nsmallest(MOST_NAMES, found.behind, key=claim_order)
+    marked = [(job, mark) for job in behind if (mark := _behind(world, job)) is not None]
+    wait = nsmallest(MOST_NAMES, (*found.wait, *marked), key=lambda one: claim_order(one[0]))
     never = nsmallest(MOST_NAMES, found.unplaceable, key=claim_order)
     waiting = [{**_name(job), "waits_for": mark.model_dump(mode="json")} for job, mark in wait]
     return {
         "unplaceable": {"count": len(found.unplaceable), "jobs": [*map(_name, never)]},
-        "waiting": {"count": len(found.wait), "jobs": [*waiting]},
+        "waiting": {"count": len(found.wait) + len(found.behind), "jobs": [*waiting]},
     }
 
 
 def marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | None]:
     """Return by id what jobs wait for that no host could run now; none: no host ever could."""
+    found: dict[str, WaitsFor | None] = {}
     waiting = [job for job in jobs if job.state is JobState.PENDING and job.in_plan]
     views = host_views(world, now) if waiting else []
     places = Places(views)
-    found: dict[str, WaitsFor | None] = {}
-    for job in waiting if views else ():
+    for job in waiting:
+        if (mark := _behind(world, job)) is not None:
+            found[job.job_id] = mark
+        if not views or mark is not None:
+            continue
         awaits, hosts = places.soonest(job.spec)
         if not awaits.passes:
             found[job.job_id] = waits_for(awaits, hosts)
     return found
+
+
+def _behind(world: World, job: Job) -> WaitsFor | None:
+    """Return which job a pending one waits for, if it does."""
+    return precedence.waits_for(successors.unmet(world, job))
 
 
 def _name(job: Job) -> Data:
@@ -127,7 +143,8 @@ def why(world: World, job: Job, now: Now) -> Data:
 
     `known`, how many hosts were looked at, is there for a job that waits for one. `hopeless`: none
     of them can ever take it. `in_time`: one could by itself, if the fleet were not paused; else it
-    may have something that it `waits_for`.
+    may have something that it `waits_for`. `predecessors` are the first reasons of jobs before it,
+    which are told once and not host by host, `predecessor_count` how many there are.
     """
     waits = job.state is JobState.PENDING and job.in_plan
     found = explain(world, job, now) if waits else []
@@ -137,12 +154,15 @@ def why(world: World, job: Job, now: Now) -> Data:
     # Where it is the pause alone, that it goes on is what helps.
     helps = found if awaits.passes else judged
     changes = _changes(world, job, helps) if waits else []
-    mark = waits_for(awaits, hosts)
+    before = [*successors.unmet(world, job)] if waits else []
+    mark = precedence.waits_for(before) or waits_for(awaits, hosts)
     return {
+        "predecessors": [*(one.to_dict() for one in before[:MOST_BEFORE])],
+        "predecessor_count": len(before),
         "paused": world.fleet.told(),
         "hosts": _nearest(found),
         "hopeless": bool(found) and awaits is Wait.EVER,
-        "in_time": awaits.passes,
+        "in_time": max(awaits, wait(before)).passes,
         **({"waits_for": mark.model_dump(mode="json")} if mark else {}),
         "clauses": [*(explanation.clauses(job.spec, found) if found else [])],
         **({"known": len(found)} if waits else {}),
@@ -154,11 +174,16 @@ def why(world: World, job: Job, now: Now) -> Data:
 
 def _changes(world: World, job: Job, found: explanation.Explained) -> list[Data]:
     """Return what would open hosts to a job that none takes now."""
+    again = [
+        {"code": "requeue", "job": one.figures["job"]}
+        for one in islice(successors.unmet(world, job), MOST_BEFORE)
+        if one.figures["state"] in _AGAIN
+    ]
     changes = explanation.remedies(job.spec, found)
     if not changes and not explanation.suitable(found):
         changes = [*filter(None, [explanation.nearest(found)])]
     misnamed = _misnamed(world, job) if found else []
-    return [*misnamed, *changes, *_revoked(world, job)]
+    return [*again, *misnamed, *changes, *_revoked(world, job)]
 
 
 def _nearest(found: explanation.Explained) -> list[JsonValue]:
@@ -208,6 +233,8 @@ def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> Data:
     if job.state is JobState.PENDING:
         row["waited_s"] = round(waited(world, job, now), 1)
         row["ready_in_s"] = round(retry_wait_s(world, job, now), 1)
+        lasting = (one for one in successors.unmet(world, job) if one.code == precedence.LASTS)
+        row["behind"] = [*(one.to_dict() for one in islice(lasting, MOST_BEFORE))]
         row["refused"] = {host: round(s, 1) for host, s in refusals(world, job, now).items()}
     elif job.is_held:
         row |= {"elapsed_s": round(job.elapsed_s(now), 1), "uses_slot": uses_slot}

@@ -64,6 +64,7 @@ from coordinator.core.effects import (
     ReadManifest,
 )
 from coordinator.core.entries import Answer
+from coordinator.core.finding import find, others
 from coordinator.core.state import World
 from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.records import AttemptFilter, StoryFilter
@@ -161,7 +162,7 @@ def _on_status(world: World, _client: str, _ask: AskStatus, now: Now) -> Data:
         },
         "active": counts["claimed"] + counts["running"],
         "runnable": 0 if world.fleet.paused else pending.runnable,
-        **prospects.told(pending),
+        **prospects.told(world, pending),
         "starting": sum(one.online and not one.has_joined() for one in world.hosts.values()),
         "dropped": dict(world.dropped),
         "refused": dict(world.refused),
@@ -181,9 +182,9 @@ def _load(load: BrokerLoad | None) -> JsonValue:
 
 
 def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> Data | None:
-    job = job_commands.find(world, ask.job)
-    name, others = job.spec.name, job_commands.others(world, job)
-    world.do(AnswerWithLog(client, ask.id, job.job_id, name, job.attempt, ask.lines, others))
+    job = find(world, ask.job)
+    name, alike = job.spec.name, others(world, job)
+    world.do(AnswerWithLog(client, ask.id, job.job_id, name, job.attempt, ask.lines, alike))
     return None
 
 
@@ -200,7 +201,7 @@ def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Data | N
 
 
 def _on_events(world: World, client: str, ask: AskEvents, _now: Now) -> Data | None:
-    job = None if ask.job is None else job_commands.find(world, ask.job)
+    job = None if ask.job is None else find(world, ask.job)
     wanted = StoryFilter(
         since=None if ask.since is None else rfc3339(ask.since),
         job_id=None if job is None else job.job_id,
@@ -224,7 +225,7 @@ def _on_trainers(world: World, _client: str, _ask: AskTrainers, _now: Now) -> Da
 
 
 def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> Data | None:
-    job = job_commands.find(world, ask.job)
+    job = find(world, ask.job)
     return downloads.on_fetch(world, client, ask, job, now)
 
 

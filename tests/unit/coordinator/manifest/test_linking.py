@@ -115,7 +115,7 @@ def test_all_errors_come_at_once_each_with_line_job_and_key(load: Any) -> None:
         (31, "typo", "after"),
         (40, "tune", "inputs.weights"),
         (46, "builtin", "inputs.weights"),
-        (50, "odd", "inputs.a b"),
+        (51, "odd", "inputs.a b"),
     ]
 
 
