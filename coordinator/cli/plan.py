@@ -29,7 +29,8 @@ from coordinator.ui.words import short
 
 if TYPE_CHECKING:
     from broker.protocol.messages import TrainerInfo
-    from coordinator.jobs.plan_entries import Plan
+    from broker.protocol.reasons import Reason
+    from coordinator.jobs.plan_entries import JobSpec, Plan
     from coordinator.manifest.diff import Difference
     from coordinator.manifest.problems import ManifestError
     from coordinator.scheduler.forecast import Forecast, Outlook
@@ -50,6 +51,7 @@ _TITLES: Final = {
     Wait.RETURN: "waiting for a host to come back",
     Wait.DATA: "waiting for prepared data",
     Wait.RESUME: "whose hosts are drained or in quarantine",
+    Wait.PREDECESSOR: "behind jobs that do not go on",
 }
 _UNCHANGED: Final = "the manifest has errors; the running plan is unchanged"  # as of a reload
 
@@ -185,16 +187,29 @@ def _after(picture: Picture, found: Difference, plan: Plan) -> Forecast:
     """Return what is to be expected once the coordinator has read that manifest."""
     from coordinator.jobs.plan_entries import HostPolicy
     from coordinator.scheduler.feasibility import Waiting
+    from coordinator.scheduler.precedence import LASTS, Before, unmet
 
     by_id = {job.spec.job_id: job for job in picture.jobs}
     now = rfc3339(system_clock().wall_s)
+    specs = {step.spec.job_id: step for step in found.steps if step.action != "orphaned"}
+
+    def before(job_id: str) -> Before | None:
+        step, job = specs.get(job_id), by_id.get(job_id)
+        if job is None:
+            return None if step is None else Before(step.spec.name, "pending")
+        in_plan = step is not None or bool(job.row.get("submitted_by"))
+        return Before(job.spec.name, job.row["state"], in_plan)
+
+    def behind(spec: JobSpec) -> tuple[Reason, ...]:
+        return tuple(one for one in unmet(spec, before) if one.code == LASTS)
+
     waiting = []
     for step in found.steps:
         job = by_id.get(step.spec.job_id)
         if step.action in {"added", "replaced"}:
-            waiting.append(Waiting(step.spec, now))
+            waiting.append(Waiting(step.spec, now, behind=behind(step.spec)))
         elif step.action != "orphaned" and job is not None and job.row["state"] == "pending":
-            waiting.append(job.waiting(step.spec))
+            waiting.append(replace(job.waiting(step.spec), behind=behind(step.spec)))
     named = {step.spec.job_id for step in found.steps}
     waiting += [
         job.waiting(job.spec)

@@ -50,6 +50,7 @@ class Planned:
             row["host"],
             tuple(sorted(row.get("refused", {}).items())),
             _earlier(row),
+            tuple(map(from_dict, row.get("behind", ()))),
         )
 
     def held(self) -> Held:

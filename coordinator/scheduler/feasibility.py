@@ -7,14 +7,15 @@ host that it may have soonest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from broker.protocol.messages import WaitsFor
-from broker.protocol.reasons import Reason
+from broker.protocol.reasons import Reason, reason
 from coordinator.jobs.plan_entries import JobSpec
 from coordinator.jobs.reasons import NATURES, Wait, wait
+from coordinator.scheduler import precedence
 from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.rules import (
     HostView,
@@ -72,7 +73,7 @@ class Waiting:
     """A job that is to be placed. It may not start before `ready_in_s`; durations in seconds.
 
     `refused` are the hosts that have refused it, each with when it is asked again; `earlier` is
-    what an attempt before has left of it.
+    what an attempt before has left of it. `behind` are reasons of jobs before it that do not pass.
     """
 
     spec: JobSpec
@@ -82,6 +83,7 @@ class Waiting:
     last_host: str | None = None
     refused: tuple[tuple[str, float], ...] = ()
     earlier: Earlier | None = None
+    behind: tuple[Reason, ...] = ()
 
 
 # By host, with what it may be given the job: at once, with a job's end there, or with the grace's.
@@ -153,3 +155,30 @@ class Sorter:
         """Whether the forecast knows when all of these end: a grace, or a job there of ours."""
         known = {Wait.RELEASE} if self._at_work[host] else set[Wait]()
         return waits <= {Wait.GRACE} or waits <= known
+
+
+def links_of(waiting: Iterable[Waiting], live: Container[str]) -> dict[str, list[str]]:
+    """Return by job which jobs before it are still to end: those that are `live`."""
+    before = ((job.spec.job_id, job.spec.predecessors()) for job in waiting)
+    found = ((job_id, [one for one in ids if one in live]) for job_id, ids in before if ids)
+    return {job_id: ids for job_id, ids in found if ids}
+
+
+def after_links(
+    fates: Sequence[tuple[Waiting, Fate]], links: Mapping[str, Collection[str]]
+) -> list[tuple[Waiting, Fate]]:
+    """Return what becomes of jobs, also of those before which one does not end."""
+    failing = (job.spec.job_id for job, fate in fates if job.behind or not fate.conditions)
+    cut_off = precedence.cut_off(links, failing)
+    names = {job.spec.job_id: job.spec.name for job, _ in fates} if cut_off else {}
+
+    def seen(job: Waiting, fate: Fate) -> Fate:
+        reasons, before = job.behind, cut_off.get(job.spec.job_id)
+        if not reasons and before is not None:
+            name = names[before]
+            reasons = (reason(precedence.PASSES, job=name, job_id=before, state="pending"),)
+        if not (reasons and fate.conditions):
+            return fate
+        return Fate({}, Wait.PREDECESSOR, against=(Against(reasons),))
+
+    return [(job, seen(job, fate)) for job, fate in fates]

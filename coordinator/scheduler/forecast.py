@@ -6,6 +6,7 @@ says (`durations`). The plan is played three times: all jobs quick, all at their
 
 Only what can be known is played. A host that is away, in quiet hours, drained or without its data
 may be open at any time: it is given nothing, and a job that only such hosts could take is `absent`.
+So is a job before which another one does not end; others begin when those before them have ended.
 A job that no host could ever take as things are is `stuck`. A job whose like was never completed,
 or that has run for longer than any of its like, has an end that nobody knows; so has what comes
 after it in its slot, or has to wait for its memory.
@@ -24,7 +25,16 @@ from coordinator.jobs.plan_entries import JobSpec
 from coordinator.jobs.reasons import Wait
 from coordinator.scheduler.durations import Expected, History
 from coordinator.scheduler.estimates import QUANTILES, Earlier, Estimate, Span
-from coordinator.scheduler.feasibility import Against, Conditions, Fate, Sorter, Waiting
+from coordinator.scheduler.feasibility import (
+    Against,
+    Conditions,
+    Fate,
+    Sorter,
+    Waiting,
+    after_links,
+    links_of,
+)
+from coordinator.scheduler.precedence import Gate
 from coordinator.scheduler.rules import HostView, choose
 
 MEDIAN: Final = 1  # in QUANTILES
@@ -62,8 +72,8 @@ class Held:
 class Outlook:
     """What is to be expected of one job. Spans are from now, in seconds.
 
-    `vague`: when it starts rests on a job of which nobody knows when it ends. `after` is the
-    id of the job that makes room for it, none when there is room; `ahead` how many pending jobs
+    `vague`: when it starts rests on a job of which nobody knows when it ends. `after` is the id of
+    the job that it comes after, or that makes room for it, or none; `ahead` how many pending jobs
     start before it on the same host. `against` are the reasons of a job that is `absent` or
     `stuck`, each with the number of hosts that it is the case for; `awaits` is what an `absent` one
     waits for, on the hosts that are `awaited`.
@@ -130,11 +140,14 @@ def forecast(
     hosts = {view.host: _with_room(view) for view in views}
     at_work = Counter(job.host for job in held if job.uses_slot)
     sorter = Sorter(hosts, at_work, grace_s)
-    fates = [(job, sorter.fate(job)) for job in sorted(waiting, key=_claim_order)]
+    live = {job.spec.job_id for job in waiting} | {one.spec.job_id for one in held}
+    links = links_of(waiting, live)
+    alone = [(job, sorter.fate(job)) for job in sorted(waiting, key=_claim_order)]
+    fates = after_links(alone, links)
     placeable = [(job, fate) for job, fate in fates if fate.conditions]
     expected = Expected(history, ((one.spec, one.host, one.elapsed_s) for one in held))
     runs = [
-        _Play(index, hosts, history, expected, grace_s).play(placeable, held)
+        _Play(index, hosts, history, expected, grace_s, Gate(links)).play(placeable, held)
         for index in range(len(QUANTILES))
     ]
     outlooks: dict[str, Outlook] = {}
@@ -217,11 +230,12 @@ class _Play:
 
     def __init__(
         self, index: int, hosts: Mapping[str, HostView], history: History, expected: Expected,
-        grace_s: float,
+        grace_s: float, gate: Gate[tuple[Waiting, Fate, int]],
     ) -> None:  # fmt: skip
         self._index = index
         self._history, self._expected = history, expected
         self._grace_s = grace_s
+        self._gate = gate
         self._views = dict(hosts)
         self._used: Counter[str] = Counter()
         self._rooms: dict[str, list[_Room]] = {}
@@ -243,12 +257,13 @@ class _Play:
             free = max(0, view.slots() - self._used[view.host])
             self._rooms[view.host] = [_Room()] * free
         for number, (job, fate) in enumerate(jobs):
-            self._enter(job, fate, number)
+            if not self._gate.holds(job.spec.job_id, (job, fate, number)):
+                self._enter(job, fate, number)
         self._settle(0.0)
         while self._due:
             now_s = self._due[0][0]
             while self._due and self._due[0][0] <= now_s:
-                self._happen(heapq.heappop(self._due)[2])
+                self._happen(heapq.heappop(self._due)[2], now_s)
             self._settle(now_s)
         return self._placed
 
@@ -258,6 +273,7 @@ class _Play:
 
     def _take_held(self, one: Held) -> None:
         if not one.uses_slot:
+            self._at(0.0, (None, _Room(one.is_stuck, one.spec.job_id)))
             return
         left = one.left(self._history)
         self._used[one.host] += 1
@@ -284,12 +300,16 @@ class _Play:
         else:
             heapq.heappush(group.jobs, entry)
 
-    def _happen(self, what: Any) -> None:
+    def _happen(self, what: Any, now_s: float) -> None:
         if what is None:
             return  # a grace is over, or a refusal: there is something to settle
         where, thing = what
         if isinstance(where, _Group):
             heapq.heappush(where.jobs, thing)
+            return
+        for job, fate, number in self._gate.ended(thing.after, now_s, vague=thing.vague):
+            self._enter(replace(job, waited_s=-now_s), fate, number)  # its grace begins now
+        if where is None:
             return
         self._used[where] -= 1
         view = self._views.get(where)
@@ -343,6 +363,9 @@ class _Play:
         rooms.remove(room)
         if memory is not None:
             room = _Room(room.vague or memory.vague, room.after or memory.after)
+        if (let_in := self._gate.let_in(job.spec.job_id)) is not None:
+            after = room.after if room.after and now_s > let_in.at_s else let_in.after
+            room = _Room(room.vague or let_in.vague, after)
         estimate = self._expected.estimate(job.spec, host, job.earlier)
         end_s = now_s + max(EPSILON_S, estimate.span[self._index])
         self._placed[job.spec.job_id] = _Placed(

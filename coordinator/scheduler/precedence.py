@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from broker.protocol.messages import WaitsFor
@@ -83,14 +83,28 @@ def cut_off(
     return found
 
 
+class LetIn(NamedTuple):
+    """When a job could begin, in seconds from now, and after which job.
+
+    `vague`: nobody knows when one of those before it ends.
+    """
+
+    at_s: float
+    after: str
+    vague: bool
+
+
 class Gate(Generic[_Entry]):
     """Holds jobs back until those before them have ended."""
 
     def __init__(self, links: Mapping[str, Collection[str]]) -> None:
         """`links` has by job those before it that are still to end."""
+        self._links = links
         self._left = {job_id: len(before) for job_id, before in links.items()}
         self._behind = _turned(links)
         self._held: dict[str, _Entry] = {}
+        self._vague: set[str] = set()
+        self._let_in: dict[str, LetIn] = {}
 
     def holds(self, job_id: str, entry: _Entry) -> bool:
         """Keep the entry of a job, if that has to wait."""
@@ -99,19 +113,24 @@ class Gate(Generic[_Entry]):
         self._held[job_id] = entry
         return True
 
-    def ended(self, job_id: str) -> Iterator[_Entry]:
+    def ended(self, job_id: str, at_s: float, *, vague: bool) -> Iterator[_Entry]:
         """Yield the entries of the jobs that waited for this one last."""
+        if vague:
+            self._vague.add(job_id)
         for other in self._behind.get(job_id, ()):
             self._left[other] -= 1
             if not self._left[other] and other in self._held:
+                is_vague = not self._vague.isdisjoint(self._links[other])
+                self._let_in[other] = LetIn(at_s, job_id, is_vague)
                 yield self._held.pop(other)
 
+    def let_in(self, job_id: str) -> LetIn | None:
+        """Return when a job was let in; none: it did not have to wait."""
+        return self._let_in.get(job_id)
 
-_Key = TypeVar("_Key", bound=Hashable)
 
-
-def _turned(links: Mapping[_Key, Collection[_Key]]) -> dict[_Key, list[_Key]]:
-    behind: dict[_Key, list[_Key]] = {}
+def _turned(links: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    behind: dict[str, list[str]] = {}
     for job_id, before in links.items():
         for one in before:
             behind.setdefault(one, []).append(job_id)

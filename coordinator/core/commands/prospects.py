@@ -231,7 +231,8 @@ def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> Data:
         "created_at": job.created_at,
     }
     if job.state is JobState.PENDING:
-        row["waited_s"] = round(waited(world, job, now), 1)
+        is_behind = job.job_id in world.behind  # its grace has not begun
+        row["waited_s"] = 0.0 if is_behind else round(waited(world, job, now), 1)
         row["ready_in_s"] = round(retry_wait_s(world, job, now), 1)
         lasting = (one for one in successors.unmet(world, job) if one.code == precedence.LASTS)
         row["behind"] = [*(one.to_dict() for one in islice(lasting, MOST_BEFORE))]
