@@ -41,7 +41,7 @@ from broker.protocol.messages import (
 from broker.system.bundle import BundleInfo
 from broker.system.files import read, write_atomically
 
-from . import programs
+from . import links, programs
 from .network import Link
 from .nodes import HEARTBEAT_S, ROOT, TOPICS, Machine, Node
 from .scenario import ONE_GO
@@ -271,6 +271,7 @@ class AgentNode(Node):
         assign = effect.assign
         assert self.spool is not None
         programs.check_started(machine, self.host, assign)
+        links.check_started(self.run.checker, assign)
         machine.disk.make_folder(self.spool.work(assign.job_id, assign.attempt))
         key = (assign.job_id, assign.attempt)
         resumes = self.checkpoints.begin(*key, assign.void_attempt)

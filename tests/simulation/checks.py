@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from broker.protocol.messages import Failed, Finished
 from broker.protocol.reasons import Reason
 from coordinator.core.host_views import explain
+from coordinator.core.successors import unmet
 from coordinator.jobs.jobs import Change, Job
 from coordinator.jobs.reason_words import all_words
 from coordinator.jobs.reasons import wait
@@ -17,6 +18,7 @@ from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.ledger.replay import contradiction
 from coordinator.scheduler.rules import HostView
 
+from . import links
 from .trainer_checks import GIVEN_BACK_S, GRACE_S, LOOK_S, SLACK_S, TrainerChecks, Violation
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Checker(TrainerChecks):
         self._bundles: dict[tuple[str, str, int], str] = {}
         self._promises: dict[tuple[str, str, int], str] = {}
         self.completions = 0
+        self.completed: set[str] = set()  # jobs that have been so at some time
         self.hosts: dict[str, HostRecord] = {}
         self._barred: dict[str, str] = {}  # host, or "" for the whole fleet, and why
         self._answered: set[RequestKey | None] = set()
@@ -167,6 +170,7 @@ class Checker(TrainerChecks):
                     "final states stay", f"{name}: {before.state} to {after.state} by {change.who}",
                     job_id,
                 )  # fmt: skip
+        links.check_assigned(self, change)
         grown = before is not None and after.attempt == before.attempt + 1
         if change.event is Event.ASSIGNED and not grown:
             raise Violation("attempts grow", f"{name}: assigned as attempt {after.attempt}", job_id)
@@ -181,6 +185,7 @@ class Checker(TrainerChecks):
         self._offered(change)
         if after.state is JobState.COMPLETED and change.event is Event.COMPLETED:
             self.completions += 1
+            self.completed.add(job_id)
             self._stored(after)
 
     def _stored(self, job: Job) -> None:
@@ -218,7 +223,7 @@ class Checker(TrainerChecks):
     def cleared(self, node: AgentNode, job_id: str, attempt: int) -> None:
         """An agent throws its copy of a result away."""
         artifact_id = self._bundles.pop((node.machine.name, job_id, attempt), None)
-        if artifact_id is None or self._is_stored(artifact_id):
+        if artifact_id is None or self.is_stored(artifact_id):
             return
         job = self.rows.get(job_id)
         if job is None or job.attempt > attempt or self._given_up.get(job_id, 0) >= attempt:
@@ -253,7 +258,8 @@ class Checker(TrainerChecks):
                 )  # fmt: skip
             del self._promises[key]
 
-    def _is_stored(self, artifact_id: str) -> bool:
+    def is_stored(self, artifact_id: str) -> bool:
+        """Whether an artifact is a file of the store, or kept in the ledger."""
         store, ledger = self._run.coordinator.store, self._run.coordinator.ledger
         filed = store is not None and store.has(artifact_id)
         return filed or ledger.bundle(artifact_id) is not None
@@ -270,7 +276,8 @@ class Checker(TrainerChecks):
         here = {node.host.name for node in run.agents}
         for job in world.book.all():
             if job.state is JobState.PENDING:
-                if job.in_plan and not self._explained(explain(world, job, now), here):
+                behind = not job.in_plan or any(unmet(world, job))
+                if not behind and not self._explained(explain(world, job, now), here):
                     return False
             elif job.state not in FINAL:
                 return False

@@ -25,11 +25,12 @@ from coordinator.core import (
     presence,
     stopping,
     stored_artifacts,
+    successors,
     uploads,
 )
 from coordinator.core import leases as coordinator_leases
 from coordinator.core.state import World
-from coordinator.jobs.jobs import Job
+from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.records import BundlesFiled, FleetRecord
 from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.ledger.ledger import Ledger
@@ -249,6 +250,17 @@ def _waiting_is_training(patch: Patch) -> None:
     patch(earlier_attempts, "ran_s", ran_s)
 
 
+def _running_is_stored(patch: Patch) -> None:
+    real = successors.before
+
+    def before(world: World, job_id: str) -> Any:
+        found = real(world, job_id)
+        runs = found is not None and found.state in {"running", "uploading"}
+        return found._replace(state="completed", has_result=True) if found and runs else found
+
+    patch(successors, "before", before)
+
+
 def _given_back_and_run(patch: Patch) -> None:
     real = endings.release
 
@@ -307,6 +319,8 @@ MUTANTS = (
         "pause lost by a restart", 1000, _put(Ledger, "load_fleet", lambda ledger: FleetRecord())
     ),
     Mutant("given ahead, given back and run", 300, _given_back_and_run),
+    Mutant("successors wait for no artifact", 50, _running_is_stored),
+    Mutant("successors are not looked at", 50, _put(JobBook, "followers", lambda *_: [])),
     Mutant("waiting is training", 50, _waiting_is_training),
 )
 

@@ -1,0 +1,61 @@
+"""Jobs that come after others in a simulation: which do, and what must hold of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from broker.protocol.messages import Assign
+from coordinator.jobs.jobs import Change
+from coordinator.jobs.states import Event, JobState
+
+from .trainer_checks import Violation
+
+if TYPE_CHECKING:
+    from .checks import Checker
+    from .scenario import JobPlan
+
+RULE = "what comes before is stored before"
+
+
+def draw(seed: int, jobs: tuple[JobPlan, ...]) -> tuple[JobPlan, ...]:
+    """Some fleets have jobs that come after others; one of a program may read their artifacts."""
+    rng = random.Random(f"links {seed}")
+    if rng.random() < 0.75:
+        return jobs
+    drawn: list[JobPlan] = []
+    for job in jobs:
+        spec = job.spec
+        if drawn and rng.random() < 0.5:
+            some = rng.sample(drawn, min(len(drawn), rng.choice((1, 1, 2))))
+            ids = tuple(one.spec.job_id for one in some)
+            reads = spec.program is not None and rng.random() < 0.6
+            links = {"inputs": {"a": ids[0]}, "after": ids[1:]} if reads else {"after": ids}
+            spec = replace(spec, **links)
+        drawn.append(replace(job, spec=spec))
+    return tuple(drawn)
+
+
+def check_assigned(checker: Checker, change: Change) -> None:
+    """A job is given out: each before it is completed, and what it reads is in the store."""
+    spec = change.after.spec
+    for job_id in spec.predecessors() if change.event is Event.ASSIGNED else ():
+        before = checker.rows.get(job_id)
+        if before is None or before.state is not JobState.COMPLETED:
+            state = before.state if before else "unknown"
+            raise Violation(
+                RULE, f"{spec.name} is given out, and {job_id[:8]} is {state}", spec.job_id
+            )
+        if job_id in spec.inputs.values() and not checker.is_stored(before.artifact_id or ""):
+            raise Violation(RULE, f"{spec.name} reads what is not stored", spec.job_id)
+
+
+def check_started(checker: Checker, assign: Assign) -> None:
+    """A trainer starts: it has all that its job reads, and each job before it was completed."""
+    job = checker.rows[assign.job_id]
+    if {one.name for one in assign.inputs} != job.spec.inputs.keys():
+        raise Violation(RULE, f"{job.spec.name} starts without its inputs", job.job_id)
+    if missing := {*job.spec.predecessors()} - checker.completed:
+        text = f"{job.spec.name} starts, and {min(missing)[:8]} was never completed"
+        raise Violation(RULE, text, job.job_id)
