@@ -257,6 +257,34 @@ def test_what_is_waited_for_while_nothing_runs_is_said(tmp_path: Path, data: Pat
     assert "Left over" not in done.stderr
 
 
+def test_behind_a_job_that_failed_no_job_is_waited_for(tmp_path: Path, data: Path) -> None:
+    """What comes after one that is completed is done; exit code 1: a job failed."""
+    plan = tmp_path / "plan.toml"
+    jobs = {"good": "", "bad": "train_hosts = ['nobody']\n"}
+    jobs |= {
+        f"after-{name}": f"after = ['{name}']\nseed = 1\n{more}" for name, more in jobs.items()
+    }
+    job = "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nhyper.epochs = 5\n"
+    head = "schema_version = 1\ndefaults.n_resamples = 50\n"
+    tables = (f"{job}name = '{name}'\n{more}" for name, more in jobs.items())
+    plan.write_text(head + "".join(tables), "utf-8")
+    done = process(
+        "up", "--port", "0", "--manifest", str(plan), "--data", str(data),
+        "--state", str(tmp_path / "state"), "--until-idle", "--json",
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "good": "completed", "bad": "failed", "after-good": "completed", "after-bad": "pending",
+    }  # fmt: skip
+    assert rows["after-good"]["started_at"] >= rows["good"]["finished_at"]
+    waits = rows["after-bad"]
+    assert (waits["waits_for"]["job"], waits["waits_for"]["state"]) == ("bad", "failed")
+    assert waits["waits"] == ["waits for bad, which failed; `fleet requeue bad` tries it again"]
+    assert waits["would_help"] == ["after `fleet requeue bad` it may go on"]
+    assert "the jobs before them were not completed" in done.stderr
+
+
 def _elsewhere(folder: Path, *more: str, **given: str) -> Done:
     """`fleet up` on somebody else's broker, with a coordinator alone."""
     words = ("up", "--agents", "0", "--state", str(folder / "state"), *more)
