@@ -177,7 +177,7 @@ def after_links(
         if not reasons and before is not None:
             name = names[before]
             reasons = (reason(precedence.PASSES, job=name, job_id=before, state="pending"),)
-        if not (reasons and fate.conditions):
+        if not reasons:
             return fate
         return Fate({}, Wait.PREDECESSOR, against=(Against(reasons),))
 

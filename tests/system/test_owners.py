@@ -115,6 +115,32 @@ def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
     assert "the agent of pi has ended" in agent.said()
 
 
+@pytest.mark.words
+def test_a_job_beside_the_manifest_comes_after_others(fleet: Any, cli: Any) -> None:
+    """Which are named as everywhere; `why`, `show`, `list` and the plan tell of them."""
+    fleet.plan()
+    fleet.coordinator()
+    job = ("run", "--model", "gbt", "--mode", "oracle")
+    first = cli(*job, "--name", "first", "--json").json()["job_id"]
+    cli(*job, "--seed", "2", "--name", "next", "--after", "fir").text()
+    cli(*job, "--seed", "3", "--name", "last", "--after", "next", "--after", first[:10]).text()
+    wrong = cli(*job, "--seed", "4", "--after", "nobody", "--input", "w=first")
+    assert wrong.returncode == 1
+    assert "--after: no job has the name or id 'nobody'" in wrong.stderr
+    assert "--input w: only a program takes inputs" in wrong.stderr
+    unpaired = cli(*job, "--input", "w")
+    assert (unpaired.returncode, "write NAME=JOB" in unpaired.stderr) == (2, True)
+    assert "After       next (pending), first (pending)" in cli("show", "last").text()
+    assert "next is pending: it waits for first, which is pending" in cli("why", "next").text()
+    assert "awaits first" in cli("list").text()
+    cli("cancel", "first", "--yes").text()
+    assert "`fleet requeue first` brings it back" in cli("list").text()
+    plan = cli("plan").text()
+    assert "2 jobs behind jobs that do not go on:" in plan
+    assert "waits for first, which was cancelled" in plan
+    assert cli("why", "last", "--json").json()["predecessor_count"] == 2
+
+
 def test_all_that_is_pending_is_cancelled_only_when_somebody_says_yes(
     fleet: Any, cli: Any, ask: Any, tmp_path: Path
 ) -> None:
