@@ -41,10 +41,13 @@ def entry(name: str, lr: float, priority: int) -> JobSpec:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Up to four entries, rules for some hosts, one of two graces, perhaps a name."""
+    """Up to four entries, some after others, rules for hosts, a grace, perhaps a name."""
     names = draw(st.lists(st.sampled_from("abcd"), unique=True))
     jobs = [entry(name, draw(st.sampled_from((0.1, 0.2))), draw(st.integers(0, 1)))
             for name in names]  # fmt: skip
+    if draw(st.booleans()):
+        jobs = [replace(one, after=(jobs[number - 1].job_id,) if number else ())
+                for number, one in enumerate(jobs)]  # fmt: skip
     slots = {name: draw(st.sampled_from((None, 1, 2))) for name in HOSTS}
     hosts = {name: HostPolicy(name, slots=count) for name, count in slots.items() if count}
     grace_s, name = draw(st.sampled_from((300.0, 60.0))), draw(st.sampled_from(("", "x", "y")))

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
+from coordinator.cli.plan import _after, after_reload
 from coordinator.client.predictions import look
 from coordinator.core.effects import ArtifactLost, Collect, PartStored, SendChunk
 from coordinator.jobs.causes import in_words
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.plan_entries import JobSpec
+from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.jobs.reason_words import summary
 from coordinator.jobs.reasons import Wait
 from coordinator.ui.up_live import in_words as left_in_words
@@ -304,3 +305,16 @@ def test_a_job_cannot_be_asked_for_after_itself() -> None:
     assert error["key"] == "after"
     assert in_words(error["why"]).startswith("own would come after itself")
     assert not fleet.ask(m.AskRun, job=own | {"after": ["own"]}).ok
+
+
+def test_a_plan_that_is_not_read_yet_is_predicted_with_its_order() -> None:
+    """Behind what has failed there is no start; behind what is to come, or done, there is one."""
+    fleet, pi = joined(spec("first"), spec("done"))
+    pi.brings_home(starts(pi, "done"))
+    fails(pi)
+    picture = look(client_of(fleet), ())
+    linked = (after("a", "first"), after("b", "done"), after("c", "new"), after("d", "a"))
+    plan = Plan((spec("first"), spec("done"), spec("new"), *linked))
+    found = _after(picture, after_reload(picture, plan), plan).outlooks.values()
+    told = {one.spec.name: one.verdict for one in found}
+    assert told == {"new": "starts", "a": "absent", "b": "starts", "c": "starts", "d": "absent"}
