@@ -175,7 +175,7 @@ class JobBook:
         self._order: list[str] | None = None
         self._planned: Counter[JobState] = Counter()
         self._named: dict[str, tuple[str, ...]] = {}
-        self._followers: dict[str, dict[str, None]] = {}  # by the job that they come after
+        self._followers: dict[str, dict[str, None]] = {}  # by the job before them
         for job in self._jobs.values():
             self._note_name(None, job)
             self._note_links(None, job)
@@ -220,7 +220,7 @@ class JobBook:
         return [self._jobs[job_id] for job_id in self._held.get(host, ())]
 
     def followers(self, job_id: str) -> list[Job]:
-        """Return the jobs that come after this one."""
+        """Return the jobs that come after this one, or did before a reload."""
         return [self._jobs[one] for one in self._followers.get(job_id, ())]
 
     def look_at(self, job_id: str) -> None:
@@ -360,11 +360,8 @@ class JobBook:
         self._named[new] = (*self._named.get(new, ()), job_id)
 
     def _note_links(self, before: Job | None, after: Job) -> None:
-        if before is not None:
-            if before.spec is after.spec:
-                return
-            for one in before.spec.predecessors():
-                self._followers[one].pop(after.job_id, None)
+        if before is not None and before.spec is after.spec:
+            return
         for one in after.spec.predecessors():
             self._followers.setdefault(one, {})[after.job_id] = None
 

@@ -201,6 +201,12 @@ def test_a_host_may_fetch_the_inputs_of_the_jobs_that_it_has() -> None:
     pi.says(topic("pi", HEX), GRANT)
     (sent,) = fleet.took(SendChunk)
     assert (sent.artifact_id, sent.topic) == (HEX, fleet.topics.checkpoint_chunk("pi", HEX, 0))
+    job = starts(pi, "second")
+    fleet.stored = {HEX: 2000}
+    fleet.start()
+    pi.returns((job.job_id, 1, "running"))
+    pi.says(topic("pi", HEX), GRANT)
+    assert fleet.took(SendChunk), "after a restart as well"
 
 
 def test_what_a_running_job_was_given_stays_when_the_one_before_it_begins_anew() -> None:
@@ -239,6 +245,8 @@ def test_the_grace_for_cuda_begins_when_nothing_else_is_waited_for() -> None:
     for _ in range(40):
         fleet.passes(20.0)
         pi.beats((job.job_id, 1, "running"))
+    waiting = (one for one in look(client_of(fleet)).jobs if one.spec.name == "second")
+    assert next(waiting).waiting().waited_s == 0.0
     pi.brings_home(job)
     assert fleet.reasons("second") == ["grace"]
     for _ in range(14):

@@ -111,6 +111,7 @@ def test_behind_a_job_that_failed_no_job_has_an_end() -> None:
     """Nor after one that no host can run; the others are predicted as ever."""
     failed = replace(after("second", "first"), behind=(FAILED,))
     jobs = (
+        after("fourth", "third", priority=1),
         failed, after("third", "second"), waits("huge", min_ram_gib=4096), after("big", "huge"),
         waits("free"),
     )  # fmt: skip
@@ -119,13 +120,14 @@ def test_behind_a_job_that_failed_no_job_has_an_end() -> None:
     told = {name: (one.verdict, one.awaits) for name, one in by_name.items()}
     behind = ("absent", Wait.PREDECESSOR)
     assert told == {
+        "fourth": behind,
         "second": behind, "third": behind, "big": behind, "huge": ("stuck", Wait.EVER),
         "free": ("starts", None),
     }  # fmt: skip
     assert by_name["second"].against == (Against((FAILED,)),)
     (third,) = by_name["third"].against[0].reasons
     assert (third.code, third.figures["job"]) == ("waits", "second")
-    assert "3 jobs wait for jobs before them that do not go on" in end_of_plan(found)
+    assert "4 jobs wait for jobs before them that do not go on" in end_of_plan(found)
 
 
 def test_a_long_chain_is_predicted() -> None:
