@@ -15,6 +15,7 @@ _STATES: Final[Mapping[str, tuple[str, str]]] = {
              "`fleet requeue {job}` makes it again"),
     "unknown": ("{job}, which the fleet does not know", "`fleet reload` may bring it back"),
 }  # fmt: skip
+_LASTING: Final = _STATES.keys() - {"uploading"}
 
 
 def words(told: Mapping[str, Any]) -> tuple[str, str]:
@@ -25,4 +26,4 @@ def words(told: Mapping[str, Any]) -> tuple[str, str]:
 
 def passes(waits_for: Mapping[str, Any]) -> bool:
     """Whether what a job waits for comes by itself: a job before it that goes on."""
-    return waits_for["what"] == "job" and not words(waits_for)[1]
+    return waits_for["what"] == "job" and waits_for["state"] not in _LASTING

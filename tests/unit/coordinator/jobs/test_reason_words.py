@@ -10,7 +10,16 @@ from broker.protocol import messages as m
 from broker.protocol.reasons import from_dict
 from coordinator.jobs.agent_words import because
 from coordinator.jobs.causes import cause, in_words, refusal
-from coordinator.jobs.reason_words import alike, all_words, clause, moment, remedy, summary, words
+from coordinator.jobs.reason_words import (
+    alike,
+    all_words,
+    awaits,
+    clause,
+    moment,
+    remedy,
+    summary,
+    words,
+)
 from coordinator.jobs.reasons import NATURES
 from coordinator.jobs.refusal_words import FUNCTIONS, REMEDIES, TEXTS
 from coordinator.scheduler.feasibility import Against
@@ -180,6 +189,18 @@ def test_jobs_that_wait_for_the_same_are_told_together() -> None:
     waits = {"x": data, "y": other, "z": data}
     rows = [{"name": name, "waits_for": one} for name, one in waits.items()]
     assert len([*waiting(rows)]) == 2
+
+
+@pytest.mark.words
+def test_a_job_before_another_is_told_with_what_lets_it_go_on() -> None:
+    """Below the list only what somebody has to do: the others are in its column."""
+    states = {"x": "running", "y": "uploading", "z": "failed"}
+    marks = {name: {"what": "job", "job": "a", "state": state} for name, state in states.items()}
+    rows = [{"name": name, "waits_for": mark} for name, mark in marks.items()]
+    assert [*waiting(rows)] == ["z waits for a, which failed; `fleet requeue a` tries it again"]
+    assert words({"code": "waits", **marks["x"]}) == "waits for a, which is running"
+    assert words({"code": "waits", **marks["y"]}) == "waits for a, whose result is on the way"
+    assert awaits(marks["x"]) == "awaits a"
 
 
 @pytest.mark.parametrize("code", [*NATURES, "silent", "unheard-of"])
