@@ -15,7 +15,9 @@ from pydantic import JsonValue
 from broker.protocol.hyperschema import check_hyper
 from broker.protocol.messages import (
     AMOUNTS,
+    PREPARED,
     Capability,
+    Dataset,
     Gpu,
     Needs,
     Program,
@@ -112,8 +114,17 @@ def uses_cuda(needs: Needs, figures: Figures) -> bool:
     return bool(figures.cuda) and (needs.require_cuda or needs.prefer_cuda)
 
 
+def brings_data(data: Iterable[Dataset]) -> bool:
+    """Return whether a built-in trainer gets its prepared data from the fleet."""
+    return any(one.name == PREPARED for one in data)
+
+
 def of_needs(
-    model: str, program: Program | None, needs: Needs, figures: Figures
+    model: str,
+    program: Program | None,
+    needs: Needs,
+    figures: Figures,
+    data: Iterable[Dataset] = (),
 ) -> Iterator[Reason]:
     """Yield what a host lacks of what a job needs, whatever its hyperparameters."""
     trainer = figures.trainers.get(model)
@@ -121,7 +132,7 @@ def of_needs(
         yield from of_program(program, figures.programs)
     elif trainer is None:
         yield reason("no-trainer", said=model)
-    elif trainer.telemetry and not figures.has_data:
+    elif trainer.telemetry and not figures.has_data and not brings_data(data):
         yield reason("no-data")
     if needs.require_cuda and not figures.cuda:
         yield reason("no-cuda" if figures.cuda is None else "cuda-off")

@@ -9,8 +9,10 @@ from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
 from broker.protocol.messages.values import (
     MAX_LISTED,
+    ArtifactId,
     Attempt,
     Bytes,
+    DataNames,
     Holds,
     Id,
     JobId,
@@ -52,6 +54,9 @@ class Status(Wire):
     )
 
 
+MAX_HELD: Final = 100  # datasets that a heartbeat names
+
+
 class Gpu(Piece):
     """One CUDA device."""
 
@@ -80,6 +85,11 @@ class TrainerInfo(Piece):
         default="",
         description="Hash of its code and of what else it reads; empty: it is built in, or its "
         "files cannot be read.",
+    )
+    data: DataNames = Field(
+        default=(),
+        exclude_if=lambda names: not names,
+        description="The datasets that it reads; each job of a program has to name all of them.",
     )
     program: Program | None = Field(
         default=None,
@@ -187,6 +197,11 @@ class Heartbeat(Wire):
     )
     suspended_s: float | None = Field(
         default=None, ge=0, description="For how long the machine has slept since it booted."
+    )
+    datasets: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_HELD)] = Field(
+        default=(),
+        exclude_if=lambda held: not held,
+        description="The digests of the datasets that it holds, those used last first.",
     )
 
 
