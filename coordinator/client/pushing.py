@@ -76,6 +76,7 @@ def _offer(
             environment=program.environment, resumable=program.resumable,
         ),
         hyper_schema=program.info(digest).hyper_schema,
+        data=tuple(program.data),
         needs=m.Needs(**program.needs.model_dump()),
         signatures=signatures,
     )  # fmt: skip
