@@ -29,7 +29,7 @@ from coordinator.jobs.plan_entries import HostPolicy, JobSpec
 Rank = tuple[bool, int, bool, float, float, int, str]
 # What jobs have in common of which `of_kind` says the same of every host; what hosts have in common
 # that say the same of every job by `of_job`.
-Kind = tuple[str, Program | None, Needs, tuple[str, ...], tuple[str, ...]]
+Kind = tuple[str, Program | None, bool, Needs, tuple[str, ...], tuple[str, ...]]
 Profile = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
@@ -103,7 +103,8 @@ def prefers_cuda(job: JobSpec) -> bool:
 
 def kind_of(job: JobSpec) -> Kind:
     """Return the kind of a job."""
-    return job.model, job.program, job.needs, job.allowed_hosts, job.denied_hosts
+    brings_data = bool(job.data)
+    return job.model, job.program, brings_data, job.needs, job.allowed_hosts, job.denied_hosts
 
 
 def reasons(
@@ -146,7 +147,9 @@ def of_kind(
         yield reason("not-allowed")
     if view.host in job.denied_hosts:
         yield reason("denied")
-    yield from of_needs(job.model, job.program, job.needs, view.figures)
+    yield from of_needs(
+        job.model, job.program, job.needs, view.figures, brings_data=bool(job.data)
+    )
     if prefers_cuda(job) and not view.figures.cuda and left_s > 0:
         yield reason("grace", left_s=round(left_s), grace_s=grace_s)
 

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
 from broker.protocol.messages.values import (
     MAX_LISTED,
+    ArtifactId,
     Attempt,
     Bytes,
     Holds,
@@ -28,6 +29,9 @@ from broker.protocol.messages.values import (
     Word,
     finite,
 )
+
+
+MAX_DATASETS: Final = 100  # that a host tells of
 
 
 class OwedResult(Piece):
@@ -131,6 +135,11 @@ class Capability(Wire):
         default=None,
         exclude_if=lambda allowed: allowed is None,
         description="Which programs it takes from the fleet; without it, none.",
+    )
+    datasets: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_DATASETS)] = Field(
+        default=(),
+        exclude_if=lambda datasets: not datasets,
+        description="The digests of datasets that lie on its disk, used lately; sorted.",
     )
 
     def with_versions(self, versions: Mapping[str, str]) -> Capability:
