@@ -15,9 +15,7 @@ from pydantic import JsonValue
 from broker.protocol.hyperschema import check_hyper
 from broker.protocol.messages import (
     AMOUNTS,
-    PREPARED,
     Capability,
-    Dataset,
     Gpu,
     Needs,
     Program,
@@ -114,25 +112,19 @@ def uses_cuda(needs: Needs, figures: Figures) -> bool:
     return bool(figures.cuda) and (needs.require_cuda or needs.prefer_cuda)
 
 
-def brings_data(data: Iterable[Dataset]) -> bool:
-    """Return whether a built-in trainer gets its prepared data from the fleet."""
-    return any(one.name == PREPARED for one in data)
-
-
 def of_needs(
-    model: str,
-    program: Program | None,
-    needs: Needs,
-    figures: Figures,
-    data: Iterable[Dataset] = (),
+    model: str, program: Program | None, needs: Needs, figures: Figures, *, brings_data: bool
 ) -> Iterator[Reason]:
-    """Yield what a host lacks of what a job needs, whatever its hyperparameters."""
+    """Yield what a host lacks of what a job needs, whatever its hyperparameters.
+
+    `brings_data`: the job names datasets, so that its trainer reads none of the host's own.
+    """
     trainer = figures.trainers.get(model)
     if program is not None:
         yield from of_program(program, figures.programs)
     elif trainer is None:
         yield reason("no-trainer", said=model)
-    elif trainer.telemetry and not figures.has_data and not brings_data(data):
+    elif trainer.telemetry and not figures.has_data and not brings_data:
         yield reason("no-data")
     if needs.require_cuda and not figures.cuda:
         yield reason("no-cuda" if figures.cuda is None else "cuda-off")

@@ -76,7 +76,7 @@ class Host:
 
     def datasets(self) -> tuple[str, ...]:
         """Return the digests of the datasets that it holds, as far as it has said."""
-        return () if self.heartbeat is None else self.heartbeat.datasets
+        return () if self.capability is None else self.capability.datasets
 
     def has_joined(self) -> bool:
         """Return whether its present process has sent capability and heartbeat."""

@@ -71,7 +71,7 @@ class HostView:
 
     def lacks_bytes(self, data: Iterable[Dataset]) -> int:
         """Return the size of those datasets that it does not hold."""
-        held = () if self.heartbeat is None else self.heartbeat.datasets
+        held = self.capability.datasets
         return sum(one.size_bytes for one in data if one.digest not in held)
 
     def profile(self) -> Profile:
@@ -151,7 +151,7 @@ def of_kind(
         yield reason("not-allowed")
     if view.host in job.denied_hosts:
         yield reason("denied")
-    yield from of_needs(job.model, job.program, job.needs, view.figures, job.data)
+    yield from of_needs(job.model, job.program, job.needs, view.figures, brings_data=bool(job.data))
     if prefers_cuda(job) and not view.figures.cuda and left_s > 0:
         yield reason("grace", left_s=round(left_s), grace_s=grace_s)
 

@@ -31,6 +31,8 @@ from broker.protocol.messages.values import (
     finite,
 )
 
+MAX_DATASETS: Final = 100  # that a host tells of
+
 
 class OwedResult(Piece):
     """The result of an attempt, which waits on its host's disk until the coordinator has it."""
@@ -52,9 +54,6 @@ class Status(Wire):
         max_length=MAX_LISTED,
         description="Of a goodbye: results that the host will bring when it is back.",
     )
-
-
-MAX_HELD: Final = 100  # datasets that a heartbeat names
 
 
 class Gpu(Piece):
@@ -142,6 +141,11 @@ class Capability(Wire):
         exclude_if=lambda allowed: allowed is None,
         description="Which programs it takes from the fleet; without it, none.",
     )
+    datasets: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_DATASETS)] = Field(
+        default=(),
+        exclude_if=lambda datasets: not datasets,
+        description="The digests of datasets that lie on its disk, used lately; sorted.",
+    )
 
     def with_versions(self, versions: Mapping[str, str]) -> Capability:
         """Return it with these versions of its trainers."""
@@ -197,11 +201,6 @@ class Heartbeat(Wire):
     )
     suspended_s: float | None = Field(
         default=None, ge=0, description="For how long the machine has slept since it booted."
-    )
-    datasets: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_HELD)] = Field(
-        default=(),
-        exclude_if=lambda held: not held,
-        description="The digests of the datasets that it holds, those used last first.",
     )
 
 

@@ -108,7 +108,6 @@ class Needs(Piece):
 
 MAX_SIGNERS: Final = 8
 MAX_DATA: Final = 16  # datasets of a job
-PREPARED: Final = "prepared"  # the dataset that a built-in trainer may read
 
 
 class Program(Piece):

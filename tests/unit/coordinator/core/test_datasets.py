@@ -18,7 +18,7 @@ from tests.harness.datasets import DIGEST, LAYOUT, PACKS, sha256
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 ALL = (*PACKS, LAYOUT)
-TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={}, data=(m.PREPARED,))}
+TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={}, data=("prepared",))}
 LATER_PACK, LATER_LAYOUT, LATER = b"c" * 900, b"other layout", "d2" * 32
 DAY_S = 86_400.0
 _ids = itertools.count()
@@ -253,9 +253,8 @@ def test_hosts_that_hold_a_dataset_are_listed_and_preferred(tmp_path: Path) -> N
     """All else is equal: without the dataset the first name would win."""
     fleet = pushed(tmp_path)
     hosts = [Host(fleet.host().fleet, name) for name in ("attic", "pi")]
-    for host in hosts:
-        host.joins(trainers=TRAINERS, slots=2)
-    hosts[1].beats(datasets=(DIGEST,))
+    hosts[0].joins(trainers=TRAINERS, slots=2)
+    hosts[1].joins(trainers=TRAINERS, slots=2, datasets=(DIGEST,))
     (row,) = fleet.asks(m.AskDatasets(id="x")).data["datasets"]
     assert (row["hosts"], row["host_count"]) == (["pi"], 1)
     run(fleet)
