@@ -16,6 +16,7 @@ from typing import Final, Literal
 from broker.clock import Now
 from broker.protocol.messages import AgentResponse, Finished, Grant, Rejected, Released
 from broker.protocol.reasons import reason
+from broker.protocol.topics import user_of
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, ReceiverEffect, WriteChunk
 from coordinator.core import earlier_attempts, filing, leases
@@ -282,6 +283,8 @@ def _is_taken(upload: Upload, host: str, now: Now) -> bool:
     """Whether a part is in use: it is being opened or checked, or belongs to another upload."""
     if upload.finishing or upload.receiver is None:
         return True  # a disk that hangs is not asked again and again
+    if upload.is_push and user_of(upload.host) == user_of(host):
+        return False  # they have cut their push off, and go on
     return upload.host != host and now.mono_s - upload.receiver.idle_since < IDLE_S
 
 

@@ -21,6 +21,7 @@ ALL = (*PACKS, LAYOUT)
 TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={}, data=("prepared",))}
 LATER_PACK, LATER_LAYOUT, LATER = b"c" * 900, b"other layout", "d2" * 32
 DAY_S = 86_400.0
+AGAIN, ANN = "operator:op/again", "operator:ann/cli"
 _ids = itertools.count()
 
 
@@ -121,8 +122,8 @@ def test_a_push_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     fleet.files()
     fleet.shell.close()
     fleet = fleet.crashes()
-    assert push(fleet, "operator:op/other").data["lacks"] == sha256(PACKS[1])
-    assert isinstance(sends(fleet, PACKS[1], "operator:op/other"), m.Stored)
+    assert push(fleet, AGAIN).data["lacks"] == sha256(PACKS[1])
+    assert isinstance(sends(fleet, PACKS[1], AGAIN), m.Stored)
     assert push_all(fleet) == [LAYOUT]
 
 
@@ -135,10 +136,20 @@ def test_a_second_version_sends_what_it_does_not_share(tmp_path: Path) -> None:
 def test_a_blob_that_two_clients_push_is_told_to_both(tmp_path: Path) -> None:
     fleet = Coordinator(tmp_path)
     push(fleet)
-    push(fleet, "operator:op/other")
+    push(fleet, ANN)
     sends(fleet, PACKS[0])
     stored = {topic.host for topic, said in fleet.sent if isinstance(said, m.Stored)}
-    assert stored == {OPERATOR, "operator:op/other"}
+    assert stored == {OPERATOR, ANN}
+
+
+def test_who_pushes_again_takes_the_place_of_the_own_push_before(tmp_path: Path) -> None:
+    """It was cut off: nobody waits until it counts as given up."""
+    fleet = Coordinator(tmp_path)
+    push(fleet)
+    fleet.sent.clear()
+    push(fleet, AGAIN)
+    assert [topic.host for topic, said in fleet.sent if isinstance(said, m.Grant)] == [AGAIN]
+    assert isinstance(sends(fleet, PACKS[0], AGAIN), m.Stored)
 
 
 def test_a_blob_has_the_size_that_is_stored(tmp_path: Path) -> None:
