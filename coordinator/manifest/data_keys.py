@@ -39,7 +39,9 @@ class DataReader(Collector):
                 self._problem(label, f"data.{name}", message)
         found: list[Dataset] = []
         for name, text in sorted(data.items()):
-            title, message = meant_title(text, self._datasets, "dataset", "fleet data push")
+            title, message = meant_title(
+                text, self._datasets, "dataset", "fleet data push NAME DIR"
+            )
             if message:
                 self._problem(label, f"data.{name}", message)
             else:

@@ -103,6 +103,13 @@ def test_a_dataset_is_pushed_with_its_job_and_removed_after_it(fleet: Fleet) -> 
     model = ("run", "--model", "gbt", "--mode", "oracle", "--name", "mine")
     assert data.verb(*model, "--data", f"prepared={data.folder}").returncode == 0
     (title,) = data.listed()
+    shell = {"_FLEET_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
+    tab = {"COMP_WORDS": "fleet run --data=prepared=pre", **shell}
+    wait_until(
+        lambda: process(environment=fleet.environment | tab).text()
+        == f"plain,prepared={title[: len('prepared@') + 12]}\n",
+        "what Tab offers, which has a deadline",
+    )  # fmt: skip
     assert title.startswith("prepared@")
     assert fleet.ask(m.AskShow, job="mine")["data"] == {"prepared": title}
     again = data.verb(*model, "--data", f"prepared={title[:20]}", "--json").json()

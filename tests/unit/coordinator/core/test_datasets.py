@@ -12,6 +12,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from coordinator.core import datasets as core_datasets
+from coordinator.ledger.ledger import FILE_NAME
 from tests.harness import datasets, programs
 from tests.harness.coordinator import OPERATOR, Host
 from tests.harness.datasets import DIGEST, LAYOUT, PACKS, sha256
@@ -171,6 +172,24 @@ def test_a_dataset_outlives_a_crash_and_the_clean_up(tmp_path: Path) -> None:
     assert known(fleet) == [("cifar", DIGEST, 0)]
     clean_up(fleet, 40 * DAY_S)
     assert all(fleet.store.has(sha256(data)) for data in ALL)
+
+
+def test_after_a_restored_backup_a_push_sends_nothing_again(tmp_path: Path) -> None:
+    """The ledger is older than the store, which has all blobs."""
+    fleet = Coordinator(tmp_path)
+    fleet.ledger.close()
+    ledger = tmp_path / FILE_NAME
+    before = ledger.read_bytes()
+    fleet = fleet.crashes()
+    push_all(fleet)
+    fleet.ledger.close()
+    for path in tmp_path.glob(f"{FILE_NAME}*"):
+        path.unlink()
+    ledger.write_bytes(before)
+    fleet = fleet.crashes()
+    assert known(fleet) == []
+    assert push_all(fleet) == []
+    assert known(fleet) == [("cifar", DIGEST, 0)]
 
 
 def test_what_has_come_of_a_push_is_kept_for_a_day(tmp_path: Path) -> None:
