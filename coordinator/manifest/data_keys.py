@@ -12,6 +12,7 @@ from coordinator.manifest.collector import Collector
 from coordinator.manifest.program_keys import meant_title
 
 Datasets = Mapping[str, Dataset]  # by NAME@DIGEST, the newest of a name last
+_PUSH: Final = "fleet data push NAME DIR"
 NO_DATA: Final[Datasets] = {}
 
 
