@@ -30,7 +30,6 @@ from broker.protocol.messages.values import (
     finite,
 )
 
-
 MAX_DATASETS: Final = 100  # that a host tells of
 
 
