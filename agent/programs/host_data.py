@@ -117,9 +117,9 @@ class HostData:
             return pack
         del self._wanted[dataset.digest]  # first, so that all is looked for if that fails
         self._build(self._trees.path(dataset.digest), wanted.layout)
-        self._disk.unlink(self._layouts / dataset.layout)
-        self._trees.folder(dataset.digest)
         self.held = self._held()
+        self._trees.folder(dataset.digest)
+        self._disk.unlink(self._layouts / dataset.layout)
         return None
 
     def _read(self, dataset: Dataset, path: Path) -> _Wanted:
