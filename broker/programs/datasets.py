@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from broker.errors import BadStream
 from broker.file_names import is_plain
 
+PREPARED: Final = "prepared"  # what a job of a built-in trainer calls its only dataset
 PACK_BYTES: Final = 256 * 1024**2  # a pack is complete then; a larger file is one by itself
 MAX_FILES: Final = 200_000
 MAX_PACKS: Final = 2_000

@@ -37,6 +37,7 @@ MAX_UPLOADS: Final = 24
 MAX_OF_HOST: Final = 2  # its agent announces the next one when one of them is stored
 IDLE_S: Final = 10.0
 ABANDONED_S: Final = 60.0
+_UNUSABLE: Final = frozenset({"program", "dataset", "input"})  # what a host could not use or have
 
 
 def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
@@ -121,8 +122,8 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
             lose(world, job, now, f"host:{host}", cause("released", because=because), host=None)
         elif job.is_held:
             why = cause("released", because=because)
-            if report.why.code == "program":
-                hold_back(world, job, host, (reason("program", said=report.why.text),), now)
+            if report.why.code in _UNUSABLE:
+                hold_back(world, job, host, (reason(report.why.code, said=report.why.text),), now)
             world.move(job, Event.RELEASED, now, f"host:{host}", why, host=None, ran_s=ran_s)
         else:
             # It was given up; a heartbeat from before may yet come, and has no word in it any more.

@@ -13,9 +13,9 @@ from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from coordinator.core import datasets as core_datasets
 from coordinator.ledger.ledger import FILE_NAME
-from tests.harness import datasets, programs
+from tests.harness import data_offers, programs
 from tests.harness.coordinator import OPERATOR, Host
-from tests.harness.datasets import DIGEST, LAYOUT, PACKS, sha256
+from tests.harness.data_offers import DIGEST, LAYOUT, PACKS, sha256
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 ALL = (*PACKS, LAYOUT)
@@ -33,7 +33,7 @@ def new_id() -> str:
 
 def push(fleet: Coordinator, client: str = OPERATOR, **more: Any) -> Any:
     """Somebody offers a dataset; what is answered."""
-    ask = m.AskData(id=new_id(), offer=datasets.offer(**more), chunk_bytes=1024)
+    ask = m.AskData(id=new_id(), offer=data_offers.offer(**more), chunk_bytes=1024)
     fleet.answers()
     fleet.handle(Incoming(fleet.topics.operator_request(client), m.encode(ask)))
     fleet.files()
@@ -155,7 +155,7 @@ def test_who_pushes_again_takes_the_place_of_the_own_push_before(tmp_path: Path)
 
 def test_a_blob_has_the_size_that_is_stored(tmp_path: Path) -> None:
     fleet = pushed(tmp_path)
-    ask = m.AskData(id="o", offer=datasets.offer(digest=LATER))
+    ask = m.AskData(id="o", offer=data_offers.offer(digest=LATER))
     wrong = ask.offer.model_copy(update={"layout": m.Blob(sha256(LAYOUT), 9)})
     assert fleet.asks(ask.model_copy(update={"offer": wrong})).why["code"] == "other_size"
 
@@ -250,7 +250,7 @@ def test_a_host_gets_the_blobs_of_its_own_jobs_alone(tmp_path: Path) -> None:
     host = fleet.host().joins(trainers=TRAINERS, data_id=None, slots=2)
     assert run(fleet, f"cifar@{DIGEST[:9]}").ok
     (assign,) = given(host)
-    assert assign.data == (datasets.dataset("prepared"),)
+    assert assign.data == (data_offers.dataset("prepared"),)
     grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
     for data in (*ALL, LATER_PACK, LATER_LAYOUT):
         host.says(fleet.topics.checkpoint_grant("pi", sha256(data)), grant)

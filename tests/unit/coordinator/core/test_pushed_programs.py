@@ -185,18 +185,21 @@ def test_a_host_gets_the_parcel_of_its_own_job_alone(tmp_path: Path) -> None:
     assert asks() == [f"pi/{programs.DIGEST}"]
 
 
-def test_a_host_that_cannot_use_a_program_is_not_asked_again_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", ["program", "dataset", "input"])
+def test_a_host_that_cannot_use_what_a_job_needs_is_not_asked_again_at_once(
+    tmp_path: Path, code: str
+) -> None:
     fleet = pushed(tmp_path)
     host = fleet.host()
     host.joins(programs=m.ProgramsAllowed(pinned=(programs.DIGEST,)), trainers={})
     run(fleet)
     assign = host.heard(m.Assign)[-1]
     host.reports(m.Accepted, fleet.job("mine"), request_id=assign.id)
-    why = m.Why(code="program", text="its signer was revoked")
+    why = m.Why(code=code, text="its signer was revoked")
     host.reports(m.Released, fleet.job("mine"), why=why)
     assert not host.heard(m.Assign)
     told = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data["hosts"][0]["reasons"]
-    assert told[0]["reasons"] == [{"code": "program", "said": "its signer was revoked"}]
+    assert told[0]["reasons"] == [{"code": code, "said": "its signer was revoked"}]
     fleet.waits(31.0)
     assert host.heard(m.Assign), "it may have changed its mind"
 
