@@ -142,7 +142,8 @@ def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
         case AskEach():
             return job_commands.outcome_of_each(data)
         case AskPush() | AskRemove() | AskData() | AskDataRemove():
-            return cause("program", name=data["name"], digest=data["digest"])
+            kind = "dataset" if isinstance(ask, AskData | AskDataRemove) else "program"
+            return cause(kind, name=data["name"], digest=data["digest"])
         case _:
             return host_commands.outcome(data)
 
