@@ -120,6 +120,23 @@ def test_a_dataset_is_pushed_with_its_job_and_removed_after_it(fleet: Fleet) -> 
     assert data.listed() == []
 
 
+def test_a_host_without_prepared_data_trains_on_what_the_fleet_carries(fleet: Fleet) -> None:
+    """Then the fleet knows that it holds the dataset."""
+    prepared, fleet.data = fleet.data, fleet.tmp / "nothing"
+    fleet.data.mkdir()
+    data = Data(fleet)
+    fleet.coordinator()
+    fleet.agent()
+    model = ("run", "--model", "gbt", "--mode", "oracle", "--n-resamples", "20", "-H", "epochs=3")
+    reads = ("--data", f"prepared={prepared}", "--name", "mine")
+    assert data.verb(*model, *reads).returncode == 0
+    assert fleet.until("mine", "completed")["host"] == "pi"
+    wait_until(
+        lambda: data.verb("data", "list", "--json").json()[0]["hosts"] == ["pi"],
+        "the host's word that it holds the dataset",
+    )
+
+
 def test_fsck_tells_of_a_dataset_that_has_lost_a_blob_and_a_push_replaces_it(
     fleet: Fleet,
 ) -> None:

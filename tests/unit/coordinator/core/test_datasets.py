@@ -113,6 +113,15 @@ def test_blobs_are_drawn_one_after_the_other_and_the_dataset_is_known_after_the_
     assert push_all(fleet) == [], "nothing is sent again"
 
 
+def test_a_push_is_told_of_once_however_many_blobs_it_has(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path)
+    remove(fleet)
+    events = fleet.asks(m.AskEvents(id=new_id())).data["events"]
+    told = [(one["event"], one["why"]) for one in events if "data" in one["event"]]
+    title = {"code": "dataset", "name": "cifar", "digest": DIGEST}
+    assert told == [("push-data", title), ("remove-data", title)]
+
+
 def test_a_push_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     """Another client goes on after a restart of the coordinator, in the middle of a pack."""
     fleet = Coordinator(tmp_path)
