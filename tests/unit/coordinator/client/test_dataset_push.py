@@ -91,7 +91,10 @@ def test_a_pushed_folder_is_known_and_what_is_stored_gives_its_files(pushing: Pu
 
 
 def test_what_the_fleet_has_is_not_sent_again(pushing: Pushing) -> None:
-    """Neither by the same name, nor by another."""
+    """Neither by the same name, nor by another, where it came in other packs."""
+    pushing.write({"a": b"at first"})
+    pushing.push()
+    pushing.write(FILES)
     first = pushing.push()
     again, other = pushing.push(), pushing.push("copy")
     assert (again.title, again.sent_bytes, other.sent_bytes) == (first.title, 0, 0)
@@ -123,6 +126,7 @@ def test_a_push_that_was_cut_goes_on_where_it_was(pushing: Pushing) -> None:
             sent += len(pushing.sent())
     assert cuts >= 2
     assert sent < 1.1 * 120_000
+    assert pushing.shown[-1][1] == pushing.shown[-1][2], "what had been sent is shown as done"
     assert pushing.stored(pushed.title) == FILES
 
 
