@@ -16,6 +16,7 @@ from typing import Final, Literal
 from broker.clock import Now
 from broker.protocol.messages import AgentResponse, Finished, Grant, Rejected, Released
 from broker.protocol.reasons import reason
+from broker.protocol.topics import user_of
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, ReceiverEffect, WriteChunk
 from coordinator.core import earlier_attempts, filing, leases
@@ -29,7 +30,7 @@ from coordinator.core.stopping import is_late
 from coordinator.core.stored_artifacts import complete, wanted
 from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.plan_entries import CHECKPOINTS, PROGRAMS
+from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.jobs.states import FINAL, Event, JobState
 
 MAX_UPLOADS: Final = 24
@@ -283,6 +284,8 @@ def _is_taken(upload: Upload, host: str, now: Now) -> bool:
     """Whether a part is in use: it is being opened or checked, or belongs to another upload."""
     if upload.finishing or upload.receiver is None:
         return True  # a disk that hangs is not asked again and again
+    if upload.is_push and user_of(upload.host) == user_of(host):
+        return False  # they have cut their push off, and go on
     return upload.host != host and now.mono_s - upload.receiver.idle_since < IDLE_S
 
 
@@ -311,7 +314,7 @@ def _finish(world: World, upload: Upload) -> None:
     push = world.pushes.get(upload.host)
     if upload.is_push and push is not None:
         upload.finishing = True
-        world.do(fx.FinishPart(upload.artifact_id, push.offer.name, PROGRAMS))
+        world.do(fx.FinishPart(upload.artifact_id, push.offer.name, push.kind))
         return
     job = wanted(world, upload.artifact_id)
     if job is None:

@@ -12,6 +12,7 @@ from broker.protocol.messages.values import (
     ArtifactId,
     Attempt,
     Bytes,
+    DataNames,
     Holds,
     Id,
     JobId,
@@ -83,6 +84,11 @@ class TrainerInfo(Piece):
         default="",
         description="Hash of its code and of what else it reads; empty: it is built in, or its "
         "files cannot be read.",
+    )
+    data: DataNames = Field(
+        default=(),
+        exclude_if=lambda names: not names,
+        description="The datasets that it reads; each job of a program has to name all of them.",
     )
     program: Program | None = Field(
         default=None,
