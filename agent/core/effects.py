@@ -95,7 +95,7 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Blob:
+class Missing:
     """What a part lacks, as the coordinator has it; sizes in bytes, of it all and of a chunk."""
 
     artifact_id: str
@@ -331,7 +331,7 @@ class PartFound(AttemptEvent):
     """A part lies on this host, or is `missing` something; `error`: it cannot be used here."""
 
     part: Part
-    missing: Blob | None = None
+    missing: Missing | None = None
     error: str = ""
 
 

@@ -19,10 +19,10 @@ from broker.stream.stream import Complete, Receiver, ReceiverEffect, WriteChunk
 FETCH_IDLE_S: Final = 60.0
 
 
-def begin(state: State, run: Run, part: Part, blob: fx.Blob, now: Now) -> None:
+def begin(state: State, run: Run, part: Part, missing: fx.Missing, now: Now) -> None:
     """Ask for what a part lacks."""
-    receiver = Receiver(blob.size_bytes, blob.chunk_bytes, RangeSet())
-    run.fetch = Fetch(part, blob.artifact_id, receiver)
+    receiver = Receiver(missing.size_bytes, missing.chunk_bytes, RangeSet())
+    run.fetch = Fetch(part, missing.artifact_id, receiver)
     _perform(state, run, run.fetch, run.fetch.receiver.ask(now.mono_s), b"")
 
 

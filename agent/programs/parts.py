@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from agent.core.effects import Blob, Part
+from agent.core.effects import Missing, Part
 from agent.core.state import Run
 from agent.programs.host_data import HostData
 from agent.programs.parcels import Parcels, open_inputs
@@ -38,7 +38,7 @@ class Parts:
         self.data = data
         self.inputs = inputs
 
-    def find(self, assign: Assign, part: Part, in_use: Collection[str]) -> Blob | None:
+    def find(self, assign: Assign, part: Part, in_use: Collection[str]) -> Missing | None:
         """Return what a part lacks; none: it is here. An environment is made.
 
         `in_use` are the digests that attempts use; they do not make room for others. Raises
@@ -51,14 +51,14 @@ class Parts:
                 self.programs.prepare(assign.program.digest)
             case Part.DATA if self.data is not None:
                 pack = self.data.missing(assign.data, in_use)
-                return None if pack is None else _blob(*pack)
+                return None if pack is None else _missing(*pack)
             case Part.INPUTS if self.inputs is not None:
                 for one in assign.inputs:
                     if self.inputs.folder(one.artifact_id) is None:
-                        return _blob(one.artifact_id, one.size_bytes)
+                        return _missing(one.artifact_id, one.size_bytes)
             case Part.CHECKPOINT if kept := assign.checkpoint:
                 if not self.checkpoints.is_here(assign.job_id, kept.attempt):
-                    return Blob(kept.artifact_id, kept.size_bytes, kept.chunk_bytes)
+                    return Missing(kept.artifact_id, kept.size_bytes, kept.chunk_bytes)
             case _:
                 raise FleetError(f"this agent takes no {part}")
         return None
@@ -121,12 +121,12 @@ class Parts:
         if self.inputs is not None:
             self.inputs.collect(in_use, now_wall_s)
 
-    def _lacks_program(self, assign: Assign) -> Blob | None:
+    def _lacks_program(self, assign: Assign) -> Missing | None:
         if self.programs is None:
             raise NotTrusted("this agent takes no programs")
         is_here = self.programs.find(assign)
         program = assign.program
-        return None if is_here or program is None else _blob(program.digest, program.size_bytes)
+        return None if is_here or program is None else _missing(program.digest, program.size_bytes)
 
     def _fetched(self) -> Mapping[Part, Fetched]:
         found = {Part.CHECKPOINT: self.checkpoints.fetched}
@@ -150,8 +150,8 @@ def in_use(runs: Iterable[Run]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _blob(artifact_id: str, size_bytes: int) -> Blob:
-    return Blob(artifact_id, size_bytes, chunk_size(size_bytes))
+def _missing(artifact_id: str, size_bytes: int) -> Missing:
+    return Missing(artifact_id, size_bytes, chunk_size(size_bytes))
 
 
 def open_parts(

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, Final
 
 from agent.core.effects import (
-    Blob,
     Effect,
     FindPart,
     GiveUpFetch,
     InstallPart,
+    Missing,
     Part,
     PartFound,
     ShellEvent,
@@ -89,7 +89,7 @@ class PartWork:
     def _answer(self, task: FindPart | InstallPart, used: frozenset[str]) -> None:
         self._put_found(task, self._tried(task, _CALLED[task.part], partial(self._do, task, used)))
 
-    def _do(self, task: FindPart | InstallPart, used: frozenset[str]) -> Blob | None:
+    def _do(self, task: FindPart | InstallPart, used: frozenset[str]) -> Missing | None:
         if isinstance(task, InstallPart):
             self._parts.install(task.assign, task.part, task.artifact_id)
         return self._parts.find(task.assign, task.part, used)

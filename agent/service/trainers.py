@@ -66,13 +66,13 @@ class Trainers:
         resume = is_resumable(assign, self._own) and self._checkpoints.begin(
             *key, assign.void_attempt
         )
-        launch = self._launch(effect, resume=resume)
+        launch = self.launch(effect, resume=resume)
         trainer = Trainer(
             launch.command,
             launch.environment,
             self._spool.work(*key),
             on_line=lambda line: self._put_line(TrainerLine(*key, line)),
-            on_exit=lambda code: self._put_exit(assign, code),
+            on_exit=lambda code: self.ended(assign, code),
             starter=self._starter,
             modules=launch.modules,
             folder=launch.folder,
@@ -87,7 +87,8 @@ class Trainers:
         """End what starts trainers; they have ended."""
         self._starter.close()
 
-    def _launch(self, effect: StartTrainer, *, resume: bool) -> Launch:
+    def launch(self, effect: StartTrainer, *, resume: bool) -> Launch:
+        """Return how to start a trainer. Raises `FleetError`, and OSError when its data is gone."""
         assign, data = effect.assign, self._settings.data
         folders = self._parts.folders(assign)
         threads = self._settings.threads or max(1, physical_cores() // self._core.slot_count())
@@ -113,7 +114,8 @@ class Trainers:
             if self._stopped.wait(LINE_RETRY_S):
                 return
 
-    def _put_exit(self, assign: Assign, code: int) -> None:
+    def ended(self, assign: Assign, code: int) -> None:
+        """Tell that a trainer has ended, and whether the data that it read has gone."""
         key = (assign.job_id, assign.attempt)
         if assign.program is not None:
             code = self._programs.exit_code(code)

@@ -18,6 +18,7 @@ class Made:
     """A dataset, and the blobs that a host fetches of it: its layout, and packs of `per_pack`."""
 
     def __init__(self, files: Mapping[str, bytes], per_pack: int = 2, name: str = "train") -> None:
+        self.files = files
         contents = list(dict.fromkeys(data for _, data in sorted(files.items()) if data))
         groups = [contents[at : at + per_pack] for at in range(0, len(contents), per_pack)]
         packed = [b"".join(group) for group in groups]

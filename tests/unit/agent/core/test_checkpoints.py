@@ -13,7 +13,7 @@ from broker.protocol.topic_table import Kind
 from tests.harness.agent import HEX, JOB, Agent
 
 PART = fx.Part.CHECKPOINT
-MISSING = fx.Blob(HEX, 2000, 1024)
+MISSING = fx.Missing(HEX, 2000, 1024)
 CHECKPOINT = m.Checkpoint(artifact_id=HEX, size_bytes=2000, chunk_bytes=1024, attempt=1)
 
 

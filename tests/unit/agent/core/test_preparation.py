@@ -12,7 +12,7 @@ from tests.harness import programs
 from tests.harness.agent import JOB, Agent
 
 PROGRAM, DATA, INPUTS = fx.Part.PROGRAM, fx.Part.DATA, fx.Part.INPUTS
-MISSING = fx.Blob(programs.DIGEST, len(programs.PARCEL), 16 * 1024)
+MISSING = fx.Missing(programs.DIGEST, len(programs.PARCEL), 16 * 1024)
 ALLOWED = m.ProgramsAllowed(pinned=(programs.DIGEST,), environments=("none", "uv"))
 
 
@@ -138,7 +138,7 @@ INPUT = m.Input(name="weights", artifact_id="a1" * 32, size_bytes=7)
 
 def fetched(agent: Agent, part: fx.Part, artifact_id: str, data: bytes) -> None:
     """What a part lacks is asked for, comes, and is installed."""
-    agent.handle(fx.PartFound(JOB, 1, part, fx.Blob(artifact_id, len(data), 1024)))
+    agent.handle(fx.PartFound(JOB, 1, part, fx.Missing(artifact_id, len(data), 1024)))
     assert agent.said(m.Grant)
     agent.handle(Incoming(agent.topics.checkpoint_chunk("pi", artifact_id, 0), data))
     assert [(one.part, one.data) for one in agent.took(fx.WriteFetched)] == [(part, data)]
