@@ -6,7 +6,7 @@ checkpoint when it was given the job: its first grant begins the stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.protocol.messages import AskFetch, Grant, GrantMessage
 from broker.stream.stream import SendChunk, Sender, chunk_size
-from coordinator.core import authorization, successors
+from coordinator.core import authorization, dataset_records, successors
 from coordinator.core import effects as fx
 from coordinator.core.authorization import Data, RequestRefused, refused, told_apart
 from coordinator.core.entries import Download
@@ -95,6 +95,19 @@ def _begin(
     size_bytes: int,
     now: Now,
 ) -> Data:
+    return {
+        "job_id": job.job_id,
+        "name": job.spec.name,
+        "model": job.spec.model,
+        "mode": job.spec.mode,
+        "attempt": attempt,
+        "others": told_apart(world.book.namesakes(job)),
+        **begin(world, client, artifact_id, size_bytes, now),
+    }
+
+
+def begin(world: World, client: str, artifact_id: str, size_bytes: int, now: Now) -> Data:
+    """Begin to send a stored artifact to a client; return what it is told of that."""
     if client not in world.downloads and len(world.downloads) >= MAX_DOWNLOADS:
         raise refused("downloads", most=MAX_DOWNLOADS)
     chunk_bytes = chunk_size(size_bytes)
@@ -102,17 +115,7 @@ def _begin(
     topic_of = partial(world.topics.download_chunk, client)
     world.downloads[client] = Download(artifact_id, sender, now.mono_s, topic_of)
     world.timers.set(("download", client), now.mono_s + IDLE_S)
-    return {
-        "job_id": job.job_id,
-        "name": job.spec.name,
-        "model": job.spec.model,
-        "mode": job.spec.mode,
-        "attempt": attempt,
-        "artifact_id": artifact_id,
-        "size_bytes": size_bytes,
-        "chunk_bytes": chunk_bytes,
-        "others": told_apart(world.book.namesakes(job)),
-    }
+    return {"artifact_id": artifact_id, "size_bytes": size_bytes, "chunk_bytes": chunk_bytes}
 
 
 def on_grant(world: World, receiver: str, grant: GrantMessage, now: Now) -> None:
@@ -130,11 +133,11 @@ def on_grant(world: World, receiver: str, grant: GrantMessage, now: Now) -> None
 def on_checkpoint_grant(
     world: World, host: str, artifact_id: str, grant: GrantMessage, now: Now
 ) -> None:
-    """A host says what it misses of what comes with a job that it was given: see `_due`."""
+    """A host says what it misses of what comes with a job that it was given: see `_is_due`."""
     receiver = f"{host}/{artifact_id}"  # no client's user is a host
     if receiver not in world.downloads:
         size_bytes = world.stored.get(artifact_id)
-        due = any(artifact_id in _due(world, job) for job in world.held_at(host))
+        due = any(_is_due(world, job, artifact_id) for job in world.held_at(host))
         if not size_bytes or not due or len(world.downloads) >= MAX_DOWNLOADS:
             return  # it asks again, and goes without in the end
         sender = Sender(size_bytes, chunk_size(size_bytes))
@@ -143,12 +146,14 @@ def on_checkpoint_grant(
     on_grant(world, receiver, grant, now)
 
 
-def _due(world: World, job: Job) -> Iterator[str]:
-    """Yield the ids of what a host may fetch for a job: program, checkpoint, inputs."""
-    yield job.spec.program_digest()
-    if job.checkpoint is not None:
-        yield job.checkpoint.artifact_id
-    yield from successors.artifacts(world, job)
+def _is_due(world: World, job: Job, artifact_id: str) -> bool:
+    """Whether a host may fetch this for a job: its program, checkpoint, datasets and inputs."""
+    return (
+        artifact_id == job.spec.program_digest()
+        or (job.checkpoint is not None and job.checkpoint.artifact_id == artifact_id)
+        or dataset_records.has_blob(world, job.spec, artifact_id)
+        or artifact_id in successors.artifacts(world, job)
+    )
 
 
 def on_timer(world: World, receiver: str, now: Now) -> None:

@@ -179,6 +179,10 @@ def plan_words(counts: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, (", ".join(jobs), ", ".join(others))))
 
 
+def _title(why: Mapping[str, Any]) -> str:
+    return f"{why['name']}@{why['digest'][:_ID_CHARS]}"
+
+
 _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "error": _error,
     "started": _started,
@@ -194,7 +198,8 @@ _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "certificate": _certificate,
     "host": _host,
     "each": _each,
-    "program": lambda why: f"{why['name']}@{why['digest'][:_ID_CHARS]}",
+    "program": _title,
+    "dataset": _title,
     "faults": _faults,
     "plan": plan_words,
     "unknown_name": _unknown_name,

@@ -124,6 +124,29 @@ def _models(client: OperatorClient) -> Found:
     return [(model, f"on {counted(count, 'host')}") for model, count in sorted(counts.items())]
 
 
+def complete_dataset(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the datasets whose name begins so, after `NAME=` in an option; with their sizes."""
+    before, equals, _ = incomplete.rpartition("=")
+    if param.param_type_name == "option" and not equals:
+        return []
+    begun = f"{before}{equals}"
+
+    def ask(client: OperatorClient) -> Found:
+        from broker.protocol.messages import AskDatasets
+        from broker.system.machine import new_id
+
+        rows = client.ask(AskDatasets(id=new_id()))["datasets"]
+        return [(f"{begun}{_title(row)}", words.size(row["size_bytes"])) for row in reversed(rows)]
+
+    return _items(_within(ctx, ask), incomplete)
+
+
+def _title(row: dict[str, Any]) -> str:
+    return f"{row['name']}@{row['digest'][:ID_CHARS]}"
+
+
 def complete_first_host(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

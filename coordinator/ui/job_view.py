@@ -43,7 +43,7 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text
             signers = ", ".join(program["signers"])
             by = f", signed by {signers}" if signers else ""
             yield "Program", f"{data['model']}@{short(program['digest'])}{by}"
-        yield from _asked(spec)
+        yield from _asked(spec, data.get("data"))
         yield from _predecessors(data)
     if said := ran or took(row):
         begun = f", begun {local(data['started_at'])}" if data["started_at"] else ""
@@ -59,6 +59,12 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text
         yield "Error", Text(printable(data["error"]).strip(), "red")
 
 
+def data_words(data: Mapping[str, str]) -> str:
+    """Return a job's datasets by its own names for them: `train = cifar@77b0f2a9c310`."""
+    parts = ((name, *title.partition("@")) for name, title in data.items())
+    return ", ".join(f"{name} = {of}{at}{short(digest)}" for name, of, at, digest in parts)
+
+
 def _predecessors(data: Told) -> Iterator[tuple[str, str]]:
     """Yield which jobs come before it, with how each is: its inputs, and the others."""
     inputs, after = [], []
@@ -71,8 +77,10 @@ def _predecessors(data: Told) -> Iterator[tuple[str, str]]:
             yield title, ", ".join(jobs)
 
 
-def _asked(spec: Told) -> Iterator[tuple[str, str]]:
+def _asked(spec: Told, datasets: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
     """Yield what the manifest asks for."""
+    if datasets:
+        yield "Data", data_words(datasets)
     hyper = ", ".join(f"{key} = {value}" for key, value in spec["hyper"].items())
     needs = [
         f"{name} {value}" if value is not True else name

@@ -24,6 +24,7 @@ from agent.core.effects import (
     Vitals,
 )
 from agent.core.reactor import Core as AgentCore
+from agent.programs.parts import Parts
 from agent.service.shell import Shell as AgentShell
 from agent.service.shell import Surroundings as AgentSurroundings
 from agent.spool.checkpoints import Checkpoints
@@ -32,6 +33,7 @@ from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import (
     AGENT_RESPONSE,
     MAX_SMALL_BYTES,
+    Assign,
     Capability,
     Finished,
     Gpu,
@@ -41,7 +43,7 @@ from broker.protocol.messages import (
 from broker.system.bundle import BundleInfo
 from broker.system.files import read, write_atomically
 
-from . import links, programs
+from . import datasets, links, programs
 from .network import Link
 from .nodes import HEARTBEAT_S, ROOT, TOPICS, Machine, Node
 from .scenario import ONE_GO
@@ -181,7 +183,11 @@ class AgentNode(Node):
             suspended_s=lambda: machine.suspended_s,
         )  # fmt: skip
         self.programs = programs.of_host(machine, self.host)
-        self.shell = AgentShell(core, around, self.spool, self.checkpoints, self.programs)
+        data = datasets.of_host(machine) if self.run.scenario.has_data else None
+        reads = any(job.spec.inputs for job in self.run.scenario.jobs)
+        inputs = programs.parcels(machine, "inputs") if reads else None
+        self.parts = Parts(self.checkpoints, self.programs, data, inputs)
+        self.shell = AgentShell(core, around, self.spool, self.parts)
         self.link = Link(
             self.run.broker, self.client_id, TOPICS.for_agent(self.host.name),
             self.from_link(self.generation), self.shell.will, new_id, machine.rng,
@@ -237,13 +243,14 @@ class AgentNode(Node):
             session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
             ram_total_bytes=int(host.ram_gib * GIB), ram_available_bytes=int(host.ram_gib * GIB),
             gpus=gpus, trainers=TRAINERS, data_id="d", slots=host.slots,
-            programs=self.programs.allowed(),
+            programs=self.programs.allowed(), datasets=self.parts.held(),
         )  # fmt: skip
 
     def _measure(self, gpus: tuple[Gpu, ...]) -> None:
         def measured() -> None:
             slept_s = self.machine.suspended_s
-            self.put(Vitals(int(self.host.ram_gib * GIB), "d", 10.0, 1.0, gpus, slept_s))
+            ram_bytes, here = int(self.host.ram_gib * GIB), self.parts.held()
+            self.put(Vitals(ram_bytes, "d", 10.0, 1.0, gpus, slept_s, datasets=here))
 
         if gpus:
             self.background(measured)  # a driver may take its time
@@ -272,6 +279,7 @@ class AgentNode(Node):
         assert self.spool is not None
         programs.check_started(machine, self.host, assign)
         links.check_started(self.run.checker, assign)
+        datasets.check_read(machine, assign)
         machine.disk.make_folder(self.spool.work(assign.job_id, assign.attempt))
         key = (assign.job_id, assign.attempt)
         resumes = self.checkpoints.begin(*key, assign.void_attempt)
@@ -298,10 +306,12 @@ class AgentNode(Node):
         behaviour = "crashes" if self.host.sick else job.behaviour
         if behaviour == "flaky":
             behaviour = "crashes" if assign.attempt == 1 else "ok"
-        after(left_s, lambda: self._end_of(child, behaviour))
+        after(left_s, lambda: self._end_of(child, assign, behaviour))
         return child, resumes
 
-    def _end_of(self, child: SimTrainer, behaviour: str) -> None:
+    def _end_of(self, child: SimTrainer, assign: Assign, behaviour: str) -> None:
+        if child.alive:
+            datasets.check_read(child.machine, assign)
         if behaviour == "fails":
             child.says({"event": "error", "kind": "data", "message": "a column is missing"})
             child.exits(2)

@@ -140,10 +140,25 @@ class SimDisk:
 
     def replace(self, old: Path, new: Path) -> None:
         self.before_write()
-        inode = self._names.get(str(old))
-        if inode is None:
+        if str(old) not in self._names:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(old))
-        self._change((str(old), "gone"), (str(new), inode))
+        moved = self._under(old) if self._names[str(old)] is None else [str(old)]
+        gone: list[tuple[str, Inode | str | None]] = [(name, "gone") for name in reversed(moved)]
+        made = [(str(new) + name[len(str(old)) :], self._names[name]) for name in moved]
+        self._change(*gone, *made)
+
+    def link(self, file: Path, new: Path) -> None:
+        self.before_write()
+        inode = self._names.get(str(file))
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file", str(file))
+        self._change((str(new), inode))
+
+    def links(self, path: Path) -> int:
+        return sum(one is self._names[str(path)] for one in self._names.values())
+
+    def protect(self, path: Path) -> None:
+        """Do nothing: nobody else writes here."""
 
     def unlink(self, path: Path) -> None:
         if self.trouble == "read-only":
@@ -165,10 +180,13 @@ class SimDisk:
         if self.trouble == "read-only":
             return
         self._before("remove_tree")
-        whole, prefix = str(folder), f"{folder}/"
-        gone = [name for name in self._names if name == whole or name.startswith(prefix)]
-        for name in sorted(gone, reverse=True):
+        for name in reversed(self._under(folder)):
             self._change((name, "gone"))
+
+    def _under(self, folder: Path) -> list[str]:
+        """Return a folder, if it is there, and all that is in it; each after what it is in."""
+        whole, prefix = str(folder), f"{folder}/"
+        return sorted(name for name in self._names if name == whole or name.startswith(prefix))
 
     def glob(self, folder: Path, pattern: str) -> list[Path]:
         found = [str(folder)]
@@ -187,6 +205,8 @@ class SimDisk:
 
     def modified_s(self, path: Path) -> float:
         inode = self._names.get(str(path))
+        if inode is None and str(path) in self._names:
+            return self.now_s()  # when a folder has changed is not kept
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
         return inode.modified_s

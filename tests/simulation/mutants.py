@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from agent.core import endings, leases, owner, reports, runs
 from agent.core.state import Run, State
+from agent.programs import cached_folders
 from agent.programs.programs import Programs
+from agent.service import part_work
 from agent.service.disk import DiskWork
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.fetched import Fetched
@@ -273,6 +275,11 @@ def _given_back_and_run(patch: Patch) -> None:
     patch(endings, "release", release)
 
 
+def _deleted_while_in_use(patch: Patch) -> None:
+    patch(part_work, "in_use", lambda runs: frozenset())
+    patch(cached_folders, "KEPT_S", 0.0)
+
+
 MUTANTS = (
     Mutant("no fencing at all", 100, _put(Job, "is_at", lambda job, host, attempt: True)),
     Mutant(
@@ -309,6 +316,8 @@ MUTANTS = (
         _put(Checkpoints, "files", lambda kept, job_id: kept._root / job_id[:1] / "files"),
     ),
     Mutant("parcels not hashed", 2000, _not_hashed("programs")),
+    Mutant("packs not hashed", 1000, _not_hashed("data")),
+    Mutant("datasets deleted while in use", 300, _deleted_while_in_use),
     Mutant("signers not checked", 600, _put(Programs, "_check_signature", lambda *_: None)),
     Mutant("a requeue takes old checkpoints", 400, _requeue_goes_on),
     Mutant("unchanged is not given back", 1000, _unchanged_is_repeated),

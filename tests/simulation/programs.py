@@ -93,18 +93,22 @@ def _of_program(job: JobPlan) -> JobPlan:
 
 def of_host(machine: Machine, host: HostSpec) -> Programs:
     """Return the programs of a host: the real ones, on its disk."""
-    disk = machine.disk
     settings = ProgramSettings.model_construct(
         pinned=(PROGRAM.digest,) if host.lets_in == "pinned" else (),
         signed_by=SIGNERS if host.lets_in == "signed" else (),
         sandbox="none",
     )
-    parcels = Parcels(
-        ROOT / "programs", 0.0, disk,
+    return Programs(settings, parcels(machine, "programs"), _verify)
+
+
+def parcels(machine: Machine, folder: str) -> Parcels:
+    """Return a host's folder of bundles, each of which is unpacked to one file."""
+    disk = machine.disk
+    return Parcels(
+        ROOT / folder, 0.0, disk,
         lambda part, into: write_atomically(disk, into, read(disk, part)),
         lambda path: disk.size_bytes(path) or 0,
     )  # fmt: skip
-    return Programs(settings, parcels, _verify)
 
 
 def _verify(assign: Assign, signature: ProgramSignature) -> None:

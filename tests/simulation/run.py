@@ -30,7 +30,7 @@ from broker.protocol.messages import (
 )
 from broker.protocol.topic_table import Kind
 
-from . import programs
+from . import datasets, programs
 from .agentnode import AgentNode
 from .checks import Checker
 from .clock import Timeline
@@ -114,6 +114,8 @@ class Run:
         for number, node in enumerate((self.coordinator, *self.agents)):
             after(number * 0.1, node.start)
         self.operator.start()
+        if self.scenario.has_data:
+            datasets.store(self.coordinator.machine, self.coordinator.ledger)
         if self.scenario.program is not None:
             programs.start(self, self.scenario.program)
         for fault in self.scenario.faults:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from broker.protocol.messages import Needs
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
 
-from . import links, programs
+from . import datasets, links, programs
 from .network import Quirks, Weather
 
 FAULTS_S: Final = 600.0  # for how long there are faults
@@ -71,6 +71,7 @@ class Scenario:
     faults: tuple[Fault, ...]
     batch_s: float = 0.002
     program: programs.Plan | None = None
+    has_data: bool = False
 
     def plan(self) -> Plan:
         """Return the manifest."""
@@ -114,8 +115,9 @@ def draw(seed: int) -> Scenario:
         jobs = tuple(replace(job, duration_s=rng.choice((0.5, 1.0, 1.5, 40.0))) for job in jobs)
     in_order = tuple(sorted(faults, key=lambda fault: fault.at_s))
     program, hosts, jobs = programs.draw(seed, hosts, jobs)
+    has_data, jobs = datasets.draw(seed, jobs)
     jobs = links.draw(seed, jobs)
-    return Scenario(seed, hosts, jobs, weather, quirks, in_order, batch_s, program)
+    return Scenario(seed, hosts, jobs, weather, quirks, in_order, batch_s, program, has_data)
 
 
 def _host(rng: random.Random, number: int) -> HostSpec:

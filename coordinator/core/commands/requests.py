@@ -17,12 +17,16 @@ from broker.protocol.messages import (
     AskAttempts,
     AskCancel,
     AskCurves,
+    AskData,
+    AskDataRemove,
+    AskDatasets,
     AskDrain,
     AskEach,
     AskEvents,
     AskFetch,
     AskForget,
     AskIdentity,
+    AskLayout,
     AskList,
     AskLogs,
     AskPause,
@@ -47,7 +51,15 @@ from broker.protocol.messages import (
     Wire,
 )
 from broker.protocol.topics import user_of
-from coordinator.core import authorization, downloads, filing, plan_changes, programs
+from coordinator.core import (
+    authorization,
+    dataset_records,
+    datasets,
+    downloads,
+    filing,
+    plan_changes,
+    programs,
+)
 from coordinator.core.authorization import Data, RequestRefused, given, refused
 from coordinator.core.commands import (
     certificate_commands,
@@ -97,6 +109,9 @@ def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
     response = _response(world, client, ask, now)
     if response is None:
         world.answers[authorization.key_of(client, ask)] = Answer(None, now.wall_s)
+    elif isinstance(ask, AskData) and datasets.is_on_the_way(response):
+        # One of many for a dataset, of which the last is recorded; to repeat it does no harm.
+        authorization.answer(world, client, response, now)
     else:
         what = _outcome(client, ask, response.data, now) if response.ok else NONE
         authorization.settle(world, client, ask, response, now, what)
@@ -130,8 +145,9 @@ def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
             return plan_changes.outcome(data)
         case AskEach():
             return job_commands.outcome_of_each(data)
-        case AskPush() | AskRemove():
-            return cause("program", name=data["name"], digest=data["digest"])
+        case AskPush() | AskRemove() | AskData() | AskDataRemove():
+            kind = "dataset" if isinstance(ask, AskData | AskDataRemove) else "program"
+            return cause(kind, name=data["name"], digest=data["digest"])
         case _:
             return host_commands.outcome(data)
 
@@ -196,7 +212,7 @@ def _on_curves(world: World, client: str, ask: AskCurves, _now: Now) -> None:
 def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Data | None:
     if world.settings.manifest is None:
         raise refused("no_manifest")
-    world.do(ReadManifest(plan_changes.known_trainers(world), client, ask.id))
+    world.do(ReadManifest(plan_changes.known(world), client, ask.id))
     return None
 
 
@@ -221,7 +237,8 @@ def _on_attempts(world: World, client: str, ask: AskAttempts, _now: Now) -> None
 
 
 def _on_trainers(world: World, _client: str, _ask: AskTrainers, _now: Now) -> Data:
-    return {"trainers": {**plan_changes.told_trainers(world)}}
+    datasets = {title: one.model_dump() for title, one in dataset_records.known(world).items()}
+    return {"trainers": plan_changes.told_trainers(world), "datasets": {**datasets}}
 
 
 def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> Data | None:
@@ -262,4 +279,8 @@ HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], Data | None]]]
     AskPush: programs.on_push,
     AskPrograms: programs.on_programs,
     AskRemove: programs.on_remove,
+    AskData: datasets.on_push,
+    AskDatasets: datasets.on_datasets,
+    AskLayout: datasets.on_layout,
+    AskDataRemove: datasets.on_remove,
 }

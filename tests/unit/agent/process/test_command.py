@@ -10,7 +10,9 @@ import pytest
 
 from agent.process.command import Place, trainer_command, trainer_environment
 from broker.errors import BadMessage
-from broker.protocol.messages import Assign
+from broker.protocol.messages import Assign, Input
+from broker.system.trainer_settings import OwnTrainer
+from tests.harness.datasets import Made
 
 
 def assign(**more: Any) -> Assign:
@@ -49,3 +51,18 @@ def test_a_trainer_sees_its_own_gpu_and_nothing_of_the_fleet() -> None:
     assert environment["MPLCONFIGDIR"] == str(caches / "matplotlib")
     mine = trainer_environment(inherited | {"MPLCONFIGDIR": "/mine"}, None, 2, caches)
     assert mine["MPLCONFIGDIR"] == "/mine"
+
+
+def test_a_trainer_is_given_the_only_dataset_that_it_knows() -> None:
+    place, made = Place(Path("/tree"), Path("/work"), Path("/kept")), Made({"a": b"x"})
+    prepared = made.dataset.model_copy(update={"name": "prepared"})
+    command = trainer_command(assign(data=(prepared,)), {}, place, 2, resume=False)
+    assert "--data=/tree" in command
+    given = Input(name="weights", artifact_id="5a" * 32, size_bytes=1)
+    mine = OwnTrainer(command=("mine",), schema={})
+    for own, brought in (
+        ({}, {"data": (made.dataset,)}), ({}, {"data": (prepared, made.dataset)}),
+        ({}, {"inputs": (given,)}), ({"gbt": mine}, {"data": (prepared,)}),
+    ):  # fmt: skip
+        with pytest.raises(BadMessage, match="dataset or input"):
+            trainer_command(assign(**brought), own, place, 2, resume=False)

@@ -1,0 +1,71 @@
+"""Where a trainer finds its data, and what its end says of the host's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.core.effects import StartTrainer, TrainerExited
+from agent.host.data_folder import DataFolder
+from agent.programs.parts import Part, Parts, open_parts
+from agent.programs.programs import open_programs
+from agent.programs.settings import ProgramSettings
+from agent.service.settings import AgentSettings
+from agent.service.trainers import Trainers
+from agent.spool.checkpoints import Checkpoints
+from agent.spool.spool import Spool
+from broker.client.mailbox import Mailbox
+from broker.protocol import messages as m
+from broker.system.machine import system_clock
+from tests.harness.agent import JOB, Agent
+from tests.harness.datasets import Made
+
+MADE = Made({"schema.json": b"{}"}, name="prepared")
+
+
+class Host:
+    """An agent without a data folder, and the trainers that it starts."""
+
+    def __init__(self, state: Path) -> None:
+        settings, mailbox = AgentSettings(host="pi", state=state), Mailbox[Any]()
+        programs = open_programs(
+            ProgramSettings(), state, None, system_clock, lambda build: build()
+        )
+        self.parts: Parts = open_parts(state, 1e9, system_clock, Checkpoints(state), programs)
+        self.mailbox = mailbox
+        self.trainers = Trainers(
+            Agent().core, settings, {}, Spool(state), self.parts, programs, DataFolder(None),
+            mailbox,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def assign(**more: Any) -> m.Assign:
+    fields = {"name": "n", "model": "gbt", "mode": "oracle", "instance": "i1"} | more
+    return m.Assign(id="a", job_id=JOB, attempt=1, **fields)
+
+
+def test_the_dataset_of_a_job_takes_the_place_of_the_hosts_data(host: Host) -> None:
+    job = assign(data=(MADE.dataset,))
+    while (lacks := host.parts.find(job, Part.DATA, ())) is not None:
+        host.parts.fetched(Part.DATA).write(JOB, 1, 0, MADE.blobs[lacks.artifact_id])
+        host.parts.install(job, Part.DATA, lacks.artifact_id)
+    launch = host.trainers.launch(StartTrainer(job, 0, None), resume=False)
+    (folder,) = [word.partition("=")[2] for word in launch.command if word.startswith("--data=")]
+    assert [path.name for path in Path(folder).iterdir()] == ["schema.json"]
+
+
+@pytest.mark.parametrize("brings", [True, False])
+def test_a_trainer_with_data_of_its_own_does_not_fail_for_want_of_the_hosts(
+    host: Host, *, brings: bool
+) -> None:
+    host.trainers.ended(assign(data=(MADE.dataset,) if brings else ()), 1)
+    (event,) = host.mailbox.take(0.0)
+    assert isinstance(event, TrainerExited)
+    assert event.data_gone == (not brings)
