@@ -278,7 +278,7 @@ class AgentNode(Node):
         assign = effect.assign
         assert self.spool is not None
         programs.check_started(machine, self.host, assign)
-        links.check_started(self.run.checker, assign)
+        links.check_started(self.run.checker, machine, assign)
         datasets.check_read(machine, assign)
         machine.disk.make_folder(self.spool.work(assign.job_id, assign.attempt))
         key = (assign.job_id, assign.attempt)

@@ -54,7 +54,7 @@ class Checker(TrainerChecks):
         self._bundles: dict[tuple[str, str, int], str] = {}
         self._promises: dict[tuple[str, str, int], str] = {}
         self.completions = 0
-        self.completed: set[str] = set()  # jobs that have been so at some time
+        self.completed: dict[str, set[str | None]] = {}  # what each job has ever made
         self.hosts: dict[str, HostRecord] = {}
         self._barred: dict[str, str] = {}  # host, or "" for the whole fleet, and why
         self._answered: set[RequestKey | None] = set()
@@ -185,7 +185,7 @@ class Checker(TrainerChecks):
         self._offered(change)
         if after.state is JobState.COMPLETED and change.event is Event.COMPLETED:
             self.completions += 1
-            self.completed.add(job_id)
+            self.completed.setdefault(job_id, set()).add(after.artifact_id)
             self._stored(after)
 
     def _stored(self, job: Job) -> None:

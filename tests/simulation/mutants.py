@@ -315,6 +315,7 @@ MUTANTS = (
         300,
         _put(Checkpoints, "files", lambda kept, job_id: kept._root / job_id[:1] / "files"),
     ),
+    Mutant("inputs not hashed", 1000, _not_hashed("inputs")),
     Mutant("parcels not hashed", 2000, _not_hashed("programs")),
     Mutant("packs not hashed", 1000, _not_hashed("data")),
     Mutant("datasets deleted while in use", 300, _deleted_while_in_use),
