@@ -129,6 +129,7 @@ def job_row(job: JobRow, going: Going) -> Row:
         "name": job.name,
         "model": job.model,
         "mode": job.mode,
+        "program": job.program or "",
         "state": job.state,
         "host": job.host or "",
         "away": is_away,
@@ -221,6 +222,26 @@ def figure_of(metrics: Mapping[str, Any], name: str) -> float | None:
     """Return a metric, none where it is no number."""
     value = metrics.get(name)
     return float(value) if is_figure(value) else None
+
+
+def pushed_row(told: Mapping[str, Any]) -> Row:
+    """Return the row of a program in an answer to `programs`."""
+    return {
+        "id": told["digest"],
+        "name": told["name"],
+        "title": title_of(told["name"], told["digest"]),
+        "size": told["size_bytes"],
+        "pushed": epoch_ms(told["pushed_at"]),
+        "by": told["pushed_by"],
+        "jobs": told["jobs"],
+        "hosts": reason_words.names(told["hosts"], told["host_count"]) or "none",
+        "signers": ", ".join(told["signers"]) or "nobody",
+    }
+
+
+def title_of(name: str, digest: str) -> str:
+    """Return how a program is called where people read it."""
+    return f"{name}@{digest[:12]}"
 
 
 def worker(host: HostSeen, now: Now) -> Row:

@@ -194,7 +194,10 @@ _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "certificate": _certificate,
     "host": _host,
     "each": _each,
-    "program": lambda why: f"{why['name']}@{why['digest'][:_ID_CHARS]}",
+    "program": lambda why: (
+        f"{why['name']}@{why['digest'][:_ID_CHARS]}"
+        f"{', which was there already' if why.get('is_there') else ''}"
+    ),
     "faults": _faults,
     "plan": plan_words,
     "unknown_name": _unknown_name,

@@ -130,7 +130,7 @@ def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
         case AskEach():
             return job_commands.outcome_of_each(data)
         case AskPush() | AskRemove():
-            return cause("program", name=data["name"], digest=data["digest"])
+            return cause("program", **data)
         case _:
             return host_commands.outcome(data)
 

@@ -41,8 +41,11 @@ MAX_EVENTS: Final = 100
 MAX_HOSTS: Final = 200
 MAX_CHANGES: Final = 10
 MAX_HYPER: Final = 60
+WAIT: Final = "asking the coordinator …"
 # The job's facts have the others.
-_ELSEWHERE: Final = frozenset({"job_id", "name", "model", "mode", "hyper", "priority"})
+_ELSEWHERE: Final = frozenset({
+    "job_id", "name", "model", "mode", "hyper", "priority", "program",
+})  # fmt: skip
 SPEC: Final = tuple(one.name for one in fields(JobSpec) if one.name not in _ELSEWHERE)
 
 
@@ -55,7 +58,7 @@ class Tail:
         self._shown: list[str] = []
         self._is_whole = False
         self.is_live = True
-        self._words = Tag("p", "asking the coordinator …", "note")
+        self._words = Tag("p", WAIT, "note")
         self._place = Tag("pre", "", "log mono", role="log", tabindex="0", aria_label="Output")
         ui.timer(POLL_S, self._ask, immediate=True)
 
@@ -86,10 +89,10 @@ def show_history(place: Tag, job_id: str, shown: Mapping[str, Any]) -> None:
     there = {one["attempt"]: one for one in shown["results"] if one["is_there"]}
     rows = [_event(job_id, event, there) for event in reversed(shown["events"][-MAX_EVENTS:])]
     with fill(place, "History"):
-        _scrolled(["When", "What", "Who", "Host", "Why"], rows, "History")
+        scrolled(["When", "What", "Who", "Host", "Why"], rows, "History")
 
 
-def _scrolled(columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str) -> None:
+def scrolled(columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str) -> None:
     """Show a table that may be long in a place that scrolls."""
     with Tag("div", classes="scroll", tabindex="0", role="region", aria_label=name):
         plain_table(columns, rows, name, stacks=True)
@@ -144,7 +147,7 @@ def show_why(place: Tag, why: Mapping[str, Any]) -> None:
                 for text in changes[:MAX_CHANGES]:
                     Tag("li", text)
         if rows:
-            _scrolled(["Host", "What speaks against it"], rows, "Hosts")
+            scrolled(["Host", "What speaks against it"], rows, "Hosts")
 
 
 def show_result(place: Tag, shown: Mapping[str, Any]) -> None:
