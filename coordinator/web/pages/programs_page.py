@@ -13,7 +13,7 @@ from nicegui import background_tasks, ui
 from broker.errors import FleetError
 from broker.protocol.hyperschema import may_be
 from broker.protocol.messages import AskPrograms, AskTrainers, OperatorRequest, Program
-from broker.protocol.reasons import of_program
+from broker.protocol.reasons import Reason, of_program
 from broker.system.machine import new_id
 from coordinator.client.mirror import HostSeen
 from coordinator.client.rows import Row, Table, pushed_row, title_of
@@ -231,14 +231,19 @@ class _Page:
 
 def hosts_of(program: Program, hosts: Mapping[str, HostSeen]) -> list[list[Value]]:
     """Return each host, whether it lets a program in, and why not; those that do come first."""
-    rows: list[list[Value]] = []
-    for name, host in sorted(hosts.items()):
-        if host.capability is None:
-            rows.append([Link(name, f"/host/{name}"), "", "it has not said yet what it is"])
-            continue
-        why = all_words(of_program(program, host.capability.programs))
-        rows.append([Link(name, f"/host/{name}"), "no" if why else "yes", why])
-    return sorted(rows, key=lambda row: row[1] != "yes")
+    against = {
+        name: [*of_program(program, host.capability.programs)] if host.capability else None
+        for name, host in sorted(hosts.items())
+    }
+    names = sorted(against, key=lambda name: against[name] != [])
+    return [[Link(name, f"/host/{name}"), *_answer(against[name])] for name in names]
+
+
+def _answer(against: Sequence[Reason] | None) -> tuple[str, str]:
+    """Return whether a host lets a program in, and why not; none: it has not said what it is."""
+    if against is None:
+        return "", "it has not said yet what it is"
+    return ("no", all_words(against)) if against else ("yes", "")
 
 
 def _show_parameters(schema: Mapping[str, Any]) -> None:
