@@ -202,8 +202,8 @@
     if (wanted.states.length && !wanted.states.some(isOf)) return false;
     if (["model", "mode", "host"].some((name) => wanted[name] && row[name] !== wanted[name])) return false;
     const words = wanted.text.toLowerCase().split(/\s+/);
-    const { name, model, mode, host, id, error, waits, marked } = row;
-    const all = [name, model, mode, row.state, host, id, error, row.unplaceable ? NO_HOST : "", waits, marked];
+    const { name, model, mode, program, host, id, error, waits, marked } = row;
+    const all = [name, model, mode, program, row.state, host, id, error, row.unplaceable ? NO_HOST : "", waits, marked];
     return words.every((one) => all.join(" ").toLowerCase().includes(one));
   };
   const filter = (given) => {
