@@ -80,6 +80,8 @@ def _of_slot(state: State, assign: Assign, slot: int) -> Iterator[Reason]:
         return
     gpu = gpu_of(state, assign, slot)
     has = figures(state.capability, state.vitals, () if gpu is None else (gpu,))
-    yield from of_needs(assign.model, assign.program, assign.needs, has)
+    yield from of_needs(
+        assign.model, assign.program, assign.needs, has, brings_data=bool(assign.data)
+    )
     if assign.program is None:
         yield from of_trainer(assign.model, assign.version, assign.hyper, has.trainers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
@@ -14,6 +15,7 @@ from broker.system.trainer_settings import name_faults, schema_size_faults
 # What the fleet tells a program by arguments of these names, now or in a later version.
 TAKEN: Final = frozenset({"checkpoint_dir", "data", "input", "out_dir", "resume"})
 LOCK_FILES: Final = ({"uv.lock", "pyproject.toml"}, {"requirements.txt"})
+_DATA_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # in an argument, after a dot
 _NUMBER: Final = {"type": "number"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _TEXT: Final = {"type": "string"}
@@ -45,7 +47,7 @@ def faults_of_values(
     table: Mapping[str, Any], folder: Path, builtin: Collection[str]
 ) -> Iterator[Fault]:
     """Yield the faults of a program's table that pydantic does not see; others are passed over."""
-    name, command, parameters = (table.get(key) for key in ("name", "command", "parameters"))
+    name, command, parameters, data = map(table.get, ("name", "command", "parameters", "data"))
     if isinstance(name, str):
         yield from (Fault(("name",), what) for what in _name_faults(name, builtin))
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
@@ -60,6 +62,10 @@ def faults_of_values(
         yield Fault(("environment",), what)
     if isinstance(parameters, dict):
         yield from _parameters_faults(parameters)
+    for name in data if isinstance(data, dict) else ():
+        if not _DATA_NAME.fullmatch(name):
+            what = "must be up to 64 of a-z, A-Z, 0-9, '_', '-', a letter or digit first"
+            yield Fault(("data", name), what)
 
 
 def _name_faults(name: str, builtin: Collection[str]) -> Iterator[str]:

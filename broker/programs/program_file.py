@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from broker import toml_text
 from broker.errors import ConfigError
 from broker.programs.program_faults import Fault, faults_of_values
-from broker.protocol.messages import Needs, TrainerInfo
+from broker.protocol.messages import MAX_DATA, Needs, TrainerInfo
 from broker.protocol.value_faults import fault_words
 from broker.toml_lines import Lines
 
@@ -34,6 +34,7 @@ class Program(BaseModel):
     """A program as its `program.toml` describes it.
 
     `parameters` has a JSON Schema for each. `command` is relative to the parcel, without a shell.
+    `data` has the datasets that each job has to name, with what is expected of them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -47,6 +48,9 @@ class Program(BaseModel):
     resumable: bool = False
     description: str = Field(default="", max_length=2000)
     parameters: Annotated[dict[str, dict[str, Any]], Field(max_length=MAX_PARAMETERS)] = {}
+    data: Annotated[
+        dict[str, Annotated[str, Field(max_length=2000)]], Field(max_length=MAX_DATA)
+    ] = {}
     needs: ProgramNeeds = ProgramNeeds()
 
     def info(self, digest: str) -> TrainerInfo:
@@ -65,8 +69,9 @@ class Program(BaseModel):
             "additionalProperties": False,
         }
         return TrainerInfo(
-            hyper_schema=schema, resumable=self.resumable, telemetry=False, version=digest
-        )
+            hyper_schema=schema, resumable=self.resumable, telemetry=False, version=digest,
+            data=tuple(self.data),
+        )  # fmt: skip
 
 
 def read_program(folder: Path, builtin: Collection[str]) -> Program:

@@ -61,7 +61,7 @@ CONTENTS: Final[dict[Kind, tuple[TypeAdapter[Any] | str, str]]] = {
     Kind.OPERATOR_RESPONSE: (m.OPERATOR_RESPONSE, "The answer."),
     Kind.DOWNLOAD_CHUNK: (_RAW, "A span of chunks of an artifact that a client fetches."),
     Kind.DOWNLOAD_GRANT: (m.GRANT, "What the client still misses."),
-    Kind.PUSH_CHUNK: (_RAW, "A span of chunks of a program that an operator pushes."),
+    Kind.PUSH_CHUNK: (_RAW, "A span of chunks of a program or dataset that an operator pushes."),
     Kind.PUSH_GRANT: (m.GRANT, "What the coordinator still misses of it, or that it is stored."),
     Kind.HOME_STATE: (
         m.HOME_STATE, "What Home Assistant shows of a host or the coordinator, where that is on.",

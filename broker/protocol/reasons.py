@@ -113,15 +113,18 @@ def uses_cuda(needs: Needs, figures: Figures) -> bool:
 
 
 def of_needs(
-    model: str, program: Program | None, needs: Needs, figures: Figures
+    model: str, program: Program | None, needs: Needs, figures: Figures, *, brings_data: bool
 ) -> Iterator[Reason]:
-    """Yield what a host lacks of what a job needs, whatever its hyperparameters."""
+    """Yield what a host lacks of what a job needs, whatever its hyperparameters.
+
+    `brings_data`: the job names datasets, so that its trainer reads none of the host's own.
+    """
     trainer = figures.trainers.get(model)
     if program is not None:
         yield from of_program(program, figures.programs)
     elif trainer is None:
         yield reason("no-trainer", said=model)
-    elif trainer.telemetry and not figures.has_data:
+    elif trainer.telemetry and not figures.has_data and not brings_data:
         yield reason("no-data")
     if needs.require_cuda and not figures.cuda:
         yield reason("no-cuda" if figures.cuda is None else "cuda-off")

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from broker.figures import counted
 from broker.system.files import RealDisk, read
 from coordinator.admin.repairs import Finding, Repair
 from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.records import ProgramRecord
+from coordinator.jobs.records import DatasetRecord, ProgramRecord
 from coordinator.jobs.states import JobState
 from coordinator.ledger.ledger import Ledger
 from coordinator.ledger.replay import contradiction
@@ -85,6 +86,7 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
     try:
         jobs = ledger.load()
         programs = {one.digest: one for one in ledger.load_programs()}
+        datasets = ledger.load_datasets()
         report.sizes.update(ledger.bundle_sizes())
         report.findings += _histories(ledger, jobs)
     finally:
@@ -101,10 +103,13 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
     report.findings += [
         _lost_program(one) for one in programs.values() if one.digest not in bundles
     ]
+    blobs = {blob.artifact_id for one in datasets for blob in one.offer.blobs()}
+    report.findings += _lost_blobs(datasets, blobs - bundles.keys())
     report.findings += _bundles(folder, bundles, jobs, report)
     indexed, faults = _index(folder, jobs, report)
     report.findings += faults
-    report.findings += _unreferenced(folder, bundles, jobs, report, indexed | programs.keys())
+    referenced = indexed | programs.keys() | blobs
+    report.findings += _unreferenced(folder, bundles, jobs, report, referenced)
     report.findings += _parts(folder, report)
     report.findings += _logs(folder, jobs)
     return report
@@ -164,6 +169,17 @@ def _lost_program(program: ProgramRecord) -> Finding:
     name = f"{program.offer.name}@{program.digest[:12]}"
     remedy = "push it again; until then hosts that lack it cannot run it"
     return Finding("missing", f"program {name}", "its parcel is not there", remedy=remedy)
+
+
+def _lost_blobs(datasets: Iterable[DatasetRecord], missing: set[str]) -> Iterator[Finding]:
+    for one in datasets:
+        lost = sum(blob.artifact_id in missing for blob in one.offer.blobs())
+        if lost:
+            what = f"{counted(lost, 'blob')} of it not there"
+            remedy = "push it again; until then hosts that lack it cannot run jobs with it"
+            yield Finding(
+                "missing", f"dataset {one.offer.name}@{one.digest[:12]}", what, remedy=remedy
+            )  # fmt: skip
 
 
 def _train_again(job: Job) -> str:

@@ -66,6 +66,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "predict": ("results", "Score telemetry with a trained model."),
     "push": ("push_programs", "Send a program of yours to the fleet."),
     "programs": ("push_programs", "The programs of the fleet: list them, remove one."),
+    "data": ("push_data", "The datasets of the fleet: send one, list them, remove one."),
     "backup": ("backup_fsck", "Copy the ledger, while a coordinator runs or not."),
     "fsck": ("backup_fsck", "Compare ledger, artifacts, index and part files."),
     "operator-key": ("init", "Make a key that commands are signed with."),
@@ -80,6 +81,7 @@ _OTHER_WORDS: Final = {
     "submit": "run", "add": "run", "train": "run", "retry": "requeue", "restart": "requeue",
     "kill": "cancel", "stop": "cancel", "fetch": "get", "download": "get", "web": "dashboard",
     "unpause": "pause", "score": "predict", "validate": "check", "start": "up",
+    "dataset": "data", "datasets": "data",
 }  # fmt: skip
 _RESTORE: Final = (
     "No such command 'restore'. A backup is put back by hand: stop the coordinator, move its "

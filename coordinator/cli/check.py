@@ -18,13 +18,13 @@ from broker.wrapping import HANG, printable
 from coordinator.client.contact import NotDone, Unreachable
 from coordinator.jobs.causes import Cause, in_words
 from coordinator.jobs.host_paging import known_names
+from coordinator.manifest.data_keys import Catalogue
 from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.live import POLL_S, View, show_once, watch_option, watching
 from coordinator.ui.options import OperatorClient, Where, flag, json_option, where_options
 from coordinator.ui.terminal import Line, paragraph
 
 if TYPE_CHECKING:
-    from broker.protocol.messages import TrainerInfo
     from coordinator.jobs.plan_entries import Plan
     from coordinator.manifest.problems import Problem
 
@@ -67,14 +67,14 @@ def _judge(manifest: Path, at: Where, *, offline: bool) -> dict[str, Any]:
     from coordinator.manifest.problems import ManifestError, Problem
 
     built_in = builtin_trainers()
-    trainers, hosts = ({}, None) if offline else _ask(at)
+    known, hosts = (Catalogue({}), None) if offline else _ask(at)
     own, faults = read_trainers(at.config, built_in, programs=False)
     nothing = TrainerInfo(hyper_schema={})
     ours = {name: trainer.info() if trainer else nothing for name, trainer in own.items()}
     problems = [Problem(str(fault.file), "", fault.key, fault.message) for fault in faults]
     plan: Plan | None
     try:
-        plan = load_manifest(manifest, {**ours, **built_in, **trainers})
+        plan = load_manifest(manifest, {**ours, **built_in, **known.trainers}, known.datasets)
     except ManifestError as error:
         plan = error.readable
         problems += error.problems
@@ -120,21 +120,24 @@ def problems_to_list(problems: Iterable[Problem]) -> list[dict[str, Any]]:
     return [asdict(one) for one in problems]
 
 
-def _ask(at: Where) -> tuple[dict[str, TrainerInfo], set[str] | None]:
+def _ask(at: Where) -> tuple[Catalogue, set[str] | None]:
     asks = at.connect(timeout_s=ASK_TIMEOUT_S)  # what is wrong with the settings is an error
     try:
         with asks as client:
-            return known_trainers(client), known_hosts(client)
+            return known_to(client), known_hosts(client)
     except (ConfigError, NotDone, Unreachable):  # the first on a host's machine: it may not ask
-        return {}, None
+        return Catalogue({}), None
 
 
-def known_trainers(client: OperatorClient) -> dict[str, TrainerInfo]:
-    """Return the trainers that the coordinator knows of."""
-    from broker.protocol.messages import AskTrainers, TrainerInfo
+def known_to(client: OperatorClient) -> Catalogue:
+    """Return what the coordinator knows that a manifest may name."""
+    from broker.protocol.messages import AskTrainers, Dataset, TrainerInfo
 
-    told = client.ask(AskTrainers(id=new_id()))["trainers"]
-    return {model: TrainerInfo.model_validate(one) for model, one in told.items()}
+    told = client.ask(AskTrainers(id=new_id()))
+    return Catalogue(
+        {model: TrainerInfo.model_validate(one) for model, one in told["trainers"].items()},
+        {title: Dataset.model_validate(one) for title, one in told["datasets"].items()},
+    )
 
 
 def known_hosts(client: OperatorClient) -> set[str] | None:

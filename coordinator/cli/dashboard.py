@@ -98,8 +98,9 @@ def _fetch(settings: BrokerSettings) -> Fetch:
     def fetch(
         job_id: str, attempt: int | None, target: Path, on_bytes: Callable[[int, int], None]
     ) -> str:
-        from coordinator.cli.results import ask, receive, verify
+        from coordinator.cli.results import ask, receive
         from coordinator.client.client import OperatorClient
+        from coordinator.client.receiving import verify
 
         with OperatorClient(settings, ANSWER_S) as client, target.open("w+b") as file:
             offer = ask(client, job_id, attempt)

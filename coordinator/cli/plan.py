@@ -28,8 +28,8 @@ from coordinator.ui.options import OperatorClient, flag
 from coordinator.ui.words import short
 
 if TYPE_CHECKING:
-    from broker.protocol.messages import TrainerInfo
     from coordinator.jobs.plan_entries import Plan
+    from coordinator.manifest.data_keys import Catalogue
     from coordinator.manifest.diff import Difference
     from coordinator.manifest.problems import ManifestError
     from coordinator.scheduler.forecast import Forecast, Outlook
@@ -119,18 +119,19 @@ def _prepare(client: OperatorClient, manifest: Path | None) -> Seen:
         picture = look(client) if file is None else look(client, ())
         warnings = _by_its_word(who) if file is None else _since(client, file, picture)
         return Seen(picture, None, picture.forecast(), warnings)
-    plan = load_manifest(manifest, _trainers(client))
+    plan = load_manifest(manifest, *_known(client))
     picture = look(client, ())
     found = after_reload(picture, plan)
     warnings = of_plan(plan, picture.known)
     return Seen(replace(picture, name=plan.name), found, _after(picture, found, plan), warnings)
 
 
-def _trainers(client: OperatorClient) -> dict[str, TrainerInfo]:
-    from coordinator.cli.check import known_trainers
+def _known(client: OperatorClient) -> Catalogue:
+    from coordinator.cli.check import known_to
     from coordinator.manifest.builtin import builtin_trainers
 
-    return {**builtin_trainers(), **known_trainers(client)}
+    known = known_to(client)
+    return known._replace(trainers={**builtin_trainers(), **known.trainers})
 
 
 def _by_its_word(who: dict[str, Any]) -> list[Cause]:
@@ -156,7 +157,7 @@ def _since(client: OperatorClient, file: Path, picture: Picture) -> list[Cause]:
     from coordinator.manifest.problems import ManifestError
 
     try:
-        plan = load_manifest(file, _trainers(client))
+        plan = load_manifest(file, *_known(client))
     except ManifestError:
         return [cause("manifest_new", file=str(file), faulty=True)]
     if after_reload(picture, plan).is_empty():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import json
 import shutil
@@ -16,27 +15,23 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import click
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ValidationError
 
-from broker.errors import BadMessage, BadStream, ConfigError, LocalError
+from broker.errors import BadMessage, ConfigError, LocalError
 from broker.figures import span
 from broker.file_names import is_plain
 from broker.protocol import messages as m
-from broker.protocol.topic_table import Kind
-from broker.stream.ranges import RangeSet
-from broker.stream.stream import Complete, Receiver, WriteChunk
 from broker.system.files import FolderLock, holder, make_wanted, naming
 from broker.system.machine import new_id
 from coordinator.cli.serve import arguments_of, become_module, check_installed
-from coordinator.client.contact import Unreachable
+from coordinator.client import receiving
+from coordinator.client.receiving import STALL_S, Coming, verify
 from coordinator.ui import words
 from coordinator.ui.candidates import attempt_option, complete_job_or_file
 from coordinator.ui.options import PATH, OperatorClient, Where, asking, flag, option
 from coordinator.ui.progress import transfer, waiting
 from coordinator.ui.several import Choice, choosing, each
 
-ASK_AGAIN_S: Final = 10.0
-STALL_S: Final = 60.0
 _WORKPLACE: Final = ".fleet-get-"
 _MODULE: Final = "agent.trainer.predict"
 _NEEDED: Final = ("numpy", "pyarrow")  # whatever the model
@@ -49,19 +44,14 @@ def _plain(name: str) -> str:
     return name
 
 
-class Offer(BaseModel):
-    """What the coordinator says it will send."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class Offer(Coming):
+    """The artifact of a job that the coordinator says it will send."""
 
     job_id: m.JobId
     name: Annotated[m.Word, AfterValidator(_plain)]
     model: m.Word
     mode: str
-    artifact_id: m.ArtifactId
     attempt: int | None = None
-    size_bytes: int = Field(ge=1)
-    chunk_bytes: int = Field(ge=1, le=m.MAX_CHUNK_BYTES)
 
 
 @click.command("get")
@@ -226,60 +216,10 @@ def receive(
     client: OperatorClient, job: str, offer: Offer, file: BufferedRandom, stall_s: float,
     advance: Callable[[int], object],
 ) -> None:  # fmt: skip
-    """Write an artifact into `file`; `advance(bytes)` is told of each chunk that is new.
-
-    Raises `Unreachable` when nothing comes for `stall_s`, `BadStream` for another artifact, and
-    OSError. What has come is yet to be checked by `verify`.
-    """
-    receiver = Receiver(offer.size_bytes, offer.chunk_bytes, RangeSet())
-    heard_s = asked_s = time.monotonic()
-    effects: list[Any] = list(receiver.ask(heard_s))
-    while not any(isinstance(effect, Complete) for effect in effects):
-        for effect in effects:
-            if isinstance(effect, m.Grant):
-                client.grant(effect)
-        now_s = time.monotonic()
-        if now_s - heard_s > stall_s:
-            wrong = f"nothing of the artifact came for {stall_s:g} s"
-            raise Unreachable("answer", wrong, "try again")
-        if now_s - max(heard_s, asked_s) > ASK_AGAIN_S:
-            asked_s = now_s
-            # One that was started again knows of no download; one that is away may return.
-            with contextlib.suppress(Unreachable):
-                if ask(client, job, offer.attempt).artifact_id != offer.artifact_id:
-                    raise BadStream(f"{offer.name} has got another artifact meanwhile; try again")
-        due_s = receiver.next_deadline()
-        wait_s = 1.0 if due_s is None else min(1.0, max(0.0, due_s - now_s))
-        effects = []
-        for topic, payload in client.messages(wait_s):
-            if topic.kind is Kind.DOWNLOAD_CHUNK:
-                heard_s = time.monotonic()
-                effects += _write(receiver, topic.index, payload, file, advance, heard_s)
-        effects += receiver.on_timer(time.monotonic())
-    client.grant(m.Stored())
-
-
-def _write(
-    receiver: Receiver, index: int, payload: bytes, file: BufferedRandom,
-    advance: Callable[[int], object], now_s: float,
-) -> list[Any]:  # fmt: skip
-    try:
-        effects = receiver.on_chunk(index, len(payload), now_s)
-    except BadStream:
-        return []
-    for effect in effects:
-        if isinstance(effect, WriteChunk):
-            file.seek(effect.offset)
-            file.write(payload[effect.begin : effect.end])
-            advance(effect.end - effect.begin)
-    return [*effects, *receiver.on_written(len(payload), now_s)]
-
-
-def verify(file: BufferedRandom, artifact_id: str) -> None:
-    """Check what has come against the artifact's id. Raises `BadStream` where it differs."""
-    file.seek(0)
-    if hashlib.file_digest(file, "sha256").hexdigest() != artifact_id:
-        raise BadStream("what came does not hash to the artifact's id; try again")
+    """Write a job's artifact into `file`; see `receiving.receive`."""
+    receiving.receive(
+        client, offer, lambda: ask(client, job, offer.attempt).artifact_id, file, advance, stall_s
+    )
 
 
 @click.command("report")

@@ -17,7 +17,12 @@ from broker.system.machine import new_id
 from coordinator.client.contact import NotDone
 from coordinator.jobs.causes import in_words
 from coordinator.ui import EXIT_REFUSED
-from coordinator.ui.candidates import complete_host, complete_model, models_of_hosts
+from coordinator.ui.candidates import (
+    complete_dataset,
+    complete_host,
+    complete_model,
+    models_of_hosts,
+)
 from coordinator.ui.options import PATH, OperatorClient, Where, asking, flag, option
 from coordinator.ui.words import is_json, print_json, say
 
@@ -49,6 +54,21 @@ def _value(text: str) -> Any:
         return text
     known = isinstance(value, str | int | float | bool | list | dict)
     return value if known else text
+
+
+def _datasets(
+    _ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Return a job's datasets by its own names for them."""
+    found: dict[str, str] = {}
+    for text in values:
+        name, equals, dataset = text.partition("=")
+        if not equals or not name or not dataset:
+            raise click.BadParameter(f"{text!r}: write NAME=DATASET, such as train=cifar")
+        if name in found:
+            raise click.BadParameter(f"{name} is said twice")
+        found[name] = dataset
+    return found
 
 
 def _no_model(ctx: click.Context) -> click.UsageError:
@@ -97,6 +117,8 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
               help="Which channels of the prepared data it may see, if it reads some.")  # fmt: skip
 @option("-H --hyper", "KEY=VALUE", "A hyperparameter; may be given several times.",
         multiple=True, callback=_hyper)  # fmt: skip
+@option("--data", "NAME=DATASET", "What it reads: a dataset, or a folder to push as NAME first.",
+        multiple=True, callback=_datasets, shell_complete=complete_dataset)  # fmt: skip
 @option("--name", "NAME", "What to call it.  [default: MODEL-MODE-ID]")
 @option("--priority", "N", "A higher one is claimed first.", type=int)
 @flag("--require-cuda", "Only on a host with CUDA.")
@@ -121,7 +143,13 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
 @option("--get", "DIR", "Wait, then fetch the result into DIR.", type=PATH)
 @asking
 def run_command(
-    *, at: Where, words: tuple[str, ...], wait: bool, get: Path | None, **options: Any
+    *,
+    at: Where,
+    words: tuple[str, ...],
+    data: dict[str, str],
+    wait: bool,
+    get: Path | None,
+    **options: Any,
 ) -> int:
     """Have one job trained that is in no manifest.
 
@@ -139,7 +167,7 @@ def run_command(
     Examples:
       fleet run --model gbt --mode realistic -H max_depth=4 --wait
       fleet run --model mlp --mode oracle --min-ram-gib 8 --get models
-      fleet run ./vision --lr 0.001 --wait
+      fleet run ./vision --lr 0.001 --data train=./cifar10 --wait
     """  # noqa: D301 - \b is click's
     if words and words[0].startswith("-"):
         raise _no_option(words[0])
@@ -149,20 +177,22 @@ def run_command(
     with at.connect(*((Kind.JOB,) if waits else ())) as client:
         try:
             table = _table(options) | (_program(client, words) if words else {})
-            data = client.ask(AskRun(id=new_id(), job=table))
+            if data:
+                table["data"] = {name: _title(at, name, text) for name, text in data.items()}
+            told = client.ask(AskRun(id=new_id(), job=table))
         except NotDone as refusal:
             for one in refusal.errors:
                 refusal.add_note(f"  {_option(one['key'])}: {in_words(one['why'])}")
             raise
-        _say(data, quiet=is_json())
-        if get is not None and (get / data["name"]).exists():
-            raise LocalError(f"{get / data['name']} exists already; remove it, or name another DIR")
-        row = data
+        _say(told, quiet=is_json())
+        if get is not None and (get / told["name"]).exists():
+            raise LocalError(f"{get / told['name']} exists already; remove it, or name another DIR")
+        row = told
         if waits:
             from coordinator.ui.follow import in_fields, until_over
 
             fetches = get is not None
-            row = in_fields(until_over(client, data["job_id"], quiet=is_json(), fetches=fetches))
+            row = in_fields(until_over(client, told["job_id"], quiet=is_json(), fetches=fetches))
     is_there = row["state"] == "completed"
     if get is not None and is_there:
         from coordinator.cli.results import fetch
@@ -197,12 +227,23 @@ def _program(client: OperatorClient, words: Sequence[str]) -> dict[str, Any]:
     return {"program": program} | ({"parameters": parameters} if parameters else {})
 
 
+def _title(at: Where, name: str, text: str) -> str:
+    """Return the dataset that is meant; a folder is pushed as `name` first."""
+    if not Path(text).is_dir():
+        return text
+    from coordinator.cli.push_data import send
+
+    return send(at, name, Path(text)).title
+
+
 def _option(key: str) -> str:
     """Return the option that a key of the table was said by."""
     if key.startswith("parameters."):
         return f"--{key.removeprefix('parameters.')}"
     if key.startswith("hyper."):
         return f"-H {key.removeprefix('hyper.')}"
+    if key.startswith("data."):
+        return f"--data {key.removeprefix('data.')}"
     names = {of: name for name, of in _KEYS.items()}
     return f"--{names.get(key, key).replace('_', '-')}"
 

@@ -15,6 +15,7 @@ from coordinator.client.predictions import predicted
 from coordinator.jobs.reason_words import HOW, alike, beyond, clause, no_room, wished
 from coordinator.ui import outlook, terminal
 from coordinator.ui.candidates import job_argument
+from coordinator.ui.job_view import data_words
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import OperatorClient
 from coordinator.ui.words import namesakes
@@ -73,6 +74,8 @@ def _draw(seen: _Seen) -> Iterator[Any]:
         yield terminal.paragraph(f"Its result {no_room(lack)}.")
         words = "Make room there; its host tries again every two minutes or sooner."
         yield terminal.paragraph(words, 2)
+    if told := data.get("data"):
+        yield terminal.paragraph(f"It reads {data_words(told)}.")
     for one in namesakes(data):
         yield terminal.paragraph(f"Another job has this name: {one}")
     if found is not None and (text := outlook.likely(found.outlooks[data["job_id"]], found)):

@@ -23,6 +23,20 @@ from coordinator.manifest.builtin import builtin_trainers
 
 ASK_AGAIN_S: Final = 15.0  # longer than a sender waits before it sends again
 STALL_S: Final = 60.0
+_REMEDIES: Final = {
+    "corrupt": "files changed while they were sent; push again",
+    "no_room": "its disk has no room for it; make room, and push again",
+    "disk": "its disk refuses; its log tells more, then push again",
+}
+
+
+class NotTaken(BadStream):
+    """The coordinator could not take what was sent; `reason` is that of a `Rejected`."""
+
+    def __init__(self, reason: str) -> None:
+        """Say why, and what to do."""
+        super().__init__(f"the coordinator could not take it: {_REMEDIES.get(reason, reason)}")
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +90,10 @@ def _offer(
             environment=program.environment, resumable=program.resumable,
         ),
         hyper_schema=program.info(digest).hyper_schema,
+        data=tuple(program.data),
         needs=m.Needs(**program.needs.model_dump()),
         signatures=signatures,
     )  # fmt: skip
-
-
-def _ask(client: OperatorClient, offer: m.ProgramOffer) -> bool:
-    """Return whether the coordinator has the parcel already; else it asks for it by grants."""
-    chunk_bytes = chunk_size(offer.program.size_bytes)
-    data: dict[str, Any] = client.ask(m.AskPush(id=new_id(), offer=offer, chunk_bytes=chunk_bytes))
-    return bool(data["is_there"])
 
 
 def _send(
@@ -93,18 +101,42 @@ def _send(
 ) -> bool:  # fmt: skip
     """Send the parcel as it is granted; return whether anything had to be sent."""
     size_bytes = offer.program.size_bytes
-    sender = Sender(size_bytes, chunk_size(size_bytes))
-    if _ask(client, offer):
+    chunk_bytes = chunk_size(size_bytes)
+
+    def is_there() -> bool:
+        ask = m.AskPush(id=new_id(), offer=offer, chunk_bytes=chunk_bytes)
+        data: dict[str, Any] = client.ask(ask)
+        return bool(data["is_there"])
+
+    def read(offset: int, length: int) -> bytes:
+        file.seek(offset)
+        return file.read(length)
+
+    if is_there():
         return False
+    transmit(client, size_bytes, chunk_bytes, read, is_there, advance)
+    return True
+
+
+def transmit(
+    client: OperatorClient, size_bytes: int, chunk_bytes: int, read: Callable[[int, int], bytes],
+    is_there: Callable[[], bool], advance: Callable[[int], object],
+) -> None:  # fmt: skip
+    """Send what was offered as it is granted, until it is stored.
+
+    `read` returns bytes by offset and length. `is_there` offers it again and returns whether the
+    coordinator has it by now. Raises `NotTaken`, and `Unreachable` when nothing is asked for.
+    """
+    sender = Sender(size_bytes, chunk_bytes)
     heard_s, asked_s, shown = time.monotonic(), time.monotonic(), 0
     while True:
         now_s = time.monotonic()
         if now_s - heard_s > STALL_S:
-            raise Unreachable("answer", f"nothing was asked of the program for {STALL_S:g} s")
+            raise Unreachable("answer", f"nothing was asked for in {STALL_S:g} s")
         if now_s - max(heard_s, asked_s) > ASK_AGAIN_S:
             asked_s = now_s
-            if _ask(client, offer):  # another client was quicker, or the last word was lost
-                return True
+            if is_there():  # another client was quicker, or the last word was lost
+                return
         due_s = sender.next_deadline()
         wait_s = 1.0 if due_s is None else min(1.0, max(0.0, due_s - now_s))
         chunks = []
@@ -114,13 +146,13 @@ def _send(
             heard_s = time.monotonic()
             grant = m.decode(m.GRANT, payload)
             if isinstance(grant, m.Stored):
-                return True
+                advance(size_bytes - shown)
+                return
             if isinstance(grant, m.Rejected):
-                raise BadStream(f"the coordinator could not take the program: {grant.reason}")
+                raise NotTaken(grant.reason)
             chunks += sender.on_grant(grant, heard_s)
             done = round((sender.share or 0.0) * size_bytes)
             advance(done - shown)
             shown = done
         for chunk in chunks or sender.on_timer(time.monotonic()):
-            file.seek(chunk.offset)
-            client.send_chunk(chunk.index, file.read(chunk.length))
+            client.send_chunk(chunk.index, read(chunk.offset, chunk.length))

@@ -13,7 +13,7 @@ from broker.clock import Now, backoff_s
 from broker.protocol.messages import Accepted, Assign, Checkpoint, Refused, Started
 from broker.protocol.reasons import Reason, reason, uses_cuda
 from broker.stream.stream import chunk_size
-from coordinator.core import leases
+from coordinator.core import dataset_records, leases
 from coordinator.core.entries import Claim
 from coordinator.core.host_views import grace_over_s, host_view, refusals
 from coordinator.core.receipts import is_receipt, receipt
@@ -28,7 +28,9 @@ from coordinator.scheduler.queue import Queue
 from coordinator.scheduler.rules import HostView
 
 _CARRIED: Final = tuple(
-    name for name in JobSpec.__slots__ if name in Assign.model_fields and name != "inputs"
+    name
+    for name in JobSpec.__slots__
+    if name in Assign.model_fields and name not in {"inputs", "data"}
 )
 
 
@@ -93,6 +95,7 @@ def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
     pushed = world.programs.get(job.spec.program_digest())
     return Assign(
         **{name: getattr(job.spec, name) for name in _CARRIED},
+        data=dataset_records.of_job(world, job.spec),
         signatures=() if pushed is None else pushed.offer.signatures,
         crl="" if job.spec.program is None else world.crl,
         id=world.new_id(),

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.protocol.messages import AskFetch, Grant, GrantMessage
 from broker.stream.stream import SendChunk, Sender, chunk_size
-from coordinator.core import authorization
+from coordinator.core import authorization, dataset_records
 from coordinator.core import effects as fx
 from coordinator.core.authorization import Data, RequestRefused, refused, told_apart
 from coordinator.core.entries import Download
@@ -95,6 +95,19 @@ def _begin(
     size_bytes: int,
     now: Now,
 ) -> Data:
+    return {
+        "job_id": job.job_id,
+        "name": job.spec.name,
+        "model": job.spec.model,
+        "mode": job.spec.mode,
+        "attempt": attempt,
+        "others": told_apart(world.book.namesakes(job)),
+        **begin(world, client, artifact_id, size_bytes, now),
+    }
+
+
+def begin(world: World, client: str, artifact_id: str, size_bytes: int, now: Now) -> Data:
+    """Begin to send a stored artifact to a client; return what it is told of that."""
     if client not in world.downloads and len(world.downloads) >= MAX_DOWNLOADS:
         raise refused("downloads", most=MAX_DOWNLOADS)
     chunk_bytes = chunk_size(size_bytes)
@@ -102,17 +115,7 @@ def _begin(
     topic_of = partial(world.topics.download_chunk, client)
     world.downloads[client] = Download(artifact_id, sender, now.mono_s, topic_of)
     world.timers.set(("download", client), now.mono_s + IDLE_S)
-    return {
-        "job_id": job.job_id,
-        "name": job.spec.name,
-        "model": job.spec.model,
-        "mode": job.spec.mode,
-        "attempt": attempt,
-        "artifact_id": artifact_id,
-        "size_bytes": size_bytes,
-        "chunk_bytes": chunk_bytes,
-        "others": told_apart(world.book.namesakes(job)),
-    }
+    return {"artifact_id": artifact_id, "size_bytes": size_bytes, "chunk_bytes": chunk_bytes}
 
 
 def on_grant(world: World, receiver: str, grant: GrantMessage, now: Now) -> None:
@@ -130,12 +133,13 @@ def on_grant(world: World, receiver: str, grant: GrantMessage, now: Now) -> None
 def on_checkpoint_grant(
     world: World, host: str, artifact_id: str, grant: GrantMessage, now: Now
 ) -> None:
-    """A host says what it misses of the checkpoint, or program, of a job that it was given."""
+    """A host says what it misses of a checkpoint, program or dataset of a job that it was given."""
     receiver = f"{host}/{artifact_id}"  # no client's user is a host
     if receiver not in world.downloads:
         size_bytes = world.stored.get(artifact_id)
         due = any(
             artifact_id == job.spec.program_digest()
+            or dataset_records.has_blob(world, job.spec, artifact_id)
             or (job.checkpoint is not None and job.checkpoint.artifact_id == artifact_id)
             for job in world.held_at(host)
         )

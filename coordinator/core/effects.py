@@ -13,11 +13,12 @@ from pydantic import JsonValue
 
 from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import LogLines
-from broker.protocol.messages import AskFetch, AskIdentity, NoRoom, Progress, TrainerInfo
+from broker.protocol.messages import AskFetch, AskIdentity, NoRoom, Progress
 from broker.stream.ranges import RangeSet
 from coordinator.jobs.causes import Cause
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import AttemptFilter, Result, StoryFilter
+from coordinator.manifest.data_keys import Catalogue
 from coordinator.manifest.problems import Problem
 
 # Effects: core to shell
@@ -166,9 +167,9 @@ class AnswerWithLog(Question):
 
 @dataclass(frozen=True, slots=True)
 class ReadManifest(Task):
-    """Read the manifest again, by the known trainers; answer with what was read."""
+    """Read the manifest again, by what a job may name; answer with what was read."""
 
-    trainers: Mapping[str, TrainerInfo]
+    known: Catalogue
     client: str | None = None
     request_id: str = ""
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from broker.protocol.messages import Assign, Finished, OperatorResponse, ProgramOffer, Released
+from broker.protocol.messages import (
+    Assign,
+    DataOffer,
+    Finished,
+    OperatorResponse,
+    ProgramOffer,
+    Released,
+)
 from broker.protocol.reasons import Reason
 from broker.stream.stream import Receiver, Sender
+from coordinator.jobs.plan_entries import DATASETS, PROGRAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +66,23 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A program whose parcel is on its way in from an operator's client."""
+    """A blob on its way in from an operator's client: the parcel of a program, or of a dataset."""
 
     client: str
-    offer: ProgramOffer
+    offer: ProgramOffer | DataOffer
+    artifact_id: str
 
     @property
-    def digest(self) -> str:
-        """The sha256 of its parcel."""
-        return self.offer.program.digest
+    def kind(self) -> str:
+        """What stands in the store where a result has its mode."""
+        return PROGRAMS if isinstance(self.offer, ProgramOffer) else DATASETS
 
 
 @dataclass(slots=True)
 class Upload:
     """An artifact on its way in. `receiver` is none until its part file is open.
 
-    `host` sends it; of a program that is pushed, the operator's client.
+    `host` sends it; of what is pushed, the operator's client.
     """
 
     artifact_id: str

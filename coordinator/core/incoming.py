@@ -18,7 +18,7 @@ from coordinator.core import (
     assignment,
     downloads,
     presence,
-    programs,
+    pushes,
     retries,
     stopping,
     uploads,
@@ -80,7 +80,7 @@ def _on_stream(world: World, topic: Topic, message: Incoming, now: Now) -> None:
         case Kind.DOWNLOAD_GRANT if not message.retained:
             downloads.on_grant(world, topic.host, m.decode(m.GRANT, payload), now)
         case Kind.PUSH_CHUNK:
-            programs.on_chunk(world, topic.host, topic.index, payload, now)
+            pushes.on_chunk(world, topic.host, topic.index, payload, now)
         case _:
             pass  # the rest is our own
 

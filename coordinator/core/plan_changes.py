@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from broker.clock import Now
 from broker.protocol.messages import AskRun, TrainerInfo
 from broker.protocol.topics import user_of
-from coordinator.core import host_rules, programs
+from coordinator.core import dataset_records, host_rules, programs
 from coordinator.core.authorization import Data, RequestRefused
 from coordinator.core.effects import Warn
 from coordinator.core.state import World
@@ -21,6 +21,7 @@ from coordinator.jobs.causes import NONE, Cause, cause, in_words
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.jobs.states import Event
+from coordinator.manifest.data_keys import Catalogue
 from coordinator.manifest.diff import Difference, Known, Step, difference, spec_changes, to_list
 from coordinator.manifest.problems import ManifestError
 from coordinator.manifest.reader import read_job
@@ -28,6 +29,7 @@ from coordinator.scheduler import unknown_hosts
 
 MOST_NAMED: Final = 100  # jobs, and hosts, in the answer to a reload
 NAMED_CHARS: Final = 30_000  # of its text for jobs, and for hosts
+_UNKNOWN: Final = TrainerInfo(hyper_schema={})
 TRAINERS_BYTES: Final = 200_000  # of their schemas, in the answer to whoever asks for them
 
 
@@ -112,12 +114,18 @@ def known_trainers(world: World) -> dict[str, TrainerInfo]:
                 schemas.append(one.hyper_schema)
         any_of = trainers[0].hyper_schema if len(schemas) == 1 else {"anyOf": schemas}
         versions = [one.version for one in trainers if one.version]
-        known = found[model].version if model in found else ""
-        wanted = [one for one in (world.edited.get(model), known) if one in versions]
-        version = next(iter([*wanted, *versions]), known)
+        ours = found.get(model, _UNKNOWN)
+        wanted = [one for one in (world.edited.get(model), ours.version) if one in versions]
+        version = next(iter([*wanted, *versions]), ours.version)
         newest = next((one for one in trainers if one.version == version), trainers[0])
-        found[model] = newest.model_copy(update={"hyper_schema": any_of, "version": version})
+        said = {"hyper_schema": any_of, "version": version, "data": ours.data}
+        found[model] = newest.model_copy(update=said)
     return found | programs.known(world)
+
+
+def known(world: World) -> Catalogue:
+    """Return what a job may name."""
+    return Catalogue(known_trainers(world), dataset_records.known(world))
 
 
 def told_trainers(world: World) -> dict[str, JsonValue]:
@@ -168,7 +176,7 @@ MOST_ERRORS: Final = 100  # in the answer, which a packet has to hold
 def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
     """Add a job, unless it is there already."""
     try:
-        spec = read_job(ask.job, known_trainers(world))
+        spec = read_job(ask.job, *known(world))
     except ManifestError as error:
         errors: list[JsonValue] = [
             {"key": one.key, "why": {"code": "text", "text": one.message}}

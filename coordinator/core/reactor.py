@@ -23,7 +23,6 @@ from broker.protocol.messages import (
     OperatorResponse,
     Status,
     Summary,
-    TrainerInfo,
     decode,
 )
 from broker.protocol.topic_table import Kind
@@ -74,6 +73,7 @@ from coordinator.jobs.causes import NONE, Cause, cause, in_words
 from coordinator.jobs.jobs import Change, Job, JobBook
 from coordinator.jobs.records import (
     Action,
+    DatasetRecord,
     FleetRecord,
     HostRecord,
     ProgramRecord,
@@ -82,6 +82,7 @@ from coordinator.jobs.records import (
     Revocation,
 )
 from coordinator.jobs.states import JobState
+from coordinator.manifest.data_keys import Catalogue
 
 MAX_OTHERS: Final = 16
 LATE_S: Final = 5.0  # for a timer: longer than any turn takes
@@ -112,6 +113,7 @@ class Core:
         answers: Mapping[RequestKey, tuple[str, OperatorResponse]] | None = None,
         bundles: Mapping[str, int] | None = None,
         programs: Sequence[ProgramRecord] = (),
+        datasets: Sequence[DatasetRecord] = (),
     ) -> None:
         """Take over what the ledger and the store remember; every lease starts afresh."""
         self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
@@ -119,6 +121,7 @@ class Core:
         self.world.fleet = fleet or FleetRecord()
         self.world.revoked.update(revoked or {})
         self.world.programs.update((one.digest, one) for one in programs)
+        self.world.datasets.update((one.offer.title, one) for one in datasets)
         for key, (at, response) in (answers or {}).items():
             self.world.answers[key] = Answer(response, authorization.answered_s(at))
         self._returned = False  # to the broker, which we had told of us before
@@ -175,9 +178,9 @@ class Core:
         self._returned, self._before, self._others = other._returned, other._before, other._others
         presence.on_inherited(mine, self._now)
 
-    def known_trainers(self) -> dict[str, TrainerInfo]:
-        """Return the trainer of each known model."""
-        return plan_changes.known_trainers(self.world)
+    def known(self) -> Catalogue:
+        """Return the trainer of each known model, and the datasets."""
+        return plan_changes.known(self.world)
 
     def goodbye(self) -> Status:
         """Return the status to leave with."""
@@ -206,7 +209,7 @@ class Core:
             case ManifestChanged(how):
                 world.manifest_changed = how
             case ReloadAsked():
-                world.do(ReadManifest(self.known_trainers()))
+                world.do(ReadManifest(self.known()))
             case JournalRead(_, crl):
                 world.crl = crl
                 certificate_commands.on_journal(world, event, now)

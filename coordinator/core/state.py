@@ -17,6 +17,7 @@ from broker.clock import Now, Randomness, Timers
 from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import (
     BrokerLoad,
+    DataOffer,
     NoRoom,
     Noted,
     OperatorResponse,
@@ -44,6 +45,7 @@ from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
 from coordinator.jobs.records import (
+    DatasetRecord,
     FleetRecord,
     HostForgotten,
     HostRecord,
@@ -111,7 +113,9 @@ class World:
     parts_opened: int = 0
     downloads: dict[str, Download] = field(default_factory=dict)
     programs: dict[str, ProgramRecord] = field(default_factory=dict)  # by digest, newest last
+    datasets: dict[str, DatasetRecord] = field(default_factory=dict)  # by title, newest last
     pushes: dict[str, Push] = field(default_factory=dict)  # by client
+    coming: dict[str, tuple[DataOffer, float]] = field(default_factory=dict)  # by title; until when
     crl: str = ""  # the CA's revocation list in PEM, where the coordinator has the CA
     answers: OrderedDict[RequestKey, Answer] = field(default_factory=OrderedDict)
     dropped: Counter[str] = field(default_factory=Counter)

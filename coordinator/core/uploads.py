@@ -29,7 +29,7 @@ from coordinator.core.stopping import is_late
 from coordinator.core.stored_artifacts import complete, wanted
 from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.plan_entries import CHECKPOINTS, PROGRAMS
+from coordinator.jobs.plan_entries import CHECKPOINTS
 from coordinator.jobs.states import FINAL, Event, JobState
 
 MAX_UPLOADS: Final = 24
@@ -310,7 +310,7 @@ def _finish(world: World, upload: Upload) -> None:
     push = world.pushes.get(upload.host)
     if upload.is_push and push is not None:
         upload.finishing = True
-        world.do(fx.FinishPart(upload.artifact_id, push.offer.name, PROGRAMS))
+        world.do(fx.FinishPart(upload.artifact_id, push.offer.name, push.kind))
         return
     job = wanted(world, upload.artifact_id)
     if job is None:

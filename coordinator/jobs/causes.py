@@ -197,6 +197,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "program": lambda why: (
         f"{why['name']}@{why['digest'][:_ID_CHARS]}"
         f"{', which was there already' if why.get('is_there') else ''}"
+        f"{', which is being sent' if why.get('is_coming') else ''}"
     ),
     "faults": _faults,
     "plan": plan_words,

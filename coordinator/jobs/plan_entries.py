@@ -18,6 +18,7 @@ from broker.protocol.messages import Dataset, Needs, Program
 
 CHECKPOINTS: Final = "checkpoints"  # in the store it stands where a result has its mode
 PROGRAMS: Final = "programs"  # likewise, of a parcel
+DATASETS: Final = "datasets"  # likewise, of packs and layouts
 DEFAULT_GRACE_S: Final = 300.0
 DEFAULT_STALL_S: Final = 7200.0
 DEFAULT_RETRIES: Final = 2

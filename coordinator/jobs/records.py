@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import JsonValue
 
-from broker.protocol.messages import OperatorResponse, ProgramOffer, Why
+from broker.protocol.messages import DataOffer, OperatorResponse, ProgramOffer, Why
 from broker.protocol.reasons import Reason, reason
 from coordinator.jobs.causes import Cause
 
@@ -157,6 +157,28 @@ class ProgramRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class DatasetRecord:
+    """One row of the ledger's table of datasets; `at` is RFC 3339, `who` has pushed it."""
+
+    offer: DataOffer
+    at: str
+    who: str
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of its listing."""
+        return self.offer.digest
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRemoved:
+    """A dataset whose row in the ledger is to go."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Revocation:
     """A host's certificate was taken back: when (RFC 3339), and by whom."""
 
@@ -225,4 +247,6 @@ Record = (
     | BundlesFiled
     | ProgramRecord
     | ProgramRemoved
+    | DatasetRecord
+    | DatasetRemoved
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from broker.figures import counted, span
@@ -34,9 +35,12 @@ TEXTS: Final = {
     "name_taken": "{name!r} is the name of job {job_id:.12}; choose another",
     "signer": "the program is signed by {name!r}, and you are somebody else; push it yourself",
     "program_gone": "the fleet has no program {name}@{digest:.12} any more; push it again",
-    "program_size": "{name} is said to have another size than the parcel that is stored",
+    "data_gone": "the fleet has no dataset {digest:.12} any more, its {name}; push it again",
+    "other_size": "{name} is said to have another size than what is stored of it",
+    "datasets": "the fleet has {most} datasets; `fleet data rm` makes room",
+    "no_layout": "the layout of {name} is gone from the store; push it again",
     "programs": "the fleet has {most} programs; `fleet programs rm` makes room",
-    "pushes": "{most} programs are being pushed; try again in a minute",
+    "pushes": "{most} programs and datasets are being pushed; try again in a minute",
     "downloads": "{most} downloads are under way; try again in a minute",
 }
 # What to do about it, which the record need not tell.
@@ -136,12 +140,19 @@ def _how_gone(why: _Told) -> str:
     return f"was set aside at {moment(why['set_aside_at'])}, kept {kept}, and deleted"
 
 
-def _no_program(why: _Told) -> str:
+def _no_such(kind: str, why: _Told) -> str:
     name, there = why["name"], ", ".join(why["there"])
     if why["count"]:
         return f"{name!r} may mean {there}; write more of it"
     known = f"; there are {there}" if there else ""
-    return f"the fleet has no program {name!r}{known}"
+    return f"the fleet has no {kind} {name!r}{known}"
+
+
+def _in_use(why: _Told) -> str:
+    return (
+        f"{counted(why['count'], 'job')} of {why['name']} not over: {', '.join(why['jobs'])}; "
+        "`fleet cancel` them first"
+    )
 
 
 FUNCTIONS: Final[Mapping[str, Callable[[_Told], str]]] = {
@@ -154,9 +165,8 @@ FUNCTIONS: Final[Mapping[str, Callable[[_Told], str]]] = {
     "pending_already": _pending_already,
     "ambiguous": _ambiguous,
     "no_result": _no_result,
-    "no_program": _no_program,
-    "program_in_use": lambda why: (
-        f"{counted(why['count'], 'job')} of {why['name']} not over: {', '.join(why['jobs'])}; "
-        "`fleet cancel` them first"
-    ),
+    "no_program": partial(_no_such, "program"),
+    "no_dataset": partial(_no_such, "dataset"),
+    "program_in_use": _in_use,
+    "dataset_in_use": _in_use,
 }

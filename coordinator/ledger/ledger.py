@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from pydantic import JsonValue
 
 from broker.errors import BadMessage, StorageError
-from broker.protocol.messages import OperatorResponse, ProgramOffer
+from broker.protocol.messages import DataOffer, OperatorResponse, Piece, ProgramOffer
 from coordinator.jobs.jobs import Change, Job, StoredCheckpoint
 from coordinator.jobs.plan_entries import spec_from_json, spec_to_json
 from coordinator.jobs.records import (
@@ -24,6 +24,8 @@ from coordinator.jobs.records import (
     AttemptFilter,
     BundleKept,
     BundlesFiled,
+    DatasetRecord,
+    DatasetRemoved,
     FleetRecord,
     HostForgotten,
     HostRecord,
@@ -49,6 +51,8 @@ _FIELDS: Final = (
 )  # fmt: skip
 
 A = TypeVar("A")
+Offer = TypeVar("Offer", bound=Piece)
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -111,13 +115,22 @@ class Ledger:
 
     def load_programs(self) -> list[ProgramRecord]:
         """Return the programs, in the order in which they were pushed."""
+        return self._pushed("load_programs", ProgramRecord, ProgramOffer)
+
+    def load_datasets(self) -> list[DatasetRecord]:
+        """Return the datasets, in the order in which they were pushed."""
+        return self._pushed("load_datasets", DatasetRecord, DataOffer)
+
+    def _pushed(
+        self, query: str, record: Callable[[Offer, str, str], R], kind: type[Offer]
+    ) -> list[R]:
         try:
             return [
-                ProgramRecord(ProgramOffer.model_validate_json(offer), at, who)
-                for offer, at, who in self._rows("load_programs")
+                record(kind.model_validate_json(offer), at, who)
+                for offer, at, who in self._rows(query)
             ]
         except ValueError as error:
-            raise StorageError(f"ledger {self._path}: a program: {error}") from error
+            raise StorageError(f"ledger {self._path}: {kind.__name__}: {error}") from error
 
     def commit(self, changes: Sequence[Change | Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
@@ -225,6 +238,11 @@ class Ledger:
                 self._db.execute(sql("put_program"), values)
             case ProgramRemoved(digest):
                 self._db.execute(sql("delete_program"), (digest,))
+            case DatasetRecord(offer, at, who):
+                told = (offer.name, offer.digest, at, who, offer.model_dump_json())
+                self._db.execute(sql("put_dataset"), told)
+            case DatasetRemoved(name, digest):
+                self._db.execute(sql("delete_dataset"), (name, digest))
             case BundleKept(artifact_id, data, model, mode):
                 self._db.execute(sql("keep_bundle"), (artifact_id, model, mode, data))
             case BundlesFiled(artifact_ids):

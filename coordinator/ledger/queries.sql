@@ -85,6 +85,15 @@ INSERT OR REPLACE INTO programs (digest, at, who, offer) VALUES (?, ?, ?, ?);
 -- name: delete_program
 DELETE FROM programs WHERE digest = ?;
 
+-- name: load_datasets
+SELECT offer, at, who FROM datasets ORDER BY seq;
+
+-- name: put_dataset
+INSERT OR REPLACE INTO datasets (name, digest, at, who, offer) VALUES (?, ?, ?, ?, ?);
+
+-- name: delete_dataset
+DELETE FROM datasets WHERE name = ? AND digest = ?;
+
 -- name: load_fleet
 SELECT record FROM fleet;
 

@@ -100,6 +100,16 @@ CREATE TABLE programs (                     -- what people have pushed; the newe
     offer  TEXT NOT NULL CHECK (json_valid(offer))  -- broker.protocol.messages.ProgramOffer
 ) STRICT;
 
+CREATE TABLE datasets (                     -- likewise
+    seq    INTEGER PRIMARY KEY,
+    name   TEXT NOT NULL,
+    digest TEXT NOT NULL CHECK (length(digest) = 64),           -- of its listing
+    at     TEXT NOT NULL,
+    who    TEXT NOT NULL,
+    offer  TEXT NOT NULL CHECK (json_valid(offer)), -- broker.protocol.messages.DataOffer
+    UNIQUE (name, digest)
+) STRICT;
+
 CREATE VIEW newest_certificate_actions AS   -- the last action on the certificate of each host
 SELECT max(seq) AS seq FROM actions
 WHERE action IN ('enroll', 'revoke') AND outcome = 'done' AND host IS NOT NULL GROUP BY host;

@@ -12,6 +12,6 @@ def builtin_trainers() -> dict[str, TrainerInfo]:
     """Return what is known of the trainer of each built-in model."""
     text = resources.files("coordinator.manifest").joinpath("trainers.json").read_text("utf-8")
     return {
-        model: TrainerInfo(hyper_schema=trainer["schema"])
+        model: TrainerInfo(hyper_schema=trainer["schema"], data=("prepared",))
         for model, trainer in json.loads(text).items()
     }

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.protocol.messages import Program
+from broker.protocol.messages import Dataset, Program
 from coordinator.jobs.causes import STEPS
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 
@@ -238,4 +238,6 @@ def _json(value: Any) -> JsonValue:
     if isinstance(value, Program):
         by = f", signed by {', '.join(value.signers)}" if value.signers else ""
         return value.digest[:_DIGITS] + by
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Dataset):
+        return f"{value.name} = {value.digest[:_DIGITS]}"
+    return [_json(one) for one in value] if isinstance(value, tuple) else value

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.protocol.messages import MAX_FOLDS, MAX_PLAN_NAME, SplitRecipe
+from broker.protocol.messages import MAX_DATA, MAX_FOLDS, MAX_PLAN_NAME, SplitRecipe
 from broker.protocol.quiet_hours import HoursText
 from coordinator.jobs.plan_entries import (
     DEFAULT_FOLDS,
@@ -100,6 +100,7 @@ class JobTable(RunTable):
     on_lost: Literal["keep", "stop"] | None = None
     hyper: Annotated[dict[str, Any], Field(max_length=MAX_HYPER)] = {}
     parameters: Annotated[dict[str, Any], Field(max_length=MAX_HYPER)] = {}
+    data: Annotated[dict[str, str], Field(max_length=MAX_DATA)] = {}
 
 
 def is_plan_name(value: Any) -> bool:

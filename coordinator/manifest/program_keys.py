@@ -13,7 +13,7 @@ from broker.protocol.messages import Needs
 from coordinator.manifest.manifest_keys import JobTable
 
 _SHOWN: Final = 12  # digits of a digest
-_MOST: Final = 8  # programs in a message
+_MOST: Final = 8  # programs, or datasets, in a message
 
 
 def misplaced(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -32,26 +32,32 @@ def with_program(table: dict[str, Any], model: str) -> dict[str, Any]:
 
 
 def meant_program(text: str, trainers: Iterable[str]) -> tuple[str, str]:
-    """Return `NAME@DIGEST` of the program that is meant, and what is wrong if there is none.
+    """Return `NAME@DIGEST` of the program that is meant, and what is wrong if there is none."""
+    return meant_title(text, (one for one in trainers if "@" in one), "program", "fleet push DIR")
 
-    A name alone means the newest; of a digest its beginning does.
+
+def meant_title(text: str, titles: Iterable[str], kind: str, push: str) -> tuple[str, str]:
+    """Return the `NAME@DIGEST` that is meant, and what is wrong if there is none.
+
+    A name alone means the newest; of a digest its beginning does. `titles` are of a `kind` that
+    the command `push` sends, the newest of a name last.
     """
     name, _, digest = text.partition("@")
-    known = [model for model in trainers if "@" in model]
-    found = [model for model in known if model.startswith(f"{name}@{digest}")]
+    known = [*titles]
+    found = [title for title in known if title.startswith(f"{name}@{digest}")]
     if len(found) == 1 or (found and not digest):
         return found[-1], ""
     if found:
         return text, f"may mean {_shown(found, ' or ')}; write more of it"
-    if same := [model for model in known if model.partition("@")[0] == name]:
-        return text, f"the fleet has no program {text!r}; of {name} it has {_shown(same, ', ')}"
-    hint = did_you_mean(name, sorted({model.partition("@")[0] for model in known}))
-    return text, f"the fleet has no program {text!r}{hint}; `fleet push DIR` sends one"
+    if same := [title for title in known if title.partition("@")[0] == name]:
+        return text, f"the fleet has no {kind} {text!r}; of {name} it has {_shown(same, ', ')}"
+    hint = did_you_mean(name, sorted({title.partition("@")[0] for title in known}))
+    return text, f"the fleet has no {kind} {text!r}{hint}; `{push}` sends one"
 
 
-def _shown(models: list[str], between: str) -> str:
-    """Return the newest of some programs, with the beginnings of their digests."""
-    return between.join(model[: model.index("@") + 1 + _SHOWN] for model in models[-_MOST:])
+def _shown(titles: list[str], between: str) -> str:
+    """Return the newest of some programs or datasets, with the beginnings of their digests."""
+    return between.join(title[: title.index("@") + 1 + _SHOWN] for title in titles[-_MOST:])
 
 
 def needs_of(job: JobTable, least: Needs) -> Needs:

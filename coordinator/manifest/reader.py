@@ -20,15 +20,9 @@ from broker.protocol.hyperschema import check_hyper, did_you_mean, meant
 from broker.protocol.messages import MAX_PLAN_NAME, Needs, TrainerInfo
 from broker.protocol.topics import is_host
 from broker.toml_lines import Lines
-from coordinator.jobs.plan_entries import (
-    OF_TELEMETRY,
-    HostPolicy,
-    JobSpec,
-    Plan,
-    job_id,
-)
+from coordinator.jobs.plan_entries import OF_TELEMETRY, HostPolicy, JobSpec, Plan, job_id
 from coordinator.manifest import program_keys
-from coordinator.manifest.collector import Collector
+from coordinator.manifest.data_keys import NO_DATA, DataReader, Datasets
 from coordinator.manifest.manifest_keys import (
     MAX_DEPTH,
     Defaults,
@@ -53,11 +47,13 @@ MAX_CARRIED_BYTES: Final = 96 * 1024  # of hyperparameters and train_hosts
 _TOP: Final = ("schema_version", "name", "defaults", "hosts", "jobs")
 
 
-def parse_manifest(path: Path, text: str, trainers: Mapping[str, TrainerInfo]) -> Plan:
+def parse_manifest(
+    path: Path, text: str, trainers: Mapping[str, TrainerInfo], datasets: Datasets = NO_DATA
+) -> Plan:
     """Return the plan in the text of the file at `path`; see `load_manifest`."""
     tables = _parse_toml(path, text)
     try:
-        reader = Reader(str(path), trainers, Lines(text))
+        reader = Reader(str(path), trainers, Lines(text), datasets)
         plan = reader.read(tables)
     except RecursionError:  # `a.b.c = 1` may go on for long
         raise single_problem(
@@ -69,9 +65,11 @@ def parse_manifest(path: Path, text: str, trainers: Mapping[str, TrainerInfo]) -
     return plan
 
 
-def read_job(table: dict[str, Any], trainers: Mapping[str, TrainerInfo]) -> JobSpec:
+def read_job(
+    table: dict[str, Any], trainers: Mapping[str, TrainerInfo], datasets: Datasets = NO_DATA
+) -> JobSpec:
     """Return the job in a table such as one of [[jobs]]. Raises `ManifestError`."""
-    reader = Reader("", trainers, Lines(""))
+    reader = Reader("", trainers, Lines(""), datasets)
     spec = reader.read_one(table)
     if spec is None or reader.problems:
         raise ManifestError(tuple(reader.problems))
@@ -85,12 +83,14 @@ def _parse_toml(path: Path, text: str) -> dict[str, Any]:
         raise single_problem(path, str(error), error.line) from None
 
 
-class Reader(Collector):
+class Reader(DataReader):
     """Collects `problems` while it turns tables into a plan."""
 
-    def __init__(self, file: str, trainers: Mapping[str, TrainerInfo], lines: Lines) -> None:
+    def __init__(
+        self, file: str, trainers: Mapping[str, TrainerInfo], lines: Lines, datasets: Datasets
+    ) -> None:
         """Prepare to read `file`; see `load_manifest`."""
-        super().__init__(file, lines)
+        super().__init__(file, lines, datasets)
         self._trainers = trainers
 
     def read(self, tables: dict[str, Any]) -> Plan:
@@ -271,10 +271,10 @@ class Reader(Collector):
         program = trainer.program if trainer is not None else None
         model = job.model.partition("@")[0]
         digest = "" if program is None else program.digest
+        data = self._data(job.data, model, trainer, label)
+        decides = (model, mode, job.hyper, recipe, train_hosts, seed, folds, fold, version, digest)
         other: dict[str, Any] = {  # than in the table
-            "job_id": job_id(
-                model, mode, job.hyper, recipe, train_hosts, seed, folds, fold, version, digest
-            ),
+            "job_id": job_id(*decides, data),
             "model": model,
             "program": program,
             "version": version,
@@ -288,7 +288,7 @@ class Reader(Collector):
             "denied_hosts": tuple(job.denied_hosts),
             "timeout_s": job.timeout_s or None,
             "stall_timeout_s": job.stall_timeout_s or None,
-            "data": (),
+            "data": data,
             "inputs": {},
             "after": (),
         }

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from broker.errors import StorageError, plain
-from broker.protocol.messages import TrainerInfo
 from broker.system.files import RealDisk, read_sealed, write_sealed
 from coordinator.jobs.causes import Cause
 from coordinator.jobs.plan_entries import Plan
+from coordinator.manifest.data_keys import Catalogue
 from coordinator.manifest.manifest_file import ManifestFile, text_of
 from coordinator.manifest.problems import ManifestError, Problem
 from coordinator.manifest.reader import parse_manifest
-
-Trainers = Mapping[str, TrainerInfo]
 
 log = logging.getLogger("fleet.coordinator")
 
@@ -32,12 +29,12 @@ class PlanFile:
         self._last_good = state / LAST_GOOD
         self._file = None if path is None else ManifestFile(path)
 
-    def read(self, trainers: Trainers) -> Plan | None:
+    def read(self, known: Catalogue) -> Plan | None:
         """Return the plan; none without a manifest. Raises `ManifestError`."""
         if self._path is None or self._file is None:
             return None
         text = text_of(self._path, self._file.read)
-        plan = parse_manifest(self._path, text, trainers)
+        plan = parse_manifest(self._path, text, *known)
         try:
             write_sealed(RealDisk(), self._last_good, text.encode())
         except OSError as error:
@@ -46,13 +43,13 @@ class PlanFile:
         return plan
 
     def first(
-        self, trainers: Trainers, *, may_fall_back: bool
+        self, known: Catalogue, *, may_fall_back: bool
     ) -> tuple[Plan | None, tuple[Problem, ...]]:
         """Return the plan to begin with, and the errors if it is the last good one. May raise."""
         try:
-            return self.read(trainers), ()
+            return self.read(known), ()
         except ManifestError as error:
-            plan = self._last(trainers) if may_fall_back else None
+            plan = self._last(known) if may_fall_back else None
             if plan is None:
                 raise
             log.error("%s\nthe manifest has errors; going on with the last good one", error)
@@ -67,7 +64,7 @@ class PlanFile:
         if self._file is not None:
             self._file.was_read()
 
-    def _last(self, trainers: Trainers) -> Plan | None:
+    def _last(self, known: Catalogue) -> Plan | None:
         """Return the last good plan, if there is one that is as it was written."""
         path = self._last_good
         try:
@@ -77,4 +74,4 @@ class PlanFile:
         except (OSError, StorageError, ValueError) as error:
             log.error("%s", plain(error))
             return None
-        return parse_manifest(path, text, trainers)
+        return parse_manifest(path, text, *known)

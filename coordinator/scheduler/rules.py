@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from broker.protocol.messages import Capability, Heartbeat, Needs, Program
+from broker.protocol.messages import Capability, Dataset, Heartbeat, Needs, Program
 from broker.protocol.reasons import (
     Figures,
     Reason,
@@ -26,10 +26,10 @@ from broker.protocol.reasons import (
 )
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec
 
-Rank = tuple[bool, int, bool, float, float, int, str]
+Rank = tuple[bool, int, bool, int, float, float, int, str]
 # What jobs have in common of which `of_kind` says the same of every host; what hosts have in common
 # that say the same of every job by `of_job`.
-Kind = tuple[str, Program | None, Needs, tuple[str, ...], tuple[str, ...]]
+Kind = tuple[str, Program | None, Needs, tuple[Dataset, ...], tuple[str, ...], tuple[str, ...]]
 Profile = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
@@ -69,6 +69,11 @@ class HostView:
         """Return how many more jobs it may take now."""
         return max(0, self.slots() - self.used_slots)
 
+    def lacks_bytes(self, data: Iterable[Dataset]) -> int:
+        """Return the size of those datasets that it does not hold."""
+        held = self.capability.datasets
+        return sum(one.size_bytes for one in data if one.digest not in held)
+
     def profile(self) -> Profile:
         """Return its profile. Equal sets of trainers are the same object, see `TrainerSets`."""
         return id(self.capability.trainers), self.policy.allow_jobs, self.policy.deny_jobs
@@ -103,7 +108,7 @@ def prefers_cuda(job: JobSpec) -> bool:
 
 def kind_of(job: JobSpec) -> Kind:
     """Return the kind of a job."""
-    return job.model, job.program, job.needs, job.allowed_hosts, job.denied_hosts
+    return job.model, job.program, job.needs, job.data, job.allowed_hosts, job.denied_hosts
 
 
 def reasons(
@@ -146,7 +151,7 @@ def of_kind(
         yield reason("not-allowed")
     if view.host in job.denied_hosts:
         yield reason("denied")
-    yield from of_needs(job.model, job.program, job.needs, view.figures)
+    yield from of_needs(job.model, job.program, job.needs, view.figures, brings_data=bool(job.data))
     if prefers_cuda(job) and not view.figures.cuda and left_s > 0:
         yield reason("grace", left_s=round(left_s), grace_s=grace_s)
 
@@ -170,7 +175,8 @@ def choose(
 
     A host with a free slot first; then a higher host priority; a CUDA host for a job that would use
     it, and rather another for one that would not; then `last_host`, which may still have a
-    checkpoint of it; then the host where the least memory is left over; then by name.
+    checkpoint of it; then the host that has to fetch the least of its datasets; then the host where
+    the least memory is left over; then by name.
     """
     eligible = [view for view in views if not any(reasons(job, view, left_s))]
     return min(eligible, key=lambda view: preferred(rank(job, view), last_host), default=None)
@@ -181,8 +187,11 @@ def rank(job: JobSpec, view: HostView) -> Rank:
     has = view.figures
     mismatch = bool(has.cuda) != (job.needs.require_cuda or job.needs.prefer_cuda)
     spare_vram, spare_ram = (has.rooms[what].free or 0.0 for what in ("vram", "ram"))
-    waits = view.free_slots() == 0
-    return waits, -view.policy.priority, mismatch, spare_vram, spare_ram, has.cores, view.host
+    waits, lacks_bytes = view.free_slots() == 0, view.lacks_bytes(job.data)
+    return (
+        waits, -view.policy.priority, mismatch, lacks_bytes, spare_vram, spare_ram, has.cores,
+        view.host,
+    )  # fmt: skip
 
 
 def preferred(rank: Rank, last_host: str | None) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from coordinator.ledger.database import RESTORE, header, is_live
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.service.state_files import RECEIPT_KEY
 from coordinator.store.index_rows import INDEX
-from coordinator.store.store import BUNDLE, is_parcel
+from coordinator.store.store import BUNDLE, is_pushed
 
 MARK: Final = "newest-event"
 _DIGITS: Final = 20
@@ -92,7 +92,7 @@ def _traces(state: Path) -> list[str]:
     found = {
         RECEIPT_KEY: (state / RECEIPT_KEY).exists(),
         f"models/{INDEX}": index.exists() and index.stat().st_size > 0,
-        # Programs may be pushed before there is a job.
-        "models/": any(not is_parcel(one) for one in models.glob(f"*/*/{BUNDLE}")),
+        # Programs and datasets may be pushed before there is a job.
+        "models/": any(not is_pushed(one) for one in models.glob(f"*/*/{BUNDLE}")),
     }
     return [name for name, is_there in found.items() if is_there]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
@@ -12,7 +12,7 @@ from typing import Any, get_args
 from broker.clock import Now, Randomness, rfc3339
 from broker.errors import StorageError
 from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing, Publish
-from broker.protocol.messages import OperatorResponse, TrainerInfo, encode
+from broker.protocol.messages import OperatorResponse, encode
 from broker.protocol.topics import Topics
 from broker.system.files import RealDisk
 from coordinator.core.authorization import RequestRefused
@@ -45,6 +45,7 @@ from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
+from coordinator.manifest.data_keys import Catalogue
 from coordinator.manifest.problems import ManifestError
 from coordinator.service.lookups import Asked, Lookups
 from coordinator.store.index_rows import ended
@@ -55,7 +56,6 @@ from coordinator.store.writer import Intake, Task
 log = logging.getLogger("fleet.coordinator")
 
 Event = Connected | Disconnected | Incoming | ShellEvent
-Trainers = Mapping[str, TrainerInfo]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Surroundings:
     `publish` hands messages to the link; `put` brings an event to the next turn. `background` runs
     a slow function elsewhere, `writing` one after the other on the thread of part files, `reading`
     on the thread that reads the manifest. `read_plan` returns the plan, none without a manifest,
-    given the known trainers; it raises `ManifestError`. `tell` tells the service manager.
+    given what its jobs may name; it raises `ManifestError`. `tell` tells the service manager.
     """
 
     topics: Topics
@@ -76,7 +76,7 @@ class Surroundings:
     put: Callable[[Event], object]
     background: Callable[[Callable[[], None]], object]
     writing: Callable[[Callable[[], None]], object]
-    read_plan: Callable[[Trainers], Plan | None]
+    read_plan: Callable[[Catalogue], Plan | None]
     tell: Callable[[str], object] = lambda _: None
     reading: Callable[[Callable[[], None]], object] = lambda read: read()
 
@@ -254,7 +254,7 @@ class Performer:
     def _read_manifest(self, effect: ReadManifest) -> None:
         client, request_id = effect.client, effect.request_id
         try:
-            plan = self._around.read_plan(effect.trainers)
+            plan = self._around.read_plan(effect.known)
         except ManifestError as error:
             log.error("%s\nthe manifest has errors; the running plan is unchanged", error)
             self._around.put(ManifestRefused(error.problems, client, request_id))

@@ -217,9 +217,7 @@ class Service:
     def _first_plan(self) -> list[Event]:
         """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
         core = self._shell.core
-        plan, problems = self._plan_file.first(
-            core.known_trainers(), may_fall_back=len(core.world.book) > 0
-        )
+        plan, problems = self._plan_file.first(core.known(), may_fall_back=len(core.world.book) > 0)
         events: list[Event] = [] if plan is None else [ManifestRead(plan)]
         return [*events, ManifestRefused(problems)] if problems else events
 

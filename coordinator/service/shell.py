@@ -216,6 +216,7 @@ class Shell:
             answers=self._ledger.load_answers(MAX_ANSWERS),
             bundles=self._ledger.bundle_sizes(),
             programs=self._ledger.load_programs(),
+            datasets=self._ledger.load_datasets(),
         )
 
     def _presence(self, status: Any) -> Outgoing:

@@ -5,6 +5,7 @@
     <root>/models/<model>_<mode>/<sha256>/bundle.tar.zst    (<model>/ where there is no mode)
     <root>/models/<model>_checkpoints/<sha256>/bundle.tar.zst
     <root>/models/<program>_programs/<sha256>/bundle.tar.zst
+    <root>/models/<dataset>_datasets/<sha256>/bundle.tar.zst    a pack or a layout, no archive
     <root>/models/index.jsonl               one row a completed job
 
 The list of chunks may lag behind the part file, never lead it: data is fsynced before the list that
@@ -25,12 +26,13 @@ from broker.file_names import is_plain
 from broker.protocol.messages import NoRoom
 from broker.stream.ranges import RangeSet
 from broker.system.files import RealDisk
-from coordinator.jobs.plan_entries import CHECKPOINTS, PROGRAMS
+from coordinator.jobs.plan_entries import CHECKPOINTS, DATASETS, PROGRAMS
 from coordinator.store.index_rows import IndexRows
 from coordinator.store.partfile import Part, listed_chunks, sha256_of, storage
 
 BUNDLE: Final = "bundle.tar.zst"
 PARTS_KEPT_S: Final = 7 * 86_400.0  # since the last write to a part
+PUSH_KEPT_S: Final = 86_400.0  # blobs of a dataset, whose other ones may be yet to come
 RESERVE_BYTES: Final = 64 * 1024 * 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -243,7 +245,8 @@ class Store:
                     continue
                 # A checkpoint that no job goes on from is of no use to anybody.
                 goes = is_checkpoint(path)
-                if not goes and now_wall_s - disk.modified_s(path) > older_than_s:
+                least_s = PUSH_KEPT_S if is_of_dataset(path) else 0.0
+                if not goes and now_wall_s - disk.modified_s(path) > max(older_than_s, least_s):
                     keep = spared() if keep is None else keep
                     goes = artifact_id not in keep
                 if goes:
@@ -261,9 +264,14 @@ def is_checkpoint(path: Path) -> bool:
     return path.parent.parent.name.endswith(f"_{CHECKPOINTS}")
 
 
-def is_parcel(path: Path) -> bool:
-    """Whether a bundle of the store is a program's parcel."""
-    return path.parent.parent.name.endswith(f"_{PROGRAMS}")
+def is_of_dataset(path: Path) -> bool:
+    """Whether a bundle of the store is a pack or a layout."""
+    return path.parent.parent.name.endswith(f"_{DATASETS}")
+
+
+def is_pushed(path: Path) -> bool:
+    """Whether a bundle of the store is a program's parcel, or of a dataset."""
+    return path.parent.parent.name.endswith(f"_{PROGRAMS}") or is_of_dataset(path)
 
 
 def _checked(pattern: re.Pattern[str], name: str) -> str:

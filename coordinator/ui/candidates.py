@@ -124,6 +124,28 @@ def _models(client: OperatorClient) -> Found:
     return [(model, f"on {counted(count, 'host')}") for model, count in sorted(counts.items())]
 
 
+def complete_dataset(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the datasets whose name begins so, after `NAME=` in an option; with their sizes."""
+    before, equals, _ = incomplete.rpartition("=")
+    if param.param_type_name == "option" and not equals:
+        return []
+    begun = f"{before}{equals}"
+
+    def ask(client: OperatorClient) -> Found:
+        from broker.protocol.messages import AskDatasets
+        from broker.system.machine import new_id
+
+        rows = client.ask(AskDatasets(id=new_id()))["datasets"]
+        titles = [(f"{row['name']}@{row['digest'][:ID_CHARS]}", row) for row in reversed(rows)]
+        return [
+            (f"{before}{equals}{title}", words.size(row["size_bytes"])) for title, row in titles
+        ]
+
+    return _items(_within(ctx, ask), incomplete)
+
+
 def complete_first_host(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

@@ -13,7 +13,7 @@ from coordinator.jobs.reason_words import no_room
 from coordinator.ui.fitted_table import Column, Table
 from coordinator.ui.fleet_columns import JOBS, WARN, left_s, spark, took
 from coordinator.ui.terminal import Text, state, styled
-from coordinator.ui.words import by, first_line, local, namesakes
+from coordinator.ui.words import by, first_line, local, namesakes, short
 
 Told = Mapping[str, Any]  # as the coordinator has told
 Facts = Iterable[tuple[str, str | Text]]
@@ -45,7 +45,7 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text
     if spec:
         if spec.get("version"):
             yield "Version", spec["version"]
-        yield from _asked(spec)
+        yield from _asked(spec, data.get("data"))
     if said := ran or took(row):
         begun = f", begun {local(data['started_at'])}" if data["started_at"] else ""
         yield "Took", f"{said}{begun}"
@@ -60,8 +60,16 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text
         yield "Error", Text(printable(data["error"]).strip(), "red")
 
 
-def _asked(spec: Told) -> Iterator[tuple[str, str]]:
+def data_words(data: Mapping[str, str]) -> str:
+    """Return a job's datasets by its own names for them: `train = cifar@77b0f2a9c310`."""
+    parts = ((name, *title.partition("@")) for name, title in data.items())
+    return ", ".join(f"{name} = {of}{at}{short(digest)}" for name, of, at, digest in parts)
+
+
+def _asked(spec: Told, datasets: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
     """Yield what the manifest asks for."""
+    if datasets:
+        yield "Data", data_words(datasets)
     hyper = ", ".join(f"{key} = {value}" for key, value in spec["hyper"].items())
     needs = [
         f"{name} {value}" if value is not True else name

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from broker.protocol.messages.homeassistant import *
     from broker.protocol.messages.hosts import *
     from broker.protocol.messages.jobs import *
+    from broker.protocol.messages.offers import *
     from broker.protocol.messages.operators import *
     from broker.protocol.messages.values import *
 else:
     # In the order of the search: what every program needs, then what an agent needs. A command of
     # an operator needs few of them, and is waited for.
-    _MODULES: Final = ("values", "hosts", "jobs", "operators", "fleet", "homeassistant")
+    _MODULES: Final = ("values", "hosts", "jobs", "offers", "operators", "fleet", "homeassistant")
     _OF_OPERATORS: Final = ("Ask", "Operator", "OPERATOR")
     _OF_FLEET: Final = ("JobRow", "BrokerLoad", "Summary", "WaitsFor")
 

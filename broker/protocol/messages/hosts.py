@@ -9,8 +9,10 @@ from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
 from broker.protocol.messages.values import (
     MAX_LISTED,
+    ArtifactId,
     Attempt,
     Bytes,
+    DataNames,
     Holds,
     Id,
     JobId,
@@ -28,6 +30,8 @@ from broker.protocol.messages.values import (
     Word,
     finite,
 )
+
+MAX_DATASETS: Final = 100  # that a host tells of
 
 
 class OwedResult(Piece):
@@ -81,6 +85,11 @@ class TrainerInfo(Piece):
         description="Hash of its code and of what else it reads; empty: it is built in, or its "
         "files cannot be read.",
     )
+    data: DataNames = Field(
+        default=(),
+        exclude_if=lambda names: not names,
+        description="The datasets that it reads; each job of a program has to name all of them.",
+    )
     program: Program | None = Field(
         default=None,
         exclude_if=lambda program: program is None,
@@ -131,6 +140,11 @@ class Capability(Wire):
         default=None,
         exclude_if=lambda allowed: allowed is None,
         description="Which programs it takes from the fleet; without it, none.",
+    )
+    datasets: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_DATASETS)] = Field(
+        default=(),
+        exclude_if=lambda datasets: not datasets,
+        description="The digests of datasets that lie on its disk, used lately; sorted.",
     )
 
     def with_versions(self, versions: Mapping[str, str]) -> Capability:

@@ -9,6 +9,7 @@ from pydantic import Field, TypeAdapter
 from broker.protocol.messages.values import (
     CHUNK_BYTES,
     DEFERRED,
+    MAX_DATA,
     MAX_LISTED,
     MAX_SIGNERS,
     MAX_SMALL_BYTES,
@@ -40,7 +41,6 @@ from broker.protocol.messages.values import (
     Word,
 )
 
-MAX_DATA: Final = 16  # datasets of a job
 MAX_INPUTS: Final = 16
 MAX_CRL_CHARS: Final = 64 * 1024
 

@@ -6,23 +6,19 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
+from broker.protocol.messages.offers import DataOffer, ProgramOffer
 from broker.protocol.messages.values import (
     CHUNK_BYTES,
     DEFERRED,
-    MAX_SIGNERS,
     ChunkBytes,
     Id,
     JobId,
     JobStateName,
     Line,
-    Needs,
     Piece,
-    Program,
-    ProgramSignature,
     Seq,
     Short,
     Wire,
-    Word,
     finite,
 )
 
@@ -270,21 +266,6 @@ class AskFetch(Ask):
     attempt: int | None = Field(default=None, ge=1)
 
 
-class ProgramOffer(Piece):
-    """A program as it is pushed: what its `program.toml` says, its parcel, and who vouches for it.
-
-    What the agent goes by is in the parcel.
-    """
-
-    name: Word
-    program: Program
-    hyper_schema: Annotated[dict[str, JsonValue], AfterValidator(finite)] = Field(
-        description="JSON Schema of its parameters."
-    )
-    needs: Needs = Field(default=Needs(), description="A job may ask for more, not for less.")
-    signatures: Annotated[tuple[ProgramSignature, ...], Field(max_length=MAX_SIGNERS)] = ()
-
-
 class AskPush(Command):
     """Take a program in. A parcel that is not there yet flows by push grants."""
 
@@ -303,6 +284,37 @@ class AskRemove(Command):
     """Remove a program that no job waits for or runs: by NAME@DIGEST, or the start of a digest."""
 
     type: Literal["remove"] = "remove"
+    name: Line
+
+
+class AskData(Command):
+    """Take a dataset in. The first of its blobs that is not there flows by push grants.
+
+    It is known once all of them are there and it is asked for again.
+    """
+
+    type: Literal["push-data"] = "push-data"
+    offer: DataOffer
+    chunk_bytes: ChunkBytes = CHUNK_BYTES
+
+
+class AskDatasets(Ask):
+    """The datasets that the fleet has, oldest first."""
+
+    type: Literal["datasets"] = "datasets"
+
+
+class AskLayout(Ask):
+    """The layout of a dataset; it then flows by download grants."""
+
+    type: Literal["layout"] = "layout"
+    name: Line = Field(description="NAME@DIGEST, or the start of a digest.")
+
+
+class AskDataRemove(Command):
+    """Remove a dataset that no job waits for or runs with: by NAME@DIGEST, or as `AskLayout`."""
+
+    type: Literal["remove-data"] = "remove-data"
     name: Line
 
 
@@ -332,7 +344,11 @@ OperatorRequest = Annotated[
     | AskFetch
     | AskPush
     | AskPrograms
-    | AskRemove,
+    | AskRemove
+    | AskData
+    | AskDatasets
+    | AskLayout
+    | AskDataRemove,
     Field(discriminator="type"),
 ]
 

@@ -107,6 +107,7 @@ class Needs(Piece):
 
 
 MAX_SIGNERS: Final = 8
+MAX_DATA: Final = 16  # datasets of a job
 
 
 class Program(Piece):
@@ -141,6 +142,9 @@ class Input(Piece):
     name: Word = Field(description="What the job calls it: `weights` of `--input.weights=DIR`.")
     artifact_id: ArtifactId
     size_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+
+
+DataNames = Annotated[tuple[Word, ...], Field(max_length=MAX_DATA)]
 
 
 class ProgramSignature(Piece):

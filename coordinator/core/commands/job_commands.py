@@ -19,7 +19,7 @@ from broker.protocol.messages import (
     WaitsFor,
 )
 from broker.protocol.topics import user_of
-from coordinator.core import assignment, earlier_attempts
+from coordinator.core import assignment, dataset_records, earlier_attempts
 from coordinator.core.authorization import Data, RequestRefused, paged, refused, told_apart
 from coordinator.core.commands import prospects
 from coordinator.core.effects import AnswerWithEvents
@@ -55,6 +55,7 @@ def on_show(world: World, client: str, ask: AskShow, now: Now) -> None:
     data: Data = {
         **_row(world, job, prospects.marks(world, [job], now), now),
         "spec": spec_to_dict(job.spec),
+        "data": dataset_records.titles(world, job.spec),
         "losses": [job.losses, world.settings.max_attempts],
         "retries": [job.failures, job.spec.retries],
         "others": others(world, job),
@@ -115,6 +116,7 @@ def on_why(world: World, _client: str, ask: AskWhy, now: Now) -> Data:
         "error": job.error,
         "error_kind": job.error_kind,
         "artifact_id": job.artifact_id,
+        "data": dataset_records.titles(world, job.spec),
         **_no_room(world, job),
         **prospects.why(world, job, now),
     }
@@ -148,6 +150,8 @@ def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
         raise refused("not_in_plan", name=job.spec.name)
     if job.spec.program is not None and job.spec.program.digest not in world.programs:
         raise refused("program_gone", name=job.spec.model, digest=job.spec.program.digest)
+    if (lost_data := dataset_records.gone(world, job.spec)) is not None:
+        raise refused("data_gone", name=lost_data.name, digest=lost_data.digest)
     who, kept = user_of(client), job.artifact_id
     share = result_words.share_of(_going(world, job, now))
     lost = causes.set_aside(job.state.value, job.host, share, job.metrics, kept)

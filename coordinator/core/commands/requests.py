@@ -17,12 +17,16 @@ from broker.protocol.messages import (
     AskAttempts,
     AskCancel,
     AskCurves,
+    AskData,
+    AskDataRemove,
+    AskDatasets,
     AskDrain,
     AskEach,
     AskEvents,
     AskFetch,
     AskForget,
     AskIdentity,
+    AskLayout,
     AskList,
     AskLogs,
     AskPause,
@@ -47,7 +51,15 @@ from broker.protocol.messages import (
     Wire,
 )
 from broker.protocol.topics import user_of
-from coordinator.core import authorization, downloads, filing, plan_changes, programs
+from coordinator.core import (
+    authorization,
+    dataset_records,
+    datasets,
+    downloads,
+    filing,
+    plan_changes,
+    programs,
+)
 from coordinator.core.authorization import Data, RequestRefused, given, refused
 from coordinator.core.commands import (
     certificate_commands,
@@ -129,8 +141,9 @@ def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
             return plan_changes.outcome(data)
         case AskEach():
             return job_commands.outcome_of_each(data)
-        case AskPush() | AskRemove():
-            return cause("program", **data)
+        case AskPush() | AskRemove() | AskData() | AskDataRemove():
+            told = {key: data[key] for key in ("name", "digest", "is_there") if key in data}
+            return cause("program", **told, is_coming=data.get("lacks") is not None)
         case _:
             return host_commands.outcome(data)
 
@@ -195,7 +208,7 @@ def _on_curves(world: World, client: str, ask: AskCurves, _now: Now) -> None:
 def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Data | None:
     if world.settings.manifest is None:
         raise refused("no_manifest")
-    world.do(ReadManifest(plan_changes.known_trainers(world), client, ask.id))
+    world.do(ReadManifest(plan_changes.known(world), client, ask.id))
     return None
 
 
@@ -220,7 +233,8 @@ def _on_attempts(world: World, client: str, ask: AskAttempts, _now: Now) -> None
 
 
 def _on_trainers(world: World, _client: str, _ask: AskTrainers, _now: Now) -> Data:
-    return {"trainers": {**plan_changes.told_trainers(world)}}
+    datasets = {title: one.model_dump() for title, one in dataset_records.known(world).items()}
+    return {"trainers": plan_changes.told_trainers(world), "datasets": {**datasets}}
 
 
 def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> Data | None:
@@ -261,4 +275,8 @@ HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], Data | None]]]
     AskPush: programs.on_push,
     AskPrograms: programs.on_programs,
     AskRemove: programs.on_remove,
+    AskData: datasets.on_push,
+    AskDatasets: datasets.on_datasets,
+    AskLayout: datasets.on_layout,
+    AskDataRemove: datasets.on_remove,
 }

@@ -72,12 +72,15 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     *[(m.OPERATOR_REQUEST,
        kind(id="a", **{key: word for key, word in SAID.items() if key in kind.model_fields}))
       for kind in get_args(get_args(m.OperatorRequest)[0]) if kind not in
-      (m.AskRun, m.AskSnooze, m.AskEach, m.AskCurves, m.AskPush)],
+      (m.AskRun, m.AskSnooze, m.AskEach, m.AskCurves, m.AskPush, m.AskData)],
     (m.OPERATOR_REQUEST, m.AskCurves(id="a", jobs=("1b" * 32,))),
     (m.OPERATOR_REQUEST, m.AskPush(id="a", offer=m.ProgramOffer(
         name="vision", hyper_schema={"type": "object"},
         program=m.Program(digest=HEX, size_bytes=9, signers=("ann",), environment="none"),
         signatures=(m.ProgramSignature(signer="ann", certificate="pem", value="AA=="),)))),
+    (m.OPERATOR_REQUEST, m.AskData(id="a", offer=m.DataOffer(
+        name="cifar", digest=HEX, size_bytes=9, files=2, layout=m.Blob(HEX, 3),
+        packs=(m.Blob("1b" * 32, 9),)))),
     (m.OPERATOR_REQUEST, m.AskRun(id="a", job={"model": "gbt", "hyper": {"a": 1.5}})),
     (m.OPERATOR_REQUEST, m.AskSnooze(id="a", host="x", for_s=60.0, now=True)),
     (m.OPERATOR_REQUEST, m.AskEach(id="a", action="cancel", jobs=("x", "y"))),

@@ -146,7 +146,7 @@ def test_hosts_that_differ_get_the_jobs_that_they_allow() -> None:
     for name, key in (("old", "depth"), ("new", "max_depth")):
         schema = closed | {"properties": {key: {"type": "integer"}}}
         fleet.host(name).joins(trainers={"own": TrainerInfo(hyper_schema=schema)})
-    known = fleet.core.known_trainers()["own"].hyper_schema
+    known = fleet.core.known().trainers["own"].hyper_schema
     assert len(known["anyOf"]) == 2
     assert not list(check_hyper({"depth": 1}, known, "own"))
     assert not list(check_hyper({"max_depth": 1}, known, "own"))

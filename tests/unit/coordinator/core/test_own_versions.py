@@ -23,7 +23,7 @@ def of(version: str | None) -> dict[str, m.TrainerInfo]:
 
 def reload(fleet: Fleet) -> JobSpec:
     """The job of the manifest, read with what the coordinator knows of trainers."""
-    plan: Plan = parse_manifest(Path("plan.toml"), PLAN, fleet.core.known_trainers())
+    plan: Plan = parse_manifest(Path("plan.toml"), PLAN, fleet.core.known().trainers)
     fleet.plan(*plan.jobs)
     (job,) = plan.jobs
     return job

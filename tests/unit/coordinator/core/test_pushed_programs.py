@@ -11,7 +11,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from coordinator.core import programs as core_programs
-from coordinator.core.programs import MAX_PUSHES
+from coordinator.core.pushes import MAX_PUSHES
 from coordinator.jobs.records import ProgramRecord
 from tests.harness import programs
 from tests.harness.coordinator import OPERATOR
@@ -87,7 +87,7 @@ def test_a_parcel_that_is_stored_has_one_size(tmp_path: Path) -> None:
     offer = programs.offer()
     other = offer.program.model_copy(update={"size_bytes": 9})
     ask = m.AskPush(id="other", offer=offer.model_copy(update={"program": other}))
-    assert fleet.asks(ask).why["code"] == "program_size"
+    assert fleet.asks(ask).why["code"] == "other_size"
 
 
 def test_a_job_is_not_requeued_without_its_program(tmp_path: Path) -> None:

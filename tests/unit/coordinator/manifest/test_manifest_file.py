@@ -18,6 +18,7 @@ from coordinator.core.effects import ManifestChanged, ManifestRead, ManifestRefu
 from coordinator.jobs.causes import in_words
 from coordinator.jobs.plan_entries import Plan
 from coordinator.manifest.builtin import builtin_trainers
+from coordinator.manifest.data_keys import Catalogue
 from coordinator.manifest.manifest_file import EVERY_S, ManifestFile
 from coordinator.manifest.problems import ManifestError, Problem
 from coordinator.manifest.source import LAST_GOOD, PlanFile
@@ -155,17 +156,17 @@ def test_a_coordinator_with_a_faulty_manifest_goes_on_with_the_last_good_one(
     good = f'schema_version = 1\nname = "n"\n{job}'
     path.write_text(good, "utf-8")
     trainers = builtin_trainers()
-    assert PlanFile(path, tmp_path).first(trainers, may_fall_back=False)[1] == ()
+    assert PlanFile(path, tmp_path).first(Catalogue(trainers), may_fall_back=False)[1] == ()
     path.write_text(good.replace("gbt", "gbtt"), "utf-8")
-    plan, problems = PlanFile(path, tmp_path).first(trainers, may_fall_back=True)
+    plan, problems = PlanFile(path, tmp_path).first(Catalogue(trainers), may_fall_back=True)
     assert plan is not None
     assert (plan.name, [job.name for job in plan.jobs]) == ("n", ["a"])
     assert [problem.key for problem in problems] == ["model"]
     with pytest.raises(ManifestError, match="gbtt"):
-        PlanFile(path, tmp_path).first(trainers, may_fall_back=False)
+        PlanFile(path, tmp_path).first(Catalogue(trainers), may_fall_back=False)
     with pytest.raises(ManifestError, match="gbtt"):
-        PlanFile(path, tmp_path / "another").first(trainers, may_fall_back=True)
-    assert PlanFile(None, tmp_path).first(trainers, may_fall_back=True) == (None, ())
+        PlanFile(path, tmp_path / "another").first(Catalogue(trainers), may_fall_back=True)
+    assert PlanFile(None, tmp_path).first(Catalogue(trainers), may_fall_back=True) == (None, ())
 
 
 GOOD = 'schema_version = 1\n[[jobs]]\nname = "a"\nmodel = "gbt"\nmode = "oracle"\nseed = 1234\n'
@@ -180,10 +181,10 @@ def test_a_last_good_manifest_that_was_cut_off_is_not_used(
     state.mkdir()
     path.write_text(GOOD, "utf-8")
     trainers = builtin_trainers()
-    PlanFile(path, state).read(trainers)
+    PlanFile(path, state).read(Catalogue(trainers))
     kept = state / LAST_GOOD
     kept.write_bytes(kept.read_bytes()[:keep])
     path.write_text("broken", "utf-8")
     with pytest.raises(ManifestError, match="is not TOML"):
-        PlanFile(path, state).first(trainers, may_fall_back=True)
+        PlanFile(path, state).first(Catalogue(trainers), may_fall_back=True)
     assert f"{kept}: is not as it was written; it is not used" in caplog.text

@@ -1,0 +1,225 @@
+"""Datasets: trees of files, each named by the sha256 of its listing.
+
+The listing has the line `sha256 size path` for each file, sorted by path (bytes of UTF-8). The
+files travel in packs, which are files' bytes one after the other. The layout tells which files a
+dataset has, and where in which pack the bytes of each are:
+
+    {"version":1,"packs":[[sha256,size],...],"files":[[path,size,sha256,pack,offset],...]}
+
+as JSON compressed by zstandard, sorted by path; `pack` is an index into `packs`, and both numbers
+are 0 for an empty file. A layout comes from somebody else: `read_layout` trusts nothing in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from broker.errors import BadStream
+from broker.file_names import is_plain
+
+PACK_BYTES: Final = 256 * 1024**2  # a pack is complete then; a larger file is one by itself
+MAX_FILES: Final = 200_000
+MAX_PACKS: Final = 2_000
+MAX_LAYOUT_BYTES: Final = 32 * 1024**2  # as it is stored and sent
+MAX_DEPTH: Final = 16
+MAX_PATH_BYTES: Final = 500
+MAX_BYTES: Final = 1 << 50  # of all files, and of a pack
+_MAX_JSON_BYTES: Final = 64 * 1024**2
+_LEVEL: Final = 6
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_EMPTY: Final = hashlib.sha256().hexdigest()
+
+
+class Pack(NamedTuple):
+    """Bytes of several files, one after the other; `digest` is their sha256."""
+
+    digest: str
+    size_bytes: int
+
+
+class File(NamedTuple):
+    """A file of a dataset: its path with `/`, and where its bytes begin in which pack."""
+
+    path: str
+    size_bytes: int
+    digest: str
+    pack: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which files a dataset has, sorted by path, and where their bytes are."""
+
+    packs: tuple[Pack, ...]
+    files: tuple[File, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of all files together."""
+        return sum(one.size_bytes for one in self.files)
+
+    def digest(self) -> str:
+        """Return the dataset's name: the sha256 of its listing, in hex."""
+        return listing_digest(self.files)
+
+    def objection(self) -> str:
+        """Return why this can be no dataset, or an empty string."""
+        return next(_objections(self), "")
+
+
+def listing_digest(files: Iterable[File]) -> str:
+    """Return the sha256 of the listing of files that are sorted by path, in hex."""
+    listing = hashlib.sha256()
+    for one in files:
+        listing.update(f"{one.digest} {one.size_bytes} {one.path}\n".encode())
+    return listing.hexdigest()
+
+
+class Paths:
+    """Judges the paths of one dataset, one after the other.
+
+    They mean the same on every system: no two are equal where case, or the form of Unicode, makes
+    no difference.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, str] = {}  # each path or folder as it is, by its folded form
+        self._files: set[str] = set()
+
+    def objection(self, path: str) -> str:
+        """Add a file by its path with `/`; return why it is not allowed, or an empty string."""
+        shown, parts = repr(path[:80]), path.split("/")
+        if not all(is_plain(part) and part.isprintable() for part in parts):
+            return f"{shown} is no relative path that every system can store; rename it"
+        if len(parts) > MAX_DEPTH or len(path.encode()) > MAX_PATH_BYTES:
+            return (
+                f"{shown} is too long; a path has at most {MAX_PATH_BYTES} bytes and "
+                f"{MAX_DEPTH} levels"
+            )
+        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+        if folded in self._seen:
+            return f"{shown} and {self._seen[folded][:80]!r} are one file on some systems"
+        for above, its_folded in zip(_folders(path), _folders(folded), strict=True):
+            other = self._seen.setdefault(its_folded, above)
+            if other != above or its_folded in self._files:
+                return f"{shown} and {other[:80]!r} are in each other's way on some systems"
+        self._seen[folded] = path
+        self._files.add(folded)
+        if len(self._files) > MAX_FILES:
+            return f"{shown} is one file too many; a dataset has at most {MAX_FILES:,}"
+        return ""
+
+
+def _folders(path: str) -> Iterator[str]:
+    return (path[:at] for at, one in enumerate(path) if one == "/")
+
+
+def _objections(layout: Layout) -> Iterator[str]:
+    """Yield what is wrong with a layout whose values have the right types."""
+    if not layout.files:
+        yield "it has no file"
+    if len(layout.packs) > MAX_PACKS:
+        yield f"it has {len(layout.packs):,} packs; a dataset has at most {MAX_PACKS:,}"
+    for pack in layout.packs:
+        if not _DIGEST.fullmatch(pack.digest) or not 0 < pack.size_bytes <= MAX_BYTES:
+            yield f"the pack {pack.digest[:80]!r} has no sha256 or no possible size"
+    paths, places, before = Paths(), dict[str, tuple[int, int, int]](), ""
+    for file in layout.files:
+        if objection := paths.objection(file.path) or _file_objection(file, layout.packs):
+            yield objection
+        if file.path <= before:
+            yield f"{file.path[:80]!r} is not in its place; files are sorted by path"
+        before, place = file.path, (file.size_bytes, file.pack, file.offset)
+        if places.setdefault(file.digest, place) != place:
+            yield f"{file.path[:80]!r} has the hash of another file, and not its place"
+    if len({one.digest for one in layout.packs}) < len(layout.packs):
+        yield "it has a pack twice"
+    if len({pack for size_bytes, pack, _ in places.values() if size_bytes}) < len(layout.packs):
+        yield "it has a pack that no file is in"
+    if layout.size_bytes > MAX_BYTES:
+        yield f"its files have {layout.size_bytes:,} bytes; a dataset has at most {MAX_BYTES:,}"
+
+
+def _file_objection(file: File, packs: tuple[Pack, ...]) -> str:
+    path, size_bytes, digest, pack, offset = file
+    if not _DIGEST.fullmatch(digest) or (digest == _EMPTY) != (size_bytes == 0):
+        return f"{path[:80]!r} has no sha256 of a file of its size"
+    if not size_bytes:
+        return "" if pack == offset == 0 else f"{path[:80]!r} is empty, and in a pack"
+    is_within = 0 <= pack < len(packs) and 0 <= offset <= packs[pack].size_bytes - size_bytes
+    return "" if size_bytes > 0 and is_within else f"{path[:80]!r} is not within its pack"
+
+
+def write_layout(layout: Layout) -> bytes:
+    """Return a layout as it is stored: the same bytes for the same layout and zstandard.
+
+    Raises `BadStream` for what `read_layout` would refuse.
+    """
+    import zstandard  # with the first one: an agent that has nothing to do is to be small
+
+    if objection := layout.objection():
+        raise BadStream(objection)
+    told = {"version": 1, "packs": layout.packs, "files": layout.files}
+    text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()
+    data: bytes = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(text)
+    if len(text) > _MAX_JSON_BYTES or len(data) > MAX_LAYOUT_BYTES:
+        raise BadStream("the layout is too large; use shorter paths or fewer files")
+    return data
+
+
+def read_layout(source: bytes | Path) -> Layout:
+    """Return the layout in a file or in its bytes.
+
+    Raises `BadStream` for one that is damaged or holds what no dataset may hold, and OSError.
+    """
+    try:
+        told = json.loads(_text(source))
+    except (ValueError, RecursionError):  # `JSONDecodeError` and `UnicodeDecodeError` are some
+        raise BadStream("the layout is no JSON") from None
+    match told:
+        case {"version": 1, "packs": list(packs), "files": list(files)}:
+            layout = Layout(
+                tuple(Pack(*_row(one, (str, int))) for one in packs[: MAX_PACKS + 1]),
+                tuple(
+                    File(*_row(one, (str, int, str, int, int))) for one in files[: MAX_FILES + 1]
+                ),
+            )
+        case _:
+            raise BadStream("the layout is not of version 1")
+    if objection := layout.objection():
+        raise BadStream(f"the layout is refused: {objection}")
+    return layout
+
+
+def _text(source: bytes | Path) -> bytes:
+    import zstandard
+
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            source = file.read(MAX_LAYOUT_BYTES + 1)
+    if len(source) > MAX_LAYOUT_BYTES:
+        raise BadStream("the layout is too large")
+    try:
+        decompressor = zstandard.ZstdDecompressor()
+        with decompressor.stream_reader(source, read_across_frames=False) as stream:
+            text: bytes = stream.read(_MAX_JSON_BYTES + 1)
+    except zstandard.ZstdError as error:
+        raise BadStream(f"the layout is damaged: {error}") from None
+    if len(text) > _MAX_JSON_BYTES:
+        raise BadStream("the layout unpacks to more than is allowed")
+    return text
+
+
+def _row(row: Any, kinds: tuple[type, ...]) -> list[Any]:
+    """Return a row of the layout whose values have these types; `True` is no number."""
+    if not isinstance(row, list) or tuple(map(type, row)) != kinds:
+        raise BadStream("the layout has a row of another kind")
+    return row

@@ -1,0 +1,92 @@
+"""What operators' clients push: blobs of programs and datasets, one of each client at a time.
+
+A blob comes by the chunk stream, as an agent's artifact does, and is stored by its sha256.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
+
+from broker.clock import Now
+from broker.protocol.messages import DataOffer, ProgramOffer, Stored
+from coordinator.core import uploads
+from coordinator.core.authorization import RequestRefused, refused
+from coordinator.core.entries import Push, Upload
+from coordinator.core.state import World
+from coordinator.jobs.causes import cause
+from coordinator.jobs.jobs import Job
+from coordinator.jobs.records import DatasetRecord, ProgramRecord
+from coordinator.jobs.states import FINAL
+
+MAX_PUSHES: Final = 8
+MOST_NAMED: Final = 8  # hosts, and jobs
+_MOST_MEANT: Final = 8  # programs or datasets that a text may mean
+
+R = TypeVar("R", bound=ProgramRecord | DatasetRecord)
+
+
+def begin(world: World, push: Push, size_bytes: int, chunk_bytes: int, now: Now) -> None:
+    """Draw a blob from a client. Raises `RequestRefused` when too many are pushed."""
+    for other, earlier in [*world.pushes.items()]:
+        if earlier.artifact_id not in world.uploads:  # it was given up, or is pushed again
+            del world.pushes[other]
+    if len(world.pushes.keys() - {push.client}) >= MAX_PUSHES:
+        raise refused("pushes", most=MAX_PUSHES)
+    world.pushes[push.client] = push
+    upload = Upload(push.artifact_id, push.client, size_bytes, chunk_bytes, is_push=True)
+    uploads.receive(world, upload, now)
+
+
+def check_size(
+    world: World, offer: ProgramOffer | DataOffer, artifact_id: str, size_bytes: int
+) -> None:
+    """Refuse an offer by which a stored blob has another size than it has."""
+    if world.stored.get(artifact_id, size_bytes) != size_bytes:
+        raise refused("other_size", name=offer.name)
+
+
+def on_chunk(world: World, client: str, index: int, data: bytes, now: Now) -> None:
+    """Take a chunk of a blob. Raises `BadStream` when it does not fit."""
+    push = world.pushes.get(client)
+    if push is not None:
+        uploads.on_chunk(world, client, push.artifact_id, index, data, now)
+
+
+def stored(world: World, artifact_id: str) -> Iterator[Push]:
+    """Tell each client that pushes this blob that it is stored; yield their pushes."""
+    for client, push in [*world.pushes.items()]:
+        if push.artifact_id == artifact_id:
+            del world.pushes[client]
+            world.publish(world.topics.push_grant(client), Stored())
+            yield push
+
+
+def find(records: Iterable[R], text: str, no_such: str) -> R:
+    """Return the record that `NAME`, `NAME@DIGEST` or a digest's beginning means.
+
+    A name alone means the newest. Raises `RequestRefused` with the code `no_such`.
+    """
+    name, _, digest = text.rpartition("@")
+    known = [*records]
+    found = [one for one in known if one.digest.startswith(digest)]
+    if name:
+        found = [one for one in found if one.offer.name == name]
+    else:
+        found = [one for one in known if one.offer.name == text][-1:] or found
+    if len(found) != 1:
+        there = [f"{one.offer.name}@{one.digest[:12]}" for one in found or known]
+        why = cause(no_such, name=text, count=len(found), there=[*there[-_MOST_MEANT:]])
+        raise RequestRefused(why, "not_found")
+    return found[0]
+
+
+def unfinished(jobs: Iterable[Job]) -> list[str]:
+    """Return the names of those of some jobs that are not over."""
+    return [job.spec.name for job in jobs if job.state not in FINAL]
+
+
+def refuse_use(code: str, name: str, jobs: Iterable[Job]) -> None:
+    """Refuse to remove what jobs need that are not over."""
+    if names := unfinished(jobs):
+        raise refused(code, name=name, jobs=[*names[:MOST_NAMED]], count=len(names))
