@@ -138,12 +138,13 @@ def complete_dataset(
         from broker.system.machine import new_id
 
         rows = client.ask(AskDatasets(id=new_id()))["datasets"]
-        titles = [(f"{row['name']}@{row['digest'][:ID_CHARS]}", row) for row in reversed(rows)]
-        return [
-            (f"{before}{equals}{title}", words.size(row["size_bytes"])) for title, row in titles
-        ]
+        return [(f"{begun}{_title(row)}", words.size(row["size_bytes"])) for row in reversed(rows)]
 
     return _items(_within(ctx, ask), incomplete)
+
+
+def _title(row: dict[str, Any]) -> str:
+    return f"{row['name']}@{row['digest'][:ID_CHARS]}"
 
 
 def complete_first_host(
