@@ -225,22 +225,23 @@ def figure_of(metrics: Mapping[str, Any], name: str) -> float | None:
 
 
 def pushed_row(told: Mapping[str, Any]) -> Row:
-    """Return the row of a program in an answer to `programs`."""
+    """Return the row of a program or dataset in an answer to `programs` or `datasets`."""
     return {
-        "id": told["digest"],
-        "name": told["name"],
+        "id": f"{told['name']}@{told['digest']}",
+        "digest": told["digest"],
         "title": title_of(told["name"], told["digest"]),
         "size": told["size_bytes"],
         "pushed": epoch_ms(told["pushed_at"]),
         "by": told["pushed_by"],
         "jobs": told["jobs"],
         "hosts": reason_words.names(told["hosts"], told["host_count"]) or "none",
-        "signers": ", ".join(told["signers"]) or "nobody",
+        "signers": ", ".join(told.get("signers", ())) or "nobody",
+        "files": told.get("files"),
     }
 
 
 def title_of(name: str, digest: str) -> str:
-    """Return how a program is called where people read it."""
+    """Return how a program or dataset is called where people read it."""
     return f"{name}@{digest[:12]}"
 
 

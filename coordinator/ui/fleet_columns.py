@@ -270,15 +270,26 @@ HOSTS: Final = (
     _column("version", "Version", "text", 11, 8),
     _column("description", "Description", "text", 12, 20, most=40),
 )
-PAGE: Final[tuple[Face, ...]] = ("page",)
-PROGRAMS: Final = (
-    _column("title", "Program", "program", 0, 20, most=40, faces=PAGE),
-    _column("jobs", "Jobs", "text", 1, 4, right=True, faces=PAGE),
-    _column("pushed", "Pushed", "ago", 2, 10, right=True, faces=PAGE),
-    _column("hosts", "Allowed by", "text", 3, 14, most=32, faces=PAGE),
-    _column("signers", "Signed by", "text", 4, 10, most=16, faces=PAGE),
-    _column("size", "Size", "size", 5, 10, right=True, faces=PAGE),
-    _column("by", "Pushed by", "text", 6, 14, most=16, faces=PAGE),
+
+
+def _pushed(title: str, kind: Kind, hosts: str, own: FleetColumn) -> tuple[FleetColumn, ...]:
+    """Return the columns of what people push: `hosts` says what those do; `own` it alone has."""
+    return (
+        _column("title", title, kind, 0, 20, most=40),
+        _column("jobs", "Jobs", "text", 1, 4, right=True),
+        _column("pushed", "Pushed", "ago", 2, 10, right=True),
+        _column("hosts", hosts, "text", 3, 14, most=32),
+        own,
+        _column("size", "Size", "size", 5, 10, right=True),
+        _column("by", "Pushed by", "text", 6, 14, most=16),
+    )
+
+
+PROGRAMS: Final = _pushed(
+    "Program", "program", "Allowed by", _column("signers", "Signed by", "text", 4, 10, most=16)
+)
+DATASETS: Final = _pushed(
+    "Dataset", "text", "Held by", _column("files", "Files", "text", 4, 7, right=True)
 )
 
 

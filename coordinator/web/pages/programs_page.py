@@ -1,4 +1,4 @@
-"""Programs: which there are; of each, what it may be told, which hosts let it in, its jobs."""
+"""Programs and datasets: which there are; of each program its parameters, hosts and jobs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from nicegui import background_tasks, ui
 
 from broker.errors import FleetError
 from broker.protocol.hyperschema import may_be
-from broker.protocol.messages import AskPrograms, AskTrainers, OperatorRequest, Program
+from broker.protocol.messages import (
+    AskDatasets,
+    AskPrograms,
+    AskTrainers,
+    OperatorRequest,
+    Program,
+)
 from broker.protocol.reasons import Reason, of_program
 from broker.system.machine import new_id
 from coordinator.client.mirror import HostSeen
 from coordinator.client.rows import Row, Table, pushed_row, title_of
 from coordinator.jobs.reason_words import all_words
-from coordinator.ui.fleet_columns import JOBS, PROGRAMS, FleetColumn, shown
+from coordinator.ui.fleet_columns import DATASETS, JOBS, PROGRAMS, FleetColumn, shown
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import News
 from coordinator.web.pages.job_parts import MAX_HOSTS, WAIT, scrolled
@@ -54,8 +60,10 @@ class Pushed:
 
 
 PUSHED: Final = (
-    Pushed("Programs", "programs", lambda: AskPrograms(id=new_id()), shown(PROGRAMS, "page"),
+    Pushed("Programs", "programs", lambda: AskPrograms(id=new_id()), PROGRAMS,
            "no programs; `fleet push DIR` sends one"),
+    Pushed("Datasets", "datasets", lambda: AskDatasets(id=new_id()), DATASETS,
+           "no datasets; `fleet data push NAME DIR` sends one"),
 )  # fmt: skip
 
 
@@ -110,7 +118,9 @@ class _Listing:
 
     def _tell(self, told: Sequence[Row]) -> None:
         kind = self._kind
-        delta = self._rows.update({one["digest"]: (one,) for one in told}, pushed_row)
+        delta = self._rows.update(
+            {f"{one['name']}@{one['digest']}": (one,) for one in told}, pushed_row
+        )
         self._count.set_text(f" {len(told)}")
         if self._grid is not None:
             feed(self._grid, delta)

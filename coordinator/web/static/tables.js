@@ -54,7 +54,7 @@
     },
     host: (p) => (p.value ? link(`/host/${encodeURIComponent(p.value)}`, p.value) : ""),
     place: (p) => cells.host(p),
-    program: (p) => link(`/program/${encodeURIComponent(p.data.id)}`, p.value),
+    program: (p) => link(`/program/${encodeURIComponent(p.data.digest)}`, p.value),
     doing: (p) => {
       const { job_id, job, jobs, ending, online } = p.data;
       if (!job_id) return dim(jobs ? `${jobs} held` : ending ? "ending" : online ? "idle" : "");
