@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from broker.protocol import messages as m
 from tests.harness.shown import WITH_BROWSER, Shown
+from tests.harness.verbs import verb
 
 pytestmark = WITH_BROWSER
 FLEET = {"hosts": 3, "jobs": 2}
@@ -51,3 +54,16 @@ def test_a_program_that_is_gone_still_has_its_jobs(shown: Shown) -> None:
     page.until_text("orphan", "[col-id=name] a")
     page.open(f"{shown.url}/program/vision")
     page.until_text("No such program", "h1")
+
+
+def test_datasets_are_a_table_of_their_own(shown: Shown, tmp_path: Path) -> None:
+    page = shown.page("/programs")
+    page.until_text("fleet data push", ".empty")
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text(name, "utf-8")
+    done = verb("data", "push", "digits", str(tmp_path), environment=shown.fleet.environment)
+    row = "section[aria-label=Datasets] .ag-row"
+    page.until_text(f"digits@{done.stdout.partition('@')[2][:12]}", f"{row} [col-id=title]")
+    page.until_text("2", f"{row} [col-id=files]")
+    page.until_text("14 B", f"{row} [col-id=size]")
+    page.until_text("none", f"{row} [col-id=hosts]")

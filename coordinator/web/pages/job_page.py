@@ -210,7 +210,7 @@ class _Page:
     def _tell_shown(self, shown: dict[str, Any], why: dict[str, Any] | None) -> None:
         self._keep_s = shown.get("keep_results_s")
         show_history(self._history, self.job_id, shown)
-        show_spec(self._spec, shown.get("spec") or {})
+        show_spec(self._spec, shown)
         if why is not None:
             show_why(self._why, why)
         show_result(self._metrics, shown)

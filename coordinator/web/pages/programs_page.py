@@ -214,6 +214,7 @@ class _Page:
             "Size": size(row["size"]),
             "Environment": _MADE.get(told["environment"], told["environment"]),
             "Keeps checkpoints": "yes" if trainer.get("resumable") else "no",
+            "Datasets": listed(trainer.get("data")),
             "Needs": listed(trainer.get("needs")),
         })  # fmt: skip
         with fill(self._parameters, "Parameters"):
