@@ -270,6 +270,9 @@ METRICS: Final = (
     _one("fleet_programs", "Programs that the fleet has.", lambda of: len(of.world.programs)),
     _one("fleet_programs_bytes", "Bytes of their parcels.",
          lambda of: sum(one.offer.program.size_bytes for one in of.world.programs.values())),
+    _one("fleet_datasets", "Datasets that the fleet has.", lambda of: len(of.world.datasets)),
+    _one("fleet_datasets_bytes", "Bytes of their files; what two of them share counts twice.",
+         lambda of: sum(one.offer.size_bytes for one in of.world.datasets.values())),
 )  # fmt: skip
 
 

@@ -132,6 +132,7 @@ def test_programs_and_pushes_are_counted() -> None:
     seen = fleet.scraped()
     assert seen["fleet_programs"][""] == 1
     assert seen["fleet_programs_bytes"][""] == len(programs.PARCEL)
+    assert seen["fleet_datasets"][""] == seen["fleet_datasets_bytes"][""] == 0
     assert seen["fleet_transfers"] == {
         'direction="up"': 0, 'direction="down"': 0, 'direction="push"': 1,
     }  # fmt: skip
