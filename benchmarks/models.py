@@ -41,8 +41,8 @@ COLUMNS: Final = (
     ("better floor", "floor_auroc", False),
     ("AP", "average_precision", True),
     ("accuracy", "accuracy", True),
-    ("F1", "f1", True),
-    ("macro F1", "macro_f1", True),
+    ("F1", "f1", False),
+    ("macro F1", "macro_f1", False),
     ("Brier", "brier", False),
     ("FPR", "fpr_realised", False),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -40,16 +41,25 @@ def find() -> Programs | None:
 
 def seconds(programs: Programs, path: Path, folder: Path) -> float:
     """Copy a file into `folder`; return how long it took, from the command's start to its end."""
-    options = ["-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={folder / 'known'}"]
+    return copied(programs, [programs.scp, "-q"], path, folder)
+
+
+def copied(programs: Programs, tool: list[str], path: Path, folder: Path) -> float:
+    """Copy a file or a folder by `scp` or `rsync`, to this machine; return how long it took."""
+    options = ["-F", "none", "-i", str(folder / "key"), "-o", "StrictHostKeyChecking=no",
+               "-o", f"UserKnownHostsFile={folder / 'known'}"]  # fmt: skip
+    copy = folder / "copy"
     with _served(programs, folder) as port:
+        if tool[0] == programs.scp:
+            command = [*tool, *options, "-P", str(port)]
+        else:
+            command = [*tool, "-e", shlex.join(["ssh", *options, "-p", str(port)])]
         begun_s = time.monotonic()
         subprocess.run(
-            [programs.scp, "-q", "-F", "none", "-i", str(folder / "key"), "-P", str(port), *options,
-             str(path), f"{getpass.getuser()}@127.0.0.1:{folder / 'artifact'}"],
-            check=True, timeout=300,
-        )  # fmt: skip
+            [*command, str(path), f"{getpass.getuser()}@127.0.0.1:{copy}"], check=True, timeout=300
+        )
         took_s = time.monotonic() - begun_s
-    (folder / "artifact").unlink()
+    shutil.rmtree(copy) if copy.is_dir() else copy.unlink()
     return took_s
 
 

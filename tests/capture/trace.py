@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ NAME_CHARS = 6  # of other ids
 # How many messages of a sense are shown; what comes again just as it was is left out anyway.
 AT_MOST = {"phase": 1, "progress": 2, "log": 3, "heartbeat": 2, "coordinator/summary": 2, "load": 1,
            "rebirth": 1, "capability": 1, "lease": 2}  # fmt: skip
+
+AGAIN = {"assign", "log"}  # What the second trace shows again; the rest of the first is left out.
 
 # What a message means, said where it comes for the first time in a trace.
 COMMENTS: dict[str, str] = {
@@ -183,8 +185,8 @@ def sense(heard: Heard, before: list[Heard]) -> str:  # noqa: PLR0911 - a case a
             )  # fmt: skip
 
 
-def told(heard: list[Heard]) -> Iterator[str]:
-    """Yield the lines of a commented trace."""
+def told(heard: list[Heard], known: Collection[str] = ()) -> Iterator[str]:
+    """Yield the lines of a commented trace; messages of `known` senses are left out."""
     said: set[str] = set()
     shown: Counter[str] = Counter()
     before: set[Heard] = set()
@@ -192,7 +194,8 @@ def told(heard: list[Heard]) -> Iterator[str]:
     for index, one in enumerate(heard):
         what = sense(one, heard[:index])
         shown[what] += 1
-        if shown[what] > AT_MOST.get(what, 1000) or (one in before and "again" not in what):
+        repeats = one in before and "again" not in what
+        if what in known or repeats or shown[what] > AT_MOST.get(what, 1000):
             left_out[one.parsed.kind.value] += 1
             continue
         before.add(one)
@@ -267,8 +270,10 @@ def _cut(heard: list[Heard]) -> list[Heard]:
 
 def write(page: str, traces: dict[str, list[Heard]]) -> str:
     """Return the page with the traces between their markers."""
+    known: set[str] = set()
     for name, heard in traces.items():
-        block = "\n".join(told(heard))
+        block = "\n".join(told(heard, known - AGAIN))
+        known |= {sense(one, heard[:index]) for index, one in enumerate(heard)}
         page, count = re.subn(
             rf"(<!-- {name}: made by tests/capture/trace.py -->\n).*?(<!-- {name}: end -->)",
             lambda found, block=block: f"{found[1]}\n```text\n{block}\n```\n\n{found[2]}",

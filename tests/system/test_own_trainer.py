@@ -1,4 +1,4 @@
-"""A trainer of one's own: the worked example of docs/reference/trainers.md, as it stands there."""
+"""A trainer of one's own: the example of docs/reference/trainers.md and etc/trainers."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from coordinator.cli.results import fetch
 from coordinator.client.contact import NotDone
 from tests.harness.fleet import ROOT, Fleet, wait_until
 
-BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```toml\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture
 def example(tmp_path: Path) -> dict[str, str]:
-    """The blocks of the section, by the name of the file in each; the files are in `tmp_path`."""
+    """The files of the section, by name; they are in `tmp_path`, too."""
     text = (ROOT / "docs" / "reference" / "trainers.md").read_text("utf-8")
     section = text[text.index("## Your own trainer") :]
-    blocks = {}
-    for language, block in BLOCK.findall(section):
-        name = json.loads(block)["title"] if language == "json" else block.split()[1].rstrip(",")
-        blocks[name] = block
-        (tmp_path / name).write_text(block, "utf-8")
-    assert set(blocks) == {
+    files = {block.split()[1].rstrip(","): block for block in BLOCK.findall(section)}
+    for path in re.findall(r"\]\((\S+/etc/trainers/\S+)\)", section):
+        files[Path(path).name] = (ROOT / "docs" / "reference" / path).read_text("utf-8")
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, "utf-8")
+    assert set(files) == {
         "fleet.toml",
         "logreg.py",
         "logreg.schema.json",
         "training_manifest.toml",
     }
-    return blocks
+    return files
 
 
 def trainers(example: dict[str, str], tmp_path: Path) -> str:

@@ -17,11 +17,11 @@ from tests.harness.fleet import ROOT
 JOB = """model = "mlp"
 mode = "oracle"
 n_resamples = 20
-hyper.epochs = 20
-hyper.patience = 20
+hyper.epochs = 60
+hyper.patience = 60
 hyper.hidden = 16
 hyper.batch_size = 2"""
-FLAGS = ("--epochs=20", "--patience=20", "--hidden=16", "--batch-size=2", "--n-resamples=20")
+FLAGS = ("--epochs=60", "--patience=60", "--hidden=16", "--batch-size=2", "--n-resamples=20")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_a_job_goes_on_where_its_agent_left(
     hosts = ["first", "second"] if where == "elsewhere" else ["first"]
     agents = {host: fleet.agent(host) for host in hosts}
     left = fleet.until("mlp-oracle", "running")["host"]
-    wait_for(lambda: any("epoch 2/20" in line for line in lines_of(fleet)), "two epochs")
+    wait_for(lambda: any("epoch 2/60" in line for line in lines_of(fleet)), "two epochs")
     agents[left].stop()
     if where == "here":
         fleet.until("mlp-oracle", "pending")

@@ -85,6 +85,12 @@ def test_every_model_takes_the_rate_that_its_alarm_aims_at(model: str) -> None:
     assert hyper.model_json_schema()["properties"]["target_fpr"]["default"] == 0.05
 
 
+def _named(models: list[str]) -> str:
+    """Name a set of models shortly: `networks` are all but `gbt`."""
+    groups = {tuple(MODELS): "all", tuple(MODELS[1:]): "networks"}
+    return groups.get(tuple(models), ", ".join(models))
+
+
 def _hyperparameter_rows() -> list[str]:
     """Return the rows of the documented table, as they should be."""
     found: dict[str, list[tuple[str, Any]]] = defaultdict(list)
@@ -96,7 +102,7 @@ def _hyperparameter_rows() -> list[str]:
         defaults: dict[Any, list[str]] = defaultdict(list)
         for model, field in uses:
             defaults[field.default].append(model)
-        shown = "; ".join(f"{value} ({', '.join(models)})" for value, models in defaults.items())
+        shown = "; ".join(f"{value} ({_named(models)})" for value, models in defaults.items())
         meant = dict.fromkeys(str(field.description).rstrip(".") for _, field in uses)
         rows.append(f"| `{config.flag_of(name)}` | {shown} | {' / '.join(meant)} |")
     return rows
