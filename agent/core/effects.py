@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -83,52 +84,52 @@ class KeepUnbundled(Task):
     left: Unbundled
 
 
+class Part(StrEnum):
+    """What an attempt may need on this host before its trainer starts."""
+
+    PROGRAM = "program"
+    ENVIRONMENT = "environment"  # the packages of its program
+    DATA = "data"
+    INPUTS = "inputs"
+    CHECKPOINT = "checkpoint"
+
+
 @dataclass(frozen=True, slots=True)
-class FindProgram(TaskOfAttempt):
-    """Check the signature of an assignment's program, and look for it; answer `ProgramFound`."""
+class Blob:
+    """What a part lacks, as the coordinator has it; sizes in bytes, of it all and of a chunk."""
+
+    artifact_id: str
+    size_bytes: int
+    chunk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindPart(TaskOfAttempt):
+    """Look for a part that an attempt needs; answer `PartFound`.
+
+    A program is trusted first; an environment is made.
+    """
 
     assign: Assign
-
-
-@dataclass(frozen=True, slots=True)
-class InstallProgram(TaskOfAttempt):
-    """Hash and unpack a parcel that is all here; answer `ProgramFound`."""
-
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class PrepareEnvironment(TaskOfAttempt):
-    """Install the packages of a program that is here; answer `EnvironmentReady`."""
-
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class FindCheckpoint(TaskOfAttempt):
-    """Look for a checkpoint of attempt `made_by` or newer; answer `CheckpointFound`."""
-
-    made_by: int
+    part: Part
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFetched(TaskOfAttempt):
-    """Put a piece of what is fetched in its place.
+    """Put a piece of what is fetched in its place; if it cannot be, `PartFound` says so."""
 
-    If it cannot be, `ProgramFound` or `CheckpointInstalled` says so.
-    """
-
+    part: Part
     offset: int
     data: bytes
-    is_program: bool
 
 
 @dataclass(frozen=True, slots=True)
-class InstallCheckpoint(TaskOfAttempt):
-    """Hash and unpack a checkpoint that is all here; answer with `CheckpointInstalled`."""
+class InstallPart(TaskOfAttempt):
+    """Hash and install what has come of a part, and look for it again; answer `PartFound`."""
 
+    assign: Assign
+    part: Part
     artifact_id: str
-    made_by: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,7 @@ class Vitals(ShellEvent):
     """What the machine can spare now; GPUs' figures count everybody's processes.
 
     `data_id` is the fingerprint of the prepared data that is there now, none where there is none.
-    `versions` are those of the host's own trainers.
+    `versions` are those of the host's own trainers, `datasets` the digests of those that lie here.
     """
 
     ram_available_bytes: int
@@ -231,6 +232,7 @@ class Vitals(ShellEvent):
     suspended_s: float | None = None
     disk_free_bytes: int | None = None  # for the agent's own files
     versions: Mapping[str, str] = field(default_factory=dict)
+    datasets: tuple[str, ...] = ()
 
     def figures(self) -> dict[str, Any]:
         """Return what a heartbeat says of them: all but what the capability says."""
@@ -238,7 +240,7 @@ class Vitals(ShellEvent):
 
 
 _IN_HEARTBEAT: Final = tuple(
-    one.name for one in fields(Vitals) if one.name not in {"data_id", "versions"}
+    one.name for one in fields(Vitals) if one.name not in {"data_id", "datasets", "versions"}
 )
 
 
@@ -325,31 +327,11 @@ class BundleFailed(AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramFound(AttemptEvent):
-    """Whether a program lies on this host; `error` says why it may not be used, if so."""
+class PartFound(AttemptEvent):
+    """A part lies on this host, or is `missing` something; `error`: it cannot be used here."""
 
-    here: bool = False
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EnvironmentReady(AttemptEvent):
-    """The packages of a program are installed, or `error` says why they are not."""
-
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointFound(AttemptEvent):
-    """Whether a checkpoint that is new enough lies on this host."""
-
-    here: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointInstalled(AttemptEvent):
-    """A fetched checkpoint is in the trainer's folder, or `error` says why it is not."""
-
+    part: Part
+    missing: Blob | None = None
     error: str = ""
 
 

@@ -1,4 +1,4 @@
-"""How an attempt fetches what the coordinator has for it: a program's parcel, or a checkpoint.
+"""How an attempt fetches what the coordinator has for it, one artifact at a time.
 
 It is the chunk stream with the roles turned round: the agent grants, the coordinator sends.
 """
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent.core import effects as fx
+from agent.core.effects import Part
 from agent.core.state import Fetch, Run, State
 from broker.clock import Now
 from broker.protocol.messages import Grant, Stored
@@ -18,11 +19,10 @@ from broker.stream.stream import Complete, Receiver, ReceiverEffect, WriteChunk
 FETCH_IDLE_S: Final = 60.0
 
 
-def begin(
-    state: State, run: Run, artifact_id: str, size: tuple[int, int], now: Now, *, is_program: bool
-) -> None:
-    """Ask for an artifact; `size` is its own and that of its chunks, in bytes."""
-    run.fetch = Fetch(artifact_id, is_program, Receiver(*size, RangeSet()))
+def begin(state: State, run: Run, part: Part, blob: fx.Blob, now: Now) -> None:
+    """Ask for what a part lacks."""
+    receiver = Receiver(blob.size_bytes, blob.chunk_bytes, RangeSet())
+    run.fetch = Fetch(part, blob.artifact_id, receiver)
     _perform(state, run, run.fetch, run.fetch.receiver.ask(now.mono_s), b"")
 
 
@@ -66,20 +66,14 @@ def _perform(
                 state.publish(topic, effect)
             case WriteChunk(_, offset, begin, end):
                 piece = data[begin:end]
-                state.do(fx.WriteFetched(run.job_id, run.attempt, offset, piece, fetch.is_program))
+                state.do(fx.WriteFetched(run.job_id, run.attempt, fetch.part, offset, piece))
             case Complete():
                 run.fetch = None
                 state.timers.cancel(("fetch", run.job_id))
                 state.publish(topic, Stored())
-                state.do(_install(run, fetch))
+                what = (run.assign, fetch.part, fetch.artifact_id)
+                state.do(fx.InstallPart(run.job_id, run.attempt, *what))
                 return
     due_s, patience_s = fetch.receiver.next_deadline(), fetch.receiver.idle_since + FETCH_IDLE_S
     at_s = patience_s if due_s is None else min(due_s, patience_s)
     state.timers.set(("fetch", run.job_id), at_s)
-
-
-def _install(run: Run, fetch: Fetch) -> fx.Effect:
-    key, checkpoint = (run.job_id, run.attempt), run.assign.checkpoint
-    if fetch.is_program or checkpoint is None:
-        return fx.InstallProgram(*key, fetch.artifact_id)
-    return fx.InstallCheckpoint(*key, fetch.artifact_id, checkpoint.attempt)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core import resumption, runs
+from agent.core import readiness, runs
 from agent.core.state import Run, State, Stop
 from broker.clock import Now
 from broker.protocol.messages import Lease, Why
@@ -31,7 +31,7 @@ def on_lease(state: State, lease: Lease, now: Now) -> None:
             run.lease_s = lease.lease_s
             run.lease_until_s = max(run.lease_until_s, sent_s + lease.lease_s)
             _watch(state, run)
-            resumption.start_if_leased(state, run)
+            readiness.start_if_leased(state, run)
             if run.lease_until_s <= now.mono_s:
                 on_timer(state, run, now)
 

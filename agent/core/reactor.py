@@ -18,9 +18,8 @@ from agent.core import (
     leases,
     output,
     owner,
-    program_fetch,
+    preparation,
     reports,
-    resumption,
     runs,
 )
 from agent.core.core_settings import CoreSettings
@@ -70,17 +69,14 @@ class Core:
             fx.TrainerExited: endings.on_exited,
             fx.BundleMade: endings.on_bundle_made,
             fx.BundleFailed: endings.on_bundle_failed,
-            fx.ProgramFound: program_fetch.on_found,
-            fx.EnvironmentReady: program_fetch.on_environment,
-            fx.CheckpointFound: resumption.on_found,
-            fx.CheckpointInstalled: resumption.on_installed,
+            fx.PartFound: preparation.on_found,
             fx.CheckpointBundled: endings.on_checkpoint_bundled,
         }
         self._run_timers: dict[str, Callable[[State, Run, Now], None]] = {
             "timeout": runs.on_timeout,
             "stall": runs.on_stall,
             "bundle": endings.on_bundle_timer,
-            "fetch": program_fetch.on_fetch_timer,
+            "fetch": preparation.on_fetch_timer,
             "ahead": runs.on_ahead_timer,
             "kill": runs.on_kill_timer,
             "lease": leases.on_timer,
@@ -164,8 +160,8 @@ class Core:
                 state.slots = tuple(gpus[slot % len(gpus)] for slot in range(capability.slots))
                 self._is_now(capability)
                 state.do(fx.Measure())
-            case fx.Vitals(data_id=data_id, versions=versions):
-                self._has_data(data_id, versions)
+            case fx.Vitals(data_id=data_id, versions=versions, datasets=datasets):
+                self._has_now(versions, data_id=data_id, datasets=datasets)
                 leases.on_suspended(state, event.suspended_s, now)
                 judged = bool(state.waiting)
                 runs.on_vitals(state, event, now)
@@ -188,7 +184,7 @@ class Core:
     def _on_attempt(self, event: fx.AttemptEvent, now: Now) -> None:
         state = self.state
         if isinstance(event, fx.TrainerExited) and event.data_gone:
-            self._has_data(None, {})  # first, so that the job does not come here again
+            self._has_now({}, data_id=None)  # first, so that the job does not come here again
         run = state.run(event.job_id, event.attempt)
         if run is not None:
             self._run_events[type(event)](state, run, event, now)
@@ -235,15 +231,15 @@ class Core:
         output.tell(state)  # before the reports: an attempt's output comes before its end
         reports.start_over(state, now)
 
-    def _has_data(self, data_id: str | None, versions: Mapping[str, str]) -> None:
+    def _has_now(self, versions: Mapping[str, str], **data: Any) -> None:
         """Publish the capability again when data has gone or is back, or a trainer was edited."""
         known = self.state.capability
         if known is None:
             return
         trainers = known.trainers.items()
         edited = any(versions.get(name, one.version) != one.version for name, one in trainers)
-        if edited or known.data_id != data_id:
-            self._is_now(known.with_versions(versions).model_copy(update={"data_id": data_id}))
+        if edited or any(getattr(known, name) != value for name, value in data.items()):
+            self._is_now(known.with_versions(versions).model_copy(update=data))
 
     def _is_now(self, capability: m.Capability) -> None:
         self.state.capability = capability

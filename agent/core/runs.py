@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core import endings, fetching, output, reports, resumption
+from agent.core import endings, fetching, output, readiness, reports
 from agent.core.effects import Measure, SignalTrainer, TrainerLine, TrainerStarted, Vitals
 from agent.core.output import understand
 from agent.core.slots import AHEAD_S, gpu_of, place
@@ -192,7 +192,7 @@ def _start(state: State, assign: m.Assign, slot: int | None, now: Now) -> None:
     if slot is None:
         state.timers.set(("ahead", run.job_id), now.mono_s + AHEAD_S)
     _accept(state, assign, now)
-    resumption.begin(state, run)
+    readiness.begin(state, run, now)
     state.beat_soon(now)
 
 

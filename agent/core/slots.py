@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from agent.core import resumption
+from agent.core import readiness
 from agent.core.state import ENDING, UNSTARTED, Run, State
 from broker.protocol.messages import Assign
 from broker.protocol.reasons import Reason, figures, of_needs, of_trainer, reason
@@ -39,7 +39,7 @@ def seat(state: State) -> None:
             free.remove(slot)
             state.timers.cancel(("ahead", run.job_id))
             run.slot, run.gpu = slot, gpu_of(state, run.assign, slot)
-            resumption.start_if_leased(state, run)
+            readiness.start_if_leased(state, run)
 
 
 def gpu_of(state: State, assign: Assign, slot: int) -> int | None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from agent.core.core_settings import CoreSettings
-from agent.core.effects import Effect, Vitals, Warn
+from agent.core.effects import Effect, Part, Vitals, Warn
 from broker.clock import Now, Randomness, Timers
 from broker.protocol import messages as m
 from broker.protocol.link_events import Outgoing
@@ -35,7 +35,7 @@ class Hold:
 class Phase(StrEnum):
     """Where a run stands."""
 
-    FETCHING = "fetching"  # its program, and the checkpoint that it goes on from
+    FETCHING = "fetching"  # its program, datasets, inputs, the checkpoint that it goes on from
     PREPARING = "preparing"  # the packages of its program are installed
     READY = "ready"  # all that its trainer needs is here, but for a lease
     STARTING = "starting"
@@ -87,10 +87,10 @@ NEXT_STOPS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What an attempt fetches: its program's parcel, or a checkpoint."""
+    """What an attempt fetches for a part that it needs."""
 
+    part: Part
     artifact_id: str
-    is_program: bool
     receiver: Receiver
 
 
@@ -122,6 +122,7 @@ class Run:
     lines: int = 0
     left_out: int = 0
     said: int = 0  # lines that have been numbered
+    parts: list[Part] = field(default_factory=list)  # that are not known to be here
     fetch: Fetch | None = None
     resumes: bool = False  # its trainer goes on from a checkpoint
 

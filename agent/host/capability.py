@@ -130,8 +130,9 @@ def probe_capability(
 
 
 def measure(
-    data: DataFolder, known: tuple[Gpu, ...], work: Path, versions: Versions | None = None
-) -> Vitals:
+    data: DataFolder, known: tuple[Gpu, ...], work: Path, versions: Versions | None = None,
+    datasets: tuple[str, ...] = (),
+) -> Vitals:  # fmt: skip
     """Return what the machine can spare now; waits 10 s each for `nvidia-smi` and the data's disk.
 
     The share of busy processors is since the last call on this thread.
@@ -145,6 +146,7 @@ def measure(
         suspended_s=suspended_s(),
         disk_free_bytes=shutil.disk_usage(work).free,
         versions={} if versions is None else versions.look(),
+        datasets=datasets,
     )
 
 
@@ -160,8 +162,13 @@ class Measurer:
         put: Callable[[Vitals], object],
         work: Path,
         versions: Versions | None = None,
+        datasets: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        """Start nothing yet; answers go to `put`. `work` is the folder of the agent's files."""
+        """Start nothing yet; answers go to `put`. `work` is the folder of the agent's files.
+
+        `datasets` returns the digests of those that are here.
+        """
+        self._datasets = datasets
         self._versions = versions
         self._data = data
         self._work = work
@@ -184,7 +191,8 @@ class Measurer:
     def _measure(self) -> None:
         self._is_asked = False
         try:
-            self._put(measure(self._data, self._known, self._work, self._versions))
+            here = self._datasets()
+            self._put(measure(self._data, self._known, self._work, self._versions, here))
         except Exception:  # the next heartbeat asks for it again
             log.exception("the machine could not be measured")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.errors import BadMessage
+from broker.programs.datasets import PREPARED
 from broker.protocol.hyperschema import check_hyper
 from broker.protocol.messages import Assign
 from broker.system.import_blocks import NO_PLUGINS
@@ -35,7 +36,10 @@ _CACHES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a trainer finds prepared data, works, and keeps its checkpoint."""
+    """Where a trainer finds prepared data, works, and keeps its checkpoint.
+
+    `data` is the host's folder, or that of the dataset that its job calls `PREPARED`.
+    """
 
     data: Path | None
     work: Path
@@ -49,6 +53,9 @@ def trainer_command(
 
     Raises `BadMessage` when there is no such trainer, or a hyperparameter is not acceptable.
     """
+    taken = () if assign.model in own else (PREPARED,)
+    if assign.inputs or any(one.name not in taken for one in assign.data):
+        raise BadMessage(f"{assign.model} takes no dataset or input of these names")
     program, flags = _program(assign, own.get(assign.model))
     resumable = is_resumable(assign, own)
     command = [
@@ -85,7 +92,7 @@ def is_resumable(assign: Assign, own: Mapping[str, OwnTrainer]) -> bool:
 
 
 def reads_telemetry(assign: Assign, own: Mapping[str, OwnTrainer]) -> bool:
-    """Whether the trainer of an assignment reads prepared data, as all that are built in do."""
+    """Whether an assignment's trainer reads prepared telemetry, as all that are built in do."""
     trainer = own.get(assign.model)
     return assign.program is None and (trainer is None or trainer.telemetry)
 

@@ -27,7 +27,6 @@ from broker.protocol.hyperschema import check_hyper
 from broker.protocol.messages import Assign, ProgramsAllowed, ProgramSignature
 from broker.protocol.reasons import of_program
 
-GIB: Final = 1024**3
 METRICS_FILE: Final = "metrics.json"
 MAX_METRICS_BYTES: Final = 64 * 1024
 _PYTHON: Final = frozenset({"python", "python3"})
@@ -119,9 +118,9 @@ class Programs:
 
     def launch(
         self, assign: Assign, work: Path, checkpoint: Path, gpu: int | None,
-        inherited: Mapping[str, str], threads: int, *, resume: bool,
+        inherited: Mapping[str, str], threads: int, folders: Mapping[str, Path], *, resume: bool,
     ) -> Launch:  # fmt: skip
-        """Return how to start an assignment's program.
+        """Return how to start an assignment's program, which reads these `folders`.
 
         Raises `FleetError` when the program is not here, or does not take the job's parameters.
         """
@@ -134,6 +133,7 @@ class Programs:
         command = [
             *_by_python(program.command, python),
             *_parameters(assign, program),
+            *(f"--{name}={folder}" for name, folder in sorted(folders.items())),
             f"--out-dir={out}",
             *([f"--checkpoint-dir={checkpoint}"] if program.resumable else []),
             *(["--resume"] if resume and program.resumable else []),
@@ -142,7 +142,8 @@ class Programs:
         if self._settings.uses_sandbox():
             # The sandbox shows one GPU, whose number is 0 then.
             environment["CUDA_VISIBLE_DEVICES"] = "" if gpu is None else "0"
-            reads, writes = [*sandbox.interpreter(), folder], (out, checkpoint)
+            reads = [*sandbox.interpreter(), folder, *folders.values()]
+            writes = (out, checkpoint)
             reads += [] if packages is None else [packages]
             view = sandbox.View(folder, reads, writes, gpu, self._settings.network)
             return Launch(sandbox.sandboxed(command, view), environment, work)
@@ -194,7 +195,7 @@ def open_programs(
 
     `identity` is the folder of its certificate: without one no signature counts. Raises OSError.
     """
-    limit_bytes = settings.cache_gib * GIB
+    limit_bytes = settings.cache_bytes()
     environments = None
     if settings.allowed() is not None:
         environments = Environments(

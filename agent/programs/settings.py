@@ -57,8 +57,9 @@ class ProgramSettings(Settings):
     )
     network: bool = Field(default=False, description="Whether a program may use the network.")
     cache_gib: float = Field(
-        default=50.0, gt=0, le=1e6, description="Disk for parcels that may be used again."
-    )
+        default=50.0, gt=0, le=1e6,
+        description="Disk for parcels, environments, datasets and inputs each.",
+    )  # fmt: skip
 
     @field_validator("sandbox")
     @classmethod
@@ -83,6 +84,10 @@ class ProgramSettings(Settings):
                 "may do here whatever the agent may"
             )
         return names
+
+    def cache_bytes(self) -> float:
+        """Return how much of each kind may be kept: parcels, environments, datasets, inputs."""
+        return self.cache_gib * 1024**3
 
     def uses_sandbox(self) -> bool:
         """Whether programs run in bubblewrap."""

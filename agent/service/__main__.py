@@ -24,6 +24,7 @@ from agent.host.capability import Measurer, probe_capability, suspended_s
 from agent.host.data_folder import DataFolder
 from agent.host.usage import Eyes, in_words
 from agent.process.orphans import end_orphans
+from agent.programs.parts import open_parts
 from agent.programs.programs import open_programs
 from agent.programs.settings import ProgramSettings
 from agent.service.settings import AgentSettings, load
@@ -90,7 +91,6 @@ class Service:
         now, host = system_clock(), settings.host
         self._contact = Contact(settings.state, now, host, identity, settings.data)
         self._spool = Spool(settings.state)
-        self._checkpoints = Checkpoints(settings.state)
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="fleet-builder")
         self._programs = open_programs(
             programs, settings.state, identity, system_clock,
@@ -105,10 +105,16 @@ class Service:
         self._data = DataFolder(settings.data)
         self.mailbox: Mailbox[Event] = Mailbox()
         self._versions = Versions(own)
-        self._measurer = Measurer(self._data, self.mailbox.put, settings.state, self._versions)
+        self._parts = open_parts(
+            settings.state, programs.cache_bytes(), system_clock, Checkpoints(settings.state),
+            self._programs,
+        )  # fmt: skip
+        self._measurer = Measurer(
+            self._data, self.mailbox.put, settings.state, self._versions, self._parts.held
+        )
         core = self._make_core(topics, rng)
         self._trainers = Trainers(
-            core, settings, own, self._spool, self._checkpoints, self._programs, self._data,
+            core, settings, own, self._spool, self._parts, self._programs, self._data,
             self.mailbox,
         )  # fmt: skip
         self._link = Link(
@@ -133,7 +139,7 @@ class Service:
             start=self._trainers.start,
             suspended_s=suspended_s,
         )
-        self._shell = Shell(core, around, self._spool, self._checkpoints, self._programs)
+        self._shell = Shell(core, around, self._spool, self._parts)
 
     def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
         """Serve until the core says `Leave`; `ready` is called when the host is online.
@@ -185,6 +191,7 @@ class Service:
             update={
                 "certificate_expires_at": ends,
                 "data_id": self._data.known,
+                "datasets": self._parts.held(),
                 "programs": self._programs.allowed(),
             }
         )
@@ -236,7 +243,7 @@ class Service:
         """Return a core that takes over what an earlier process of this agent has left."""
         spooled = self._spool.load()
         unbundled = self._spool.load_unbundled(spooled)
-        interrupted = self._spool.clear_work(unbundled, spooled, self._checkpoints.was_at)
+        interrupted = self._spool.clear_work(unbundled, spooled, self._parts.checkpoints.was_at)
         for job_id, attempt in interrupted:
             text = "job %s, attempt %d: it ran when this agent was killed; its checkpoint is kept"
             log.warning(text, job_id[:12], attempt)

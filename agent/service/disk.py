@@ -1,10 +1,10 @@
-"""Performs the core's effects on the spool and the checkpoints."""
+"""Performs the core's effects on the spool, the checkpoints and, by `PartWork`, the caches."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -16,30 +16,20 @@ from agent.core.effects import (
     BundleUnread,
     CheckBundle,
     CheckpointBundled,
-    CheckpointFound,
-    CheckpointInstalled,
     ClearJob,
     DropCheckpoint,
     Effect,
-    EnvironmentReady,
-    FindCheckpoint,
-    FindProgram,
-    GiveUpFetch,
-    InstallCheckpoint,
-    InstallProgram,
     KeepUnbundled,
     MakeBundle,
-    PrepareEnvironment,
-    ProgramFound,
     SendChunk,
     ShellEvent,
     SpoolReport,
     TaskOfAttempt,
-    WriteFetched,
 )
 from agent.core.state import Run
-from agent.programs.programs import Programs
-from agent.spool.checkpoints import Checkpoints
+from agent.programs.parts import Parts
+from agent.service.disk_faults import logged, words
+from agent.service.part_work import PartWork
 from agent.spool.spool import REFUSED_KEPT_S, Spool
 from broker.clock import Now
 from broker.errors import FleetError, plain
@@ -65,16 +55,15 @@ class DiskWork:
     def __init__(
         self,
         spool: Spool,
-        checkpoints: Checkpoints,
+        parts: Parts,
         put: Callable[[ShellEvent], object],
         background: Callable[[Callable[[], None]], object],
         send: Callable[[str, int, bytes], object],
-        programs: Programs | None = None,
     ) -> None:
-        """Nothing is to be done yet. Without `programs` none is let in."""
-        self._programs = programs
+        """Nothing is to be done yet."""
+        self._parts = PartWork(parts, put, background, self._tried)
         self._spool = spool
-        self._checkpoints = checkpoints
+        self._checkpoints = parts.checkpoints
         self._put = put
         self._background = background
         self._send = send
@@ -84,20 +73,14 @@ class DiskWork:
         self._now_s = self._again_s = self._collect_s = 0.0
         # Bundling, hashing and unpacking may take seconds.
         self.by_kind: Mapping[type[Effect], Callable[[Any], object]] = {
+            **self._parts.by_kind,
             MakeBundle: lambda task: background(partial(self.bundle, task)),
             CheckBundle: lambda task: background(partial(self._check, task)),
-            InstallCheckpoint: lambda task: background(partial(self._install, task)),
-            FindProgram: lambda task: background(partial(self._find_program, task)),
-            PrepareEnvironment: self._prepare_environment,
-            InstallProgram: lambda task: background(partial(self._install_program, task)),
             BundleCheckpoint: lambda task: background(partial(self._bundle_checkpoint, task)),
             KeepUnbundled: self._keep_unbundled,
             SpoolReport: self._on_report,
             ClearJob: self._on_clear,
             SendChunk: self._send_chunk,
-            FindCheckpoint: self._find_checkpoint,
-            WriteFetched: self._write_fetched,
-            GiveUpFetch: self._give_up_fetch,
             DropCheckpoint: self._drop_checkpoint,
         }
 
@@ -107,6 +90,7 @@ class DiskWork:
 
     def turn(self, running: Mapping[str, Run], now: Now) -> None:
         """Try again what the disk has refused, and delete what is old."""
+        self._parts.turn(running)
         due_s, self._now_s = self.next_deadline(), now.mono_s
         if due_s is not None and now.mono_s >= due_s:
             clears, self._uncleared = self._uncleared, {}
@@ -117,12 +101,11 @@ class DiskWork:
                 self._keep(effect)
         if now.mono_s >= self._collect_s:
             self._collect_s = now.mono_s + COLLECT_EVERY_S
-            with _logged("checkpoint"):
+            with logged("checkpoint"):
                 self._checkpoints.collect(now.wall_s, running)
-            with _logged("spool"):
+            with logged("spool"):
                 self._spool.collect_refused(now.wall_s)
-            used = {run.assign.program.digest for run in running.values() if run.assign.program}
-            self._background(partial(self._collect_programs, used, now.wall_s))
+            self._parts.collect(now)
 
     def note_name(self, assign: Assign) -> None:
         """Remember what a job is called until nothing of it is left here."""
@@ -160,55 +143,8 @@ class DiskWork:
         self._unkept.pop(effect.job_id, None)
         self._clear(effect)
 
-    def _collect_programs(self, used: Collection[str], now_wall_s: float) -> None:
-        if self._programs is not None:
-            with _logged("programs"):
-                self._programs.collect(used, now_wall_s)
-
-    def _find_program(self, task: FindProgram) -> None:
-        key = (task.job_id, task.attempt)
-        if self._programs is None:
-            self._put(ProgramFound(*key, error="this agent takes no programs"))
-            return
-        here = self._tried(task, "its program", partial(self._programs.find, task.assign))
-        if isinstance(here, bool):
-            self._put(ProgramFound(*key, here))
-        else:
-            self._put(ProgramFound(*key, error=_words(here)))
-
-    def _install_program(self, task: InstallProgram) -> None:
-        if self._programs is None:
-            return
-        key = (task.job_id, task.attempt)
-        install = partial(self._programs.parcels.install, *key, task.digest)
-        error = self._tried(task, "its program cannot be unpacked", install)
-        self._put(ProgramFound(*key, error is None, "" if error is None else _words(error)))
-
-    def _prepare_environment(self, task: PrepareEnvironment) -> None:
-        programs, key = self._programs, (task.job_id, task.attempt)
-        if programs is None:
-            return
-
-        def prepare() -> None:
-            work = partial(programs.prepare, task.digest)
-            error = self._tried(task, "its program", work)
-            self._put(EnvironmentReady(*key, "" if error is None else _words(error)))
-
-        programs.building(prepare)
-
-    def _find_checkpoint(self, task: FindCheckpoint) -> None:
-        here = self._checkpoints.is_here(task.job_id, task.made_by)
-        self._put(CheckpointFound(task.job_id, task.attempt, here))
-
-    def _give_up_fetch(self, task: GiveUpFetch) -> None:
-        with _logged("checkpoint"):
-            self._checkpoints.fetched.give_up(task.job_id, task.attempt)
-        if self._programs is not None:
-            with _logged("programs"):
-                self._programs.parcels.fetched.give_up(task.job_id, task.attempt)
-
     def _drop_checkpoint(self, task: DropCheckpoint) -> None:
-        with _logged("checkpoint"):
+        with logged("checkpoint"):
             self._checkpoints.drop(task.job_id)
 
     def was_shared(self, made: BundleMade) -> bool:
@@ -224,7 +160,7 @@ class DiskWork:
         if isinstance(made, BundleMade):
             self._put(made)
             return
-        reason = _words(made)
+        reason = words(made)
         if isinstance(made, FleetError):
             reason += self._set_aside(*key, reason)
         self._put(BundleFailed(*key, reason, passing=isinstance(made, OSError)))
@@ -240,12 +176,6 @@ class DiskWork:
     def _check(self, task: CheckBundle) -> None:
         is_whole = self._spool.is_whole(task.artifact_id)
         self._put(BundleChecked(task.job_id, task.attempt, is_whole))
-
-    def _install(self, task: InstallCheckpoint) -> None:
-        key = (task.job_id, task.attempt)
-        install = partial(self._checkpoints.install, *key, task.artifact_id, task.made_by)
-        error = self._tried(task, "its checkpoint cannot be unpacked", install)
-        self._put(CheckpointInstalled(*key, "" if error is None else _words(error)))
 
     def _bundle_checkpoint(self, task: BundleCheckpoint) -> None:
         bundle = partial(self._checkpoints.bundle, task.job_id, self._spool.folder)
@@ -266,16 +196,6 @@ class DiskWork:
         except Exception as error:
             log.exception("job %s: %s", about, what)
             return error
-
-    def _write_fetched(self, effect: WriteFetched) -> None:
-        programs = self._programs if effect.is_program else None
-        owner = self._checkpoints if programs is None else programs.parcels
-        try:
-            owner.fetched.write(effect.job_id, effect.attempt, effect.offset, effect.data)
-        except OSError as error:
-            failed = ProgramFound if effect.is_program else CheckpointInstalled
-            log.error("what is fetched: %s", plain(error))
-            self._put(failed(effect.job_id, effect.attempt, error=plain(error)))
 
     def _set_aside(self, job_id: str, attempt: int, why: str) -> str:
         """Keep an output that no bundle may hold, for the owner; say where."""
@@ -326,18 +246,3 @@ class DiskWork:
             self._put(BundleUnread(effect.artifact_id))
         else:
             self._send(effect.artifact_id, effect.index, data)
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, OSError | FleetError):
-        return plain(error)
-    return f"{type(error).__name__}: {error}"
-
-
-@contextlib.contextmanager
-def _logged(what: str) -> Iterator[None]:
-    """Log an OSError: what cannot be deleted now is deleted later."""
-    try:
-        yield
-    except OSError as error:
-        log.error("%s: %s", what, plain(error))

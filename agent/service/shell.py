@@ -28,9 +28,8 @@ from agent.core.effects import (
     Warn,
 )
 from agent.core.reactor import Core
-from agent.programs.programs import Programs
+from agent.programs.parts import Parts
 from agent.service.disk import DiskWork
-from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now, earliest
 from broker.errors import FleetError, plain
@@ -86,16 +85,13 @@ class Shell:
     """Everything that one agent has open, but for its connection and its threads."""
 
     def __init__(
-        self, core: Core, around: Surroundings, spool: Spool, checkpoints: Checkpoints,
-        programs: Programs | None = None,
+        self, core: Core, around: Surroundings, spool: Spool, parts: Parts
     ) -> None:  # fmt: skip
         """Take over a core that has the spool's reports already."""
         self.core = core
         self.left = False
         self._around = around
-        self._disk = DiskWork(
-            spool, checkpoints, around.put, around.background, self._send_chunk, programs
-        )
+        self._disk = DiskWork(spool, parts, around.put, around.background, self._send_chunk)
         self._children: dict[tuple[str, int], Child] = {}
         self._by_kind: Mapping[type[Effect], Callable[[Any], object]] = {
             **self._disk.by_kind,

@@ -20,16 +20,18 @@ from agent.process.command import (
     trainer_environment,
 )
 from agent.process.supervisor import Starter, Trainer
+from agent.programs.parts import Parts
 from agent.programs.programs import Launch, Programs, metrics_line
 from agent.service.settings import AgentSettings
 from agent.service.shell import Event
-from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.client.mailbox import Lane, Mailbox
+from broker.programs.datasets import PREPARED
 from broker.protocol.messages import Assign
 from broker.system.trainer_settings import OwnTrainer
 
 LINE_RETRY_S: Final = 0.05
+_PREPARED: Final = f"data.{PREPARED}"
 
 
 class Trainers:
@@ -37,14 +39,15 @@ class Trainers:
 
     def __init__(
         self, core: Core, settings: AgentSettings, own: Mapping[str, OwnTrainer], spool: Spool,
-        checkpoints: Checkpoints, programs: Programs, data: DataFolder, mailbox: Mailbox[Event],
+        parts: Parts, programs: Programs, data: DataFolder, mailbox: Mailbox[Event],
     ) -> None:  # fmt: skip
         """`own` are the trainers of this host's configuration."""
         self._core = core
         self._settings = settings
         self._own = own
         self._spool = spool
-        self._checkpoints = checkpoints
+        self._parts = parts
+        self._checkpoints = parts.checkpoints
         self._programs = programs
         self._data = data
         self._mailbox = mailbox
@@ -86,15 +89,17 @@ class Trainers:
 
     def _launch(self, effect: StartTrainer, *, resume: bool) -> Launch:
         assign, data = effect.assign, self._settings.data
+        folders = self._parts.folders(assign)
         threads = self._settings.threads or max(1, physical_cores() // self._core.slot_count())
         work = self._spool.work(assign.job_id, assign.attempt)
         checkpoint = self._checkpoints.files(assign.job_id)
         if assign.program is not None:
             return self._programs.launch(
-                assign, work, checkpoint, effect.gpu, self._environment, threads, resume=resume
-            )
+                assign, work, checkpoint, effect.gpu, self._environment, threads, folders,
+                resume=resume,
+            )  # fmt: skip
         # Not `resolve`, which would ask a disk that may hang.
-        place = Place(data and data.absolute(), work, checkpoint)
+        place = Place(folders.get(_PREPARED, data and data.absolute()), work, checkpoint)
         return Launch(
             trainer_command(assign, self._own, place, threads, resume=resume),
             trainer_environment(self._environment, effect.gpu, threads, self._caches),
@@ -117,7 +122,7 @@ class Trainers:
             if line is not None:
                 self._put_line(TrainerLine(*key, line))
         is_gone = False
-        if code != 0 and reads_telemetry(assign, self._own):
+        if code != 0 and reads_telemetry(assign, self._own) and not assign.data:
             # One that was told to end does not wait for a disk that hangs.
             told = self._stopped.is_set() or self._core.why_ending(*key)
             is_gone = (self._data.known if told else self._data.look()) is None

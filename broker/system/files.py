@@ -62,6 +62,19 @@ class RealDisk:
                 _flatten(folder)
             shutil.rmtree(folder, ignore_errors=True)
 
+    def link(self, file: Path, new: Path) -> None:
+        """Give a file one more name."""
+        os.link(file, new)
+
+    def links(self, path: Path) -> int:
+        """Return how many names a file has."""
+        return path.stat().st_nlink
+
+    def protect(self, path: Path) -> None:
+        """Let nobody write a file. Not on Windows, where it could not be deleted any more."""
+        if os.name == "posix":
+            path.chmod(0o444)
+
     def glob(self, folder: Path, pattern: str) -> list[Path]:
         """Return what matches in a folder, in order."""
         return sorted(folder.glob(pattern))

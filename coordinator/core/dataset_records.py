@@ -44,13 +44,13 @@ def gone(world: World, spec: JobSpec) -> Dataset | None:
     return next((one for one in spec.data if not with_digest(world, one.digest)), None)
 
 
-def titles(world: World, spec: JobSpec) -> dict[str, JsonValue]:
-    """Return `NAME@DIGEST` of each dataset of a job by what the job calls it."""
+def told(world: World, spec: JobSpec) -> dict[str, JsonValue]:
+    """Return as `data` the titles of a job's datasets by what it calls them; empty: it has none."""
     found: dict[str, JsonValue] = {}
     for one in spec.data:
         records = with_digest(world, one.digest)
         found[one.name] = f"{records[-1].offer.name if records else ''}@{one.digest}"
-    return found
+    return {"data": found} if found else {}
 
 
 def has_blob(world: World, spec: JobSpec, artifact_id: str) -> bool:

@@ -5,7 +5,8 @@ The coordinator does not look into them: hosts check a layout, and each file, by
 
 from __future__ import annotations
 
-from typing import Final
+from collections import Counter
+from typing import Any, Final
 
 from pydantic import JsonValue
 
@@ -16,6 +17,7 @@ from broker.protocol.messages import (
     AskDatasets,
     AskLayout,
     DataOffer,
+    OperatorResponse,
 )
 from broker.protocol.topics import user_of
 from coordinator.core import dataset_records, downloads, pushes
@@ -51,6 +53,12 @@ def on_push(world: World, client: str, ask: AskData, now: Now) -> Data:
     }
 
 
+def is_on_the_way(response: OperatorResponse) -> bool:
+    """Whether this answer to a push says that some blob is still lacking."""
+    data: Any = response.data
+    return response.ok and data["lacks"] is not None
+
+
 def _expect(world: World, offer: DataOffer, now: Now) -> None:
     """Keep what has come of a dataset for a while: its client may have to begin again."""
     world.coming.pop(offer.title, None)
@@ -71,10 +79,14 @@ def _keep(world: World, client: str, offer: DataOffer, now: Now) -> None:
 
 def on_datasets(world: World, _client: str, _ask: AskDatasets, _now: Now) -> Data:
     """Return a row for each dataset, oldest first: who pushed it, who uses it, who holds it."""
-    return {"datasets": [_row(world, record) for record in world.datasets.values()]}
+    jobs = Counter(
+        digest for job in world.book.all() for digest in {one.digest for one in job.spec.data}
+    )
+    rows = [_row(world, record, jobs[record.digest]) for record in world.datasets.values()]
+    return {"datasets": [*rows]}
 
 
-def _row(world: World, record: DatasetRecord) -> dict[str, JsonValue]:
+def _row(world: World, record: DatasetRecord, jobs: int) -> dict[str, JsonValue]:
     offer, holders = record.offer, _holders(world, record.digest)
     return {
         "name": offer.name,
@@ -83,7 +95,7 @@ def _row(world: World, record: DatasetRecord) -> dict[str, JsonValue]:
         "files": offer.files,
         "pushed_at": record.at,
         "pushed_by": record.who,
-        "jobs": len(dataset_records.jobs_of(world, record.digest)),
+        "jobs": jobs,
         "hosts": [*holders[: pushes.MOST_NAMED]],
         "host_count": len(holders),
     }

@@ -16,6 +16,7 @@ from typing import Final, Literal
 from broker.clock import Now
 from broker.protocol.messages import AgentResponse, Finished, Grant, Rejected, Released
 from broker.protocol.reasons import reason
+from broker.protocol.topics import user_of
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, ReceiverEffect, WriteChunk
 from coordinator.core import earlier_attempts, filing, leases
@@ -36,6 +37,7 @@ MAX_UPLOADS: Final = 24
 MAX_OF_HOST: Final = 2  # its agent announces the next one when one of them is stored
 IDLE_S: Final = 10.0
 ABANDONED_S: Final = 60.0
+_UNUSABLE: Final = frozenset({"program", "dataset", "input"})  # what a host could not use or have
 
 
 def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
@@ -120,8 +122,8 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
             lose(world, job, now, f"host:{host}", cause("released", because=because), host=None)
         elif job.is_held:
             why = cause("released", because=because)
-            if report.why.code == "program":
-                hold_back(world, job, host, (reason("program", said=report.why.text),), now)
+            if report.why.code in _UNUSABLE:
+                hold_back(world, job, host, (reason(report.why.code, said=report.why.text),), now)
             world.move(job, Event.RELEASED, now, f"host:{host}", why, host=None, ran_s=ran_s)
         else:
             # It was given up; a heartbeat from before may yet come, and has no word in it any more.
@@ -282,6 +284,8 @@ def _is_taken(upload: Upload, host: str, now: Now) -> bool:
     """Whether a part is in use: it is being opened or checked, or belongs to another upload."""
     if upload.finishing or upload.receiver is None:
         return True  # a disk that hangs is not asked again and again
+    if upload.is_push and user_of(upload.host) == user_of(host):
+        return False  # they have cut their push off, and go on
     return upload.host != host and now.mono_s - upload.receiver.idle_since < IDLE_S
 
 

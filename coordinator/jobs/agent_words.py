@@ -19,6 +19,8 @@ _WHY: Final[Mapping[str, str]] = {
     "busy": "no slot came free",
     "data": "its prepared data is not there ({text})",
     "program": "its program could not be used there ({text})",
+    "dataset": "a dataset could not be used there ({text})",
+    "input": "an input could not be used there ({text})",
     "drained": "drained by {by}",
     "snoozed": "snoozed{until} by {by}",
     "quiet": "quiet{until} by {by}",

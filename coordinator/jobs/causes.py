@@ -179,6 +179,11 @@ def plan_words(counts: Mapping[str, Any]) -> str:
     return "; ".join(filter(None, (", ".join(jobs), ", ".join(others))))
 
 
+def _title(why: Mapping[str, Any]) -> str:
+    there = ", which was there already" if why.get("is_there") else ""
+    return f"{why['name']}@{why['digest'][:_ID_CHARS]}{there}"
+
+
 _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "error": _error,
     "started": _started,
@@ -194,11 +199,8 @@ _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "certificate": _certificate,
     "host": _host,
     "each": _each,
-    "program": lambda why: (
-        f"{why['name']}@{why['digest'][:_ID_CHARS]}"
-        f"{', which was there already' if why.get('is_there') else ''}"
-        f"{', which is being sent' if why.get('is_coming') else ''}"
-    ),
+    "program": _title,
+    "dataset": _title,
     "faults": _faults,
     "plan": plan_words,
     "unknown_name": _unknown_name,

@@ -55,6 +55,8 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "grace": ("prefers CUDA; waits {left_s:.0f} s more (of {grace_s:g} s) for a CUDA host", ""),
     "retry": ("retry {number} of {most} begins in {left_s:.0f} s", ""),
     "program": ("could not use its program: {said}", ""),
+    "dataset": ("could not use a dataset: {said}", ""),
+    "input": ("could not use an input: {said}", ""),
     "silent": ("did not answer the assignment", ""),
     "failed": ("it has just failed here", ""),
     "stopping": ("an earlier attempt of it is still stopping here", ""),

@@ -12,6 +12,7 @@ from coordinator.manifest.collector import Collector
 from coordinator.manifest.program_keys import meant_title
 
 Datasets = Mapping[str, Dataset]  # by NAME@DIGEST, the newest of a name last
+_PUSH: Final = "fleet data push NAME DIR"
 NO_DATA: Final[Datasets] = {}
 
 
@@ -39,7 +40,9 @@ class DataReader(Collector):
                 self._problem(label, f"data.{name}", message)
         found: list[Dataset] = []
         for name, text in sorted(data.items()):
-            title, message = meant_title(text, self._datasets, "dataset", "fleet data push")
+            title, message = meant_title(
+                text, self._datasets, "dataset", "fleet data push NAME DIR"
+            )
             if message:
                 self._problem(label, f"data.{name}", message)
             else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from agent.core.effects import CheckpointFound
+from agent.core.effects import Blob, Part, PartFound
 from agent.core.effects import Warn as AgentWarn
 from broker.errors import BadMessage
 from broker.protocol import messages as m
@@ -145,7 +145,7 @@ def _agent(record: list[tuple[str, bytes]]) -> Agent:
         id="y", job_id="ee" * 32, attempt=2, instance="i1", name="n", model="gbt", mode="oracle",
         checkpoint=checkpoint,
     ))  # fmt: skip
-    agent.handle(CheckpointFound("ee" * 32, 2, here=False))
+    agent.handle(PartFound("ee" * 32, 2, Part.CHECKPOINT, Blob("7c" * 32, 2000, 1024)))
     topic = agent.topics.checkpoint_chunk("pi", checkpoint.artifact_id, 0)
     agent.handle(Incoming(topic, bytes(1024)))
     agent.hears(m.Cancel(id="c", job_id="dd" * 32, attempt=1))

@@ -26,6 +26,7 @@ from agent.core.effects import (
     Vitals,
 )
 from agent.core.reactor import Core
+from agent.programs.parts import Parts
 from agent.service.shell import Shell, Surroundings
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
@@ -67,7 +68,7 @@ def shell_of(core: Core, spool: Spool, checkpoints: Checkpoints, **around: Any) 
         name: lambda _: None for name in ("publish", "put", "measure", "look", "start")
     }
     whole = nothing | {"background": lambda work: work()} | around
-    return Shell(core, Surroundings(Topics(), **whole), spool, checkpoints)
+    return Shell(core, Surroundings(Topics(), **whole), spool, Parts(checkpoints))
 
 
 class Agent:

@@ -24,6 +24,7 @@ from agent.core.effects import (
     Vitals,
 )
 from agent.core.reactor import Core as AgentCore
+from agent.programs.parts import Parts
 from agent.service.shell import Shell as AgentShell
 from agent.service.shell import Surroundings as AgentSurroundings
 from agent.spool.checkpoints import Checkpoints
@@ -181,7 +182,8 @@ class AgentNode(Node):
             suspended_s=lambda: machine.suspended_s,
         )  # fmt: skip
         self.programs = programs.of_host(machine, self.host)
-        self.shell = AgentShell(core, around, self.spool, self.checkpoints, self.programs)
+        parts = Parts(self.checkpoints, self.programs)
+        self.shell = AgentShell(core, around, self.spool, parts)
         self.link = Link(
             self.run.broker, self.client_id, TOPICS.for_agent(self.host.name),
             self.from_link(self.generation), self.shell.will, new_id, machine.rng,

@@ -55,7 +55,7 @@ def on_show(world: World, client: str, ask: AskShow, now: Now) -> None:
     data: Data = {
         **_row(world, job, prospects.marks(world, [job], now), now),
         "spec": spec_to_dict(job.spec),
-        "data": dataset_records.titles(world, job.spec),
+        **dataset_records.told(world, job.spec),
         "losses": [job.losses, world.settings.max_attempts],
         "retries": [job.failures, job.spec.retries],
         "others": others(world, job),
@@ -116,7 +116,7 @@ def on_why(world: World, _client: str, ask: AskWhy, now: Now) -> Data:
         "error": job.error,
         "error_kind": job.error_kind,
         "artifact_id": job.artifact_id,
-        "data": dataset_records.titles(world, job.spec),
+        **dataset_records.told(world, job.spec),
         **_no_room(world, job),
         **prospects.why(world, job, now),
     }

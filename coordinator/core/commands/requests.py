@@ -108,6 +108,9 @@ def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
     response = _response(world, client, ask, now)
     if response is None:
         world.answers[authorization.key_of(client, ask)] = Answer(None, now.wall_s)
+    elif isinstance(ask, AskData) and datasets.is_on_the_way(response):
+        # One of many for a dataset, of which the last is recorded; to repeat it does no harm.
+        authorization.answer(world, client, response, now)
     else:
         what = _outcome(client, ask, response.data, now) if response.ok else NONE
         authorization.settle(world, client, ask, response, now, what)
@@ -142,8 +145,9 @@ def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
         case AskEach():
             return job_commands.outcome_of_each(data)
         case AskPush() | AskRemove() | AskData() | AskDataRemove():
+            kind = "dataset" if isinstance(ask, AskData | AskDataRemove) else "program"
             told = {key: data[key] for key in ("name", "digest", "is_there") if key in data}
-            return cause("program", **told, is_coming=data.get("lacks") is not None)
+            return cause(kind, **told)
         case _:
             return host_commands.outcome(data)
 

@@ -12,6 +12,8 @@ from broker.protocol.link_events import Incoming
 from broker.protocol.topic_table import Kind
 from tests.harness.agent import HEX, JOB, Agent
 
+PART = fx.Part.CHECKPOINT
+MISSING = fx.Blob(HEX, 2000, 1024)
 CHECKPOINT = m.Checkpoint(artifact_id=HEX, size_bytes=2000, chunk_bytes=1024, attempt=1)
 
 
@@ -23,8 +25,8 @@ def fetching(**more: Any) -> Agent:
     """An agent that has been given the second attempt, and fetches what the first left off at."""
     agent = Agent()
     agent.assigned(2, checkpoint=CHECKPOINT, **more)
-    assert agent.took(fx.FindCheckpoint) == [fx.FindCheckpoint(JOB, 2, 1)]
-    agent.handle(fx.CheckpointFound(JOB, 2, here=False))
+    assert [one.part for one in agent.took(fx.FindPart)] == [PART]
+    agent.handle(fx.PartFound(JOB, 2, PART, MISSING))
     assert not agent.took(fx.StartTrainer)
     return agent
 
@@ -68,9 +70,9 @@ def test_a_checkpoint_is_fetched_before_the_trainer_starts() -> None:
         (1024, 976),
         (0, 1024),
     ]
-    assert agent.took(fx.InstallCheckpoint) == [fx.InstallCheckpoint(JOB, 2, HEX, 1)]
+    assert [(one.part, one.artifact_id) for one in agent.took(fx.InstallPart)] == [(PART, HEX)]
     assert agent.said(m.Stored), "the sender may forget it"
-    agent.handle(fx.CheckpointInstalled(JOB, 2))
+    agent.handle(fx.PartFound(JOB, 2, PART))
     assert agent.took(fx.StartTrainer)
 
 
@@ -88,7 +90,7 @@ def test_a_checkpoint_that_cannot_be_had_costs_time_and_not_the_job(how: str) ->
     if how == "nothing comes":
         agent.passes(61)
     else:
-        agent.handle(fx.CheckpointInstalled(JOB, 2, "does not hash to its id"))
+        agent.handle(fx.PartFound(JOB, 2, PART, error="does not hash to its id"))
     assert agent.took(fx.StartTrainer)
     assert agent.took(fx.GiveUpFetch)
     agent.passes(1)
@@ -104,7 +106,7 @@ def test_a_job_that_is_cancelled_while_it_fetches_ends_at_once() -> None:
     assert agent.said(m.Stopped)
     assert agent.took(fx.GiveUpFetch)
     assert agent.took(fx.DropCheckpoint)
-    agent.handle(fx.CheckpointInstalled(JOB, 2))
+    agent.handle(fx.PartFound(JOB, 2, PART))
     assert not agent.took(fx.StartTrainer)
 
 

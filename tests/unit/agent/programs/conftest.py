@@ -106,10 +106,15 @@ class Host:
         self.programs.parcels.install(JOB, 1, self.program.digest)
 
     def launch(
-        self, assign: m.Assign, inherited: Mapping[str, str] = os.environ, *, resume: bool = False
+        self,
+        assign: m.Assign,
+        inherited: Mapping[str, str] = os.environ,
+        folders: Mapping[str, Path] = {},
+        *,
+        resume: bool = False,
     ) -> Launch:
         return self.programs.launch(
-            assign, self.work, self.checkpoint, None, inherited, 1, resume=resume
+            assign, self.work, self.checkpoint, None, inherited, 1, folders, resume=resume
         )
 
     def code(self, launch: Launch, starter: Starter) -> int:

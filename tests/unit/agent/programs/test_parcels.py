@@ -13,7 +13,8 @@ from threading import Barrier, BrokenBarrierError
 
 import pytest
 
-from agent.programs.parcels import KEPT_S, MAX_BYTES, UNPACKED_BYTES, Parcels
+from agent.programs.cached_folders import KEPT_S
+from agent.programs.parcels import MAX_BYTES, UNPACKED_BYTES, Parcels
 from broker.errors import BadStream
 from broker.programs.packing import LIMIT_BYTES
 from broker.system.archive import unpack

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from agent.core.effects import (
+    Blob,
     BundleMade,
-    CheckpointFound,
+    Part,
+    PartFound,
     Shutdown,
     StartTrainer,
     Task,
@@ -187,7 +189,7 @@ def test_a_fault_while_unpacking_a_checkpoint_costs_the_checkpoint(tmp_path: Pat
     )
     checkpoint = m.Checkpoint(artifact_id=artifact_id, size_bytes=7, chunk_bytes=1024, attempt=1)
     agent.assigned(2, checkpoint=checkpoint)
-    events.append(CheckpointFound(JOB, 2, here=False))
+    events.append(PartFound(JOB, 2, Part.CHECKPOINT, Blob(artifact_id, 7, 1024)))
     events.append(Incoming(agent.topics.checkpoint_chunk("pi", artifact_id, 0), data))
     while events and not started:
         with contextlib.suppress(TypeError):  # of what was started, which is nothing here

@@ -22,6 +22,10 @@ lr = { type = "number", minimum = 1e-6, maximum = 1.0, default = 1e-3 }
 epochs = { type = "integer", minimum = 1, default = 20 }
 head = { enum = ["linear", "mlp"] }
 
+[data]
+train = "a folder of class folders with PNGs"
+test-2 = ""
+
 [needs]
 min_vram_gib = 4
 require_cuda = true
@@ -60,6 +64,15 @@ def test_what_the_file_says_is_read(folder: Path) -> None:
     assert (program.environment, program.resumable) == ("uv", True)
     assert program.description == "Small pictures"
     assert (program.needs.min_vram_gib, program.needs.require_cuda) == (4.0, True)
+
+
+def test_each_dataset_has_to_be_named_by_a_job(folder: Path) -> None:
+    assert read(folder, WHOLE).info("3f" * 32).data == ("train", "test-2")
+    assert read(folder, LEAST).info("3f" * 32).data == ()
+    told = faults(folder, f'{LEAST}[data]\n"a.b" = ""\nx = 3\n')
+    assert [fault.split(": ")[:2] for fault in told] == [
+        [":4", "data.a.b"], [":5", "data.x"],
+    ]  # fmt: skip
 
 
 def test_what_the_file_leaves_out_has_defaults(folder: Path) -> None:
@@ -188,8 +201,8 @@ def test_an_environment_of_uv_needs_a_lock_file(folder: Path) -> None:
 
 
 def test_tables_of_a_later_version_are_unknown_keys(folder: Path) -> None:
-    (fault,) = faults(folder, f'{LEAST}[data]\ntrain = "pictures"\n')
-    assert fault.startswith(":3: data: unknown key; known are: command, description, ")
+    (fault,) = faults(folder, f"{LEAST}[limits]\ncores = 2\n")
+    assert fault.startswith(":3: limits: unknown key; known are: command, data, description, ")
 
 
 def test_a_key_cannot_command_a_terminal(folder: Path) -> None:

@@ -49,10 +49,10 @@ def test_every_verb_answers_in_json_and_what_is_shown_can_be_watched() -> None:
     }
     mute = {name for name, known in options.items() if "--json" not in known}
     services = {"broker", "coordinator", "agent", "dashboard", "top"}
-    assert mute == services | {"broker config", "completion", "programs"}
+    assert mute == services | {"broker config", "completion", "programs", "data"}
     watched = {name for name, known in options.items() if "--watch" in known}
     assert watched == {"status", "list", "show", "why", "workers", "plan", "stats"} | {
-        "check", "doctor", "programs list"
+        "check", "doctor", "programs list", "data list"
     }  # fmt: skip
 
 

@@ -12,15 +12,17 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from coordinator.core import datasets as core_datasets
-from tests.harness import datasets, programs
+from coordinator.ledger.ledger import FILE_NAME
+from tests.harness import data_offers, programs
 from tests.harness.coordinator import OPERATOR, Host
-from tests.harness.datasets import DIGEST, LAYOUT, PACKS, sha256
+from tests.harness.data_offers import DIGEST, LAYOUT, PACKS, sha256
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 ALL = (*PACKS, LAYOUT)
 TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={}, data=("prepared",))}
 LATER_PACK, LATER_LAYOUT, LATER = b"c" * 900, b"other layout", "d2" * 32
 DAY_S = 86_400.0
+AGAIN, ANN = "operator:op/again", "operator:ann/cli"
 _ids = itertools.count()
 
 
@@ -31,7 +33,7 @@ def new_id() -> str:
 
 def push(fleet: Coordinator, client: str = OPERATOR, **more: Any) -> Any:
     """Somebody offers a dataset; what is answered."""
-    ask = m.AskData(id=new_id(), offer=datasets.offer(**more), chunk_bytes=1024)
+    ask = m.AskData(id=new_id(), offer=data_offers.offer(**more), chunk_bytes=1024)
     fleet.answers()
     fleet.handle(Incoming(fleet.topics.operator_request(client), m.encode(ask)))
     fleet.files()
@@ -111,6 +113,15 @@ def test_blobs_are_drawn_one_after_the_other_and_the_dataset_is_known_after_the_
     assert push_all(fleet) == [], "nothing is sent again"
 
 
+def test_a_push_is_told_of_once_however_many_blobs_it_has(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path)
+    remove(fleet)
+    events = fleet.asks(m.AskEvents(id=new_id())).data["events"]
+    told = [(one["event"], one["why"]) for one in events if "data" in one["event"]]
+    title = {"code": "dataset", "name": "cifar", "digest": DIGEST}
+    assert told == [("push-data", title), ("remove-data", title)]
+
+
 def test_a_push_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     """Another client goes on after a restart of the coordinator, in the middle of a pack."""
     fleet = Coordinator(tmp_path)
@@ -121,8 +132,8 @@ def test_a_push_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     fleet.files()
     fleet.shell.close()
     fleet = fleet.crashes()
-    assert push(fleet, "operator:op/other").data["lacks"] == sha256(PACKS[1])
-    assert isinstance(sends(fleet, PACKS[1], "operator:op/other"), m.Stored)
+    assert push(fleet, AGAIN).data["lacks"] == sha256(PACKS[1])
+    assert isinstance(sends(fleet, PACKS[1], AGAIN), m.Stored)
     assert push_all(fleet) == [LAYOUT]
 
 
@@ -135,15 +146,25 @@ def test_a_second_version_sends_what_it_does_not_share(tmp_path: Path) -> None:
 def test_a_blob_that_two_clients_push_is_told_to_both(tmp_path: Path) -> None:
     fleet = Coordinator(tmp_path)
     push(fleet)
-    push(fleet, "operator:op/other")
+    push(fleet, ANN)
     sends(fleet, PACKS[0])
     stored = {topic.host for topic, said in fleet.sent if isinstance(said, m.Stored)}
-    assert stored == {OPERATOR, "operator:op/other"}
+    assert stored == {OPERATOR, ANN}
+
+
+def test_who_pushes_again_takes_the_place_of_the_own_push_before(tmp_path: Path) -> None:
+    """It was cut off: nobody waits until it counts as given up."""
+    fleet = Coordinator(tmp_path)
+    push(fleet)
+    fleet.sent.clear()
+    push(fleet, AGAIN)
+    assert [topic.host for topic, said in fleet.sent if isinstance(said, m.Grant)] == [AGAIN]
+    assert isinstance(sends(fleet, PACKS[0], AGAIN), m.Stored)
 
 
 def test_a_blob_has_the_size_that_is_stored(tmp_path: Path) -> None:
     fleet = pushed(tmp_path)
-    ask = m.AskData(id="o", offer=datasets.offer(digest=LATER))
+    ask = m.AskData(id="o", offer=data_offers.offer(digest=LATER))
     wrong = ask.offer.model_copy(update={"layout": m.Blob(sha256(LAYOUT), 9)})
     assert fleet.asks(ask.model_copy(update={"offer": wrong})).why["code"] == "other_size"
 
@@ -160,6 +181,24 @@ def test_a_dataset_outlives_a_crash_and_the_clean_up(tmp_path: Path) -> None:
     assert known(fleet) == [("cifar", DIGEST, 0)]
     clean_up(fleet, 40 * DAY_S)
     assert all(fleet.store.has(sha256(data)) for data in ALL)
+
+
+def test_after_a_restored_backup_a_push_sends_nothing_again(tmp_path: Path) -> None:
+    """The ledger is older than the store, which has all blobs."""
+    fleet = Coordinator(tmp_path)
+    fleet.ledger.close()
+    ledger = tmp_path / FILE_NAME
+    before = ledger.read_bytes()
+    fleet = fleet.crashes()
+    push_all(fleet)
+    fleet.ledger.close()
+    for path in tmp_path.glob(f"{FILE_NAME}*"):
+        path.unlink()
+    ledger.write_bytes(before)
+    fleet = fleet.crashes()
+    assert known(fleet) == []
+    assert push_all(fleet) == []
+    assert known(fleet) == [("cifar", DIGEST, 0)]
 
 
 def test_what_has_come_of_a_push_is_kept_for_a_day(tmp_path: Path) -> None:
@@ -220,7 +259,7 @@ def test_a_host_gets_the_blobs_of_its_own_jobs_alone(tmp_path: Path) -> None:
     host = fleet.host().joins(trainers=TRAINERS, data_id=None, slots=2)
     assert run(fleet, f"cifar@{DIGEST[:9]}").ok
     (assign,) = given(host)
-    assert assign.data == (datasets.dataset("prepared"),)
+    assert assign.data == (data_offers.dataset("prepared"),)
     grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
     for data in (*ALL, LATER_PACK, LATER_LAYOUT):
         host.says(fleet.topics.checkpoint_grant("pi", sha256(data)), grant)

@@ -17,7 +17,7 @@ from tests.harness import programs
 from tests.harness.coordinator import OPERATOR
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
-OTHERS = "operator:op/other"
+OTHERS, ANN = "operator:op/other", "operator:ann/cli"
 
 
 def push(fleet: Coordinator, client: str = OPERATOR, **more: Any) -> Any:
@@ -74,10 +74,10 @@ def test_a_parcel_is_drawn_by_grants_and_the_program_is_known_once_it_is_stored(
     assert sends(fleet, b"y" * len(programs.PARCEL))[-1].state == "rejected"
     assert known(fleet) == []
     push(fleet)
-    push(fleet, OTHERS)
+    push(fleet, ANN)
     sends(fleet)
     stored = [topic.host for topic, said in fleet.sent if isinstance(said, m.Stored)]
-    assert sorted(stored) == [OPERATOR, OTHERS]
+    assert sorted(stored) == [ANN, OPERATOR]
     assert known(fleet) == [("vision", 0, [])]
     assert push(fleet).data["is_there"], "it is not sent again"
 
@@ -215,18 +215,21 @@ def test_a_host_gets_the_parcel_of_its_own_job_alone(tmp_path: Path) -> None:
     assert asks() == [f"pi/{programs.DIGEST}"]
 
 
-def test_a_host_that_cannot_use_a_program_is_not_asked_again_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", ["program", "dataset", "input"])
+def test_a_host_that_cannot_use_what_a_job_needs_is_not_asked_again_at_once(
+    tmp_path: Path, code: str
+) -> None:
     fleet = pushed(tmp_path)
     host = fleet.host()
     host.joins(programs=m.ProgramsAllowed(pinned=(programs.DIGEST,)), trainers={})
     run(fleet)
     assign = host.heard(m.Assign)[-1]
     host.reports(m.Accepted, fleet.job("mine"), request_id=assign.id)
-    why = m.Why(code="program", text="its signer was revoked")
+    why = m.Why(code=code, text="its signer was revoked")
     host.reports(m.Released, fleet.job("mine"), why=why)
     assert not host.heard(m.Assign)
     told = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data["hosts"][0]["reasons"]
-    assert told[0]["reasons"] == [{"code": "program", "said": "its signer was revoked"}]
+    assert told[0]["reasons"] == [{"code": code, "said": "its signer was revoked"}]
     fleet.waits(31.0)
     assert host.heard(m.Assign), "it may have changed its mind"
 
