@@ -142,7 +142,12 @@ class SimDisk:
         self.before_write()
         if str(old) not in self._names:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(old))
-        moved = self._under(old) if self._names[str(old)] is None else [str(old)]
+        inode = self._names[str(old)]
+        if inode is not None and self._names.get(str(new)) is inode:
+            return  # two names of one file: both stay
+        moved = [str(old)] if inode is not None else self._under(old)
+        if inode is None and len(self._under(new)) > 1:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(new))
         gone: list[tuple[str, Inode | str | None]] = [(name, "gone") for name in reversed(moved)]
         made = [(str(new) + name[len(str(old)) :], self._names[name]) for name in moved]
         self._change(*gone, *made)
@@ -152,6 +157,8 @@ class SimDisk:
         inode = self._names.get(str(file))
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(file))
+        if str(new) in self._names:
+            raise FileExistsError(errno.EEXIST, "File exists", str(new))
         self._change((str(new), inode))
 
     def links(self, path: Path) -> int:

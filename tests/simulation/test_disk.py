@@ -22,6 +22,7 @@ STEPS = st.lists(
         st.tuples(st.just("append"), FOLDERS, NAMES, st.binary(max_size=8)),
         st.tuples(st.just("patch"), FOLDERS, NAMES, st.binary(min_size=1, max_size=4)),
         st.tuples(st.just("replace"), FOLDERS, NAMES, NAMES),
+        st.tuples(st.just("move"), FOLDERS, st.just(""), st.just("z")),
         st.tuples(st.just("unlink"), FOLDERS, NAMES, st.none()),
         st.tuples(st.just("remove"), FOLDERS, NAMES, st.none()),
         st.tuples(st.just("atomic"), FOLDERS, NAMES, st.binary(max_size=8)),
@@ -42,6 +43,8 @@ def _do(disk: Disk, root: Path, step: tuple[str, str, str, object]) -> str:
     try:
         if verb == "replace":
             disk.replace(path, root / folder / str(what))
+        elif verb == "move":
+            disk.replace(root / folder, root / str(what))
         elif verb == "unlink":
             disk.unlink(path)
         elif verb == "remove":
@@ -112,6 +115,38 @@ def test_what_was_not_synced_may_be_lost() -> None:
     assert b"old" in outcomes
     assert b"data" in outcomes
     assert b"" in outcomes, "a rename may come to the disk before the bytes"
+
+
+@pytest.mark.parametrize("kind", [RealDisk, SimDisk])
+def test_a_file_may_have_several_names(kind: type[Disk], tmp_path: Path) -> None:
+    disk = RealDisk() if kind is RealDisk else simulated()
+    disk.make_folder(tmp_path / "x")
+    one, two = (tmp_path / "x" / name for name in "ab")
+    write_atomically(disk, one, b"data")
+    disk.link(one, two)
+    assert (disk.links(one), read(disk, two)) == (2, b"data")
+    with pytest.raises(FileExistsError):
+        disk.link(one, two)
+    with pytest.raises(FileNotFoundError):
+        disk.link(tmp_path / "none", two)
+    disk.replace(one, two)
+    assert disk.links(one) == 2, "a rename of one name of a file to another does nothing"
+    disk.unlink(one)
+    assert (disk.links(two), read(disk, two)) == (1, b"data")
+
+
+def test_a_folder_that_has_its_name_after_a_power_cut_is_whole() -> None:
+    outcomes = set()
+    for seed in range(40):
+        disk = SimDisk(random.Random(seed), lambda: 0.0, lambda _: None)
+        disk.make_folder(Path("/s/making"))
+        write_atomically(disk, Path("/s/file"), b"data")
+        for name in "ab":
+            disk.link(Path("/s/file"), Path("/s/making") / name)
+        disk.replace(Path("/s/making"), Path("/s/tree"))
+        disk.power_cut()
+        outcomes.add(tuple(read(disk, path) for path in disk.glob(Path("/s/tree"), "*")))
+    assert outcomes == {(), (b"data", b"data")}
 
 
 def test_a_full_disk_keeps_the_file_and_gets_its_room_back(tmp_path: Path) -> None:

@@ -176,7 +176,52 @@ def test_a_program_of_a_revoked_signer_is_given_back(site: Site, folder: Path) -
     assert "signer-revoked" in json.dumps(first["why"])
 
 
+# It reads all files of its dataset, and tries to write there.
 READER = """
+import argparse, json, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--data.train", type=pathlib.Path, dest="train")
+parser.add_argument("--out-dir", type=pathlib.Path)
+given = parser.parse_args()
+files = [file for file in given.train.rglob("*") if file.is_file()]
+written = 0
+for file in files:
+    try:
+        file.write_bytes(b"mine")
+        written += 1
+    except OSError:
+        pass
+total = sum(int(file.read_text()) for file in files)
+(given.out_dir / "metrics.json").write_text(json.dumps({"total": total, "written": written}))
+"""
+
+
+def test_a_program_reads_a_dataset_and_another_version_of_it(site: Site, tmp_path: Path) -> None:
+    site.agent("open", '[programs]\nsigned_by = ["alice"]\n')
+    laptop, tree = tmp_path / "laptop", tmp_path / "numbers"
+    for folder in (laptop, tree / "a"):
+        folder.mkdir(parents=True)
+    (laptop / "program.toml").write_text(
+        'name = "sum"\ncommand = ["python", "sum.py"]\n[data]\ntrain = "files with a number"\n'
+    )
+    (laptop / "sum.py").write_text(READER)
+    totals = []
+    for number in (7, 35):
+        (tree / "a" / f"{number}.txt").write_text(str(number))
+        done = site.asked("run", str(laptop), "--data", f"train={tree}", "--wait")
+        assert (done["state"], done["host"]) == ("completed", "open")
+        totals.append(done["metrics"])
+    assert totals == [{"total": 7, "written": 0}, {"total": 42, "written": 0}]
+
+    def is_told() -> bool:
+        return all(one["hosts"] == ["open"] for one in site.asked("data", "list"))
+
+    wait_until(is_told, "the host to say which datasets it holds", 60.0)
+    kept = [path.read_text() for path in (tmp_path / "open").glob("**/data/files/*/*")]
+    assert sorted(kept) == ["35", "7"], "both versions have the first file"
+
+
+TWICE = """
 import argparse, json, pathlib
 parser = argparse.ArgumentParser()
 parser.add_argument("--input.fit", dest="fit", type=pathlib.Path)
@@ -194,7 +239,7 @@ def test_a_program_reads_what_another_job_has_made_once_that_is_completed(
     reader = tmp_path / "reader"
     reader.mkdir()
     (reader / "program.toml").write_text('name = "twice"\ncommand = ["python", "read.py"]\n')
-    (reader / "read.py").write_text(READER, "utf-8")
+    (reader / "read.py").write_text(TWICE, "utf-8")
     site.fleet("run", str(folder), "--slope", "0.25", "--name", "first")
     second = site.asked("run", str(reader), "--input", "fit=first", "--name", "second")
     assert second["state"] == "pending"
