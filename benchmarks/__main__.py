@@ -20,6 +20,7 @@ BENCHMARKS = {
     "compiled": "a training step compiled by torch beside the plain one",
     "jobs": "what a job costs besides its training, beside other queues",
     "small": "small trainings, beside warm processes and other queues",
+    "programs": "from a command to a program's first line, beside uv run",
     "scale": "ten thousand simulated hosts on mosquitto",
     "predict": "how fast stored models score, in batches and row by row",
     "dashboard": "the web page with a large fleet, in a browser",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 
@@ -83,6 +83,24 @@ def schema_faults(schema: Mapping[str, Any]) -> Iterator[str]:
             yield f"properties.{name}.type: must be one of {', '.join(_TYPES)}"
 
 
+def may_be(schema: Any) -> str:
+    """Return what a value may be, in words: `a number, at least 0 and at most 1`."""
+    if not isinstance(schema, dict):
+        return ""
+    options = schema.get("anyOf")
+    if isinstance(options, list) and options:
+        return " or ".join(map(may_be, options))
+    if isinstance(allowed := _allowed(schema), list):
+        return f"one of {', '.join(map(repr, allowed))}"
+    words, types = _TYPES.get(str(schema.get("type")), ("", ()))
+    limits = [
+        _wanted(_limits(schema, least, most), unit)
+        for kinds, unit, least, most in _MEASURES
+        if types[:1] and issubclass(types[0], kinds)
+    ]
+    return ", ".join(filter(None, (words, *limits)))
+
+
 def _faults(value: Any, schema: Any) -> list[str]:
     if not isinstance(schema, dict):
         return []
@@ -99,10 +117,15 @@ def _faults(value: Any, schema: Any) -> list[str]:
 
 
 def _enum_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
-    allowed = [schema["const"]] if "const" in schema else schema.get("enum")
+    allowed = _allowed(schema)
     if isinstance(allowed, list) and value not in allowed:
         return [f"must be one of {', '.join(map(repr, allowed))}, not {value!r}"]
     return []
+
+
+def _allowed(schema: Mapping[str, Any]) -> Any:
+    """Return the list of values that there are; anything else: it is not by a list."""
+    return [schema["const"]] if "const" in schema else schema.get("enum")
 
 
 def _bound(schema: Mapping[str, Any], keyword: str) -> float | None:
@@ -117,6 +140,22 @@ _MEASURES: Final[tuple[tuple[type | tuple[type, ...], str, str, str], ...]] = (
     (list, " entries", "minItems", "maxItems"),
     ((int, float), "", "minimum", "maximum"),
 )
+_Limit = tuple[str, float, Callable[[Any, Any], bool]]
+
+
+def _limits(schema: Mapping[str, Any], least: str, most: str) -> list[_Limit]:
+    """Return the limits of a measure, each with its words, and what holds within it."""
+    limits = (
+        ("at least", _bound(schema, least), operator.ge),
+        ("more than", _bound(schema, "exclusiveMinimum"), operator.gt),
+        ("at most", _bound(schema, most), operator.le),
+        ("less than", _bound(schema, "exclusiveMaximum"), operator.lt),
+    )
+    return [(words, bound, holds) for words, bound, holds in limits if bound is not None]
+
+
+def _wanted(limits: Iterable[_Limit], unit: str) -> str:
+    return " and ".join(f"{words} {bound}{unit}" for words, bound, _ in limits)
 
 
 def _range_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
@@ -125,15 +164,8 @@ def _range_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
         return []
     _, unit, least, most = found
     measured = len(value) if isinstance(value, str | list) else value
-    limits = (
-        ("at least", _bound(schema, least), operator.ge),
-        ("more than", _bound(schema, "exclusiveMinimum"), operator.gt),
-        ("at most", _bound(schema, most), operator.le),
-        ("less than", _bound(schema, "exclusiveMaximum"), operator.lt),
-    )
-    bounds = [(words, bound, holds) for words, bound, holds in limits if bound is not None]
+    limits = _limits(schema, least, most)
     is_number = measured == measured  # noqa: PLR0124 - NaN is not
-    if is_number and all(holds(measured, bound) for _, bound, holds in bounds):
+    if is_number and all(holds(measured, bound) for _, bound, holds in limits):
         return []
-    wanted = " and ".join(f"{words} {bound}{unit}" for words, bound, _ in bounds)
-    return [f"must be {wanted or 'a number'}, not {measured}{unit}"]
+    return [f"must be {_wanted(limits, unit) or 'a number'}, not {measured}{unit}"]

@@ -129,6 +129,7 @@ def job_row(job: JobRow, going: Going) -> Row:
         "name": job.name,
         "model": job.model,
         "mode": job.mode,
+        "program": job.program or "",
         "state": job.state,
         "host": job.host or "",
         "away": is_away,
@@ -221,6 +222,27 @@ def figure_of(metrics: Mapping[str, Any], name: str) -> float | None:
     """Return a metric, none where it is no number."""
     value = metrics.get(name)
     return float(value) if is_figure(value) else None
+
+
+def pushed_row(told: Mapping[str, Any]) -> Row:
+    """Return the row of a program or dataset in an answer to `programs` or `datasets`."""
+    return {
+        "id": f"{told['name']}@{told['digest']}",
+        "digest": told["digest"],
+        "title": title_of(told["name"], told["digest"]),
+        "size": told["size_bytes"],
+        "pushed": epoch_ms(told["pushed_at"]),
+        "by": told["pushed_by"],
+        "jobs": told["jobs"],
+        "hosts": reason_words.names(told["hosts"], told["host_count"]) or "none",
+        "signers": ", ".join(told.get("signers", ())) or "nobody",
+        "files": told.get("files"),
+    }
+
+
+def title_of(name: str, digest: str) -> str:
+    """Return how a program or dataset is called where people read it."""
+    return f"{name}@{digest[:12]}"
 
 
 def worker(host: HostSeen, now: Now) -> Row:

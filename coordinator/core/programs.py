@@ -5,6 +5,8 @@ A program is known once its parcel is stored.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from pydantic import JsonValue
@@ -16,6 +18,7 @@ from broker.protocol.messages import (
     AskPush,
     AskRemove,
     ProgramOffer,
+    ProgramsAllowed,
     TrainerInfo,
 )
 from broker.protocol.reasons import of_program
@@ -87,11 +90,21 @@ def _joined(offer: ProgramOffer, earlier: ProgramOffer) -> ProgramOffer:
 
 def on_programs(world: World, _client: str, _ask: AskPrograms, _now: Now) -> Data:
     """Return a row for each program, oldest first: who pushed it, and who takes it."""
-    return {"programs": [_row(world, record) for record in world.programs.values()]}
+    jobs = Counter(job.spec.program_digest() for job in world.book.all())
+    rules: dict[ProgramsAllowed | None, list[str]] = {}  # many hosts have the same
+    for name, host in sorted(world.hosts.items()):
+        if host.capability is not None:
+            rules.setdefault(host.capability.programs, []).append(name)
+    return {
+        "programs": [
+            _row(record, jobs[record.digest], _takers(record, rules))
+            for record in world.programs.values()
+        ]
+    }
 
 
-def _row(world: World, record: ProgramRecord) -> dict[str, JsonValue]:
-    offer, takers = record.offer, _takers(world, record)
+def _row(record: ProgramRecord, jobs: int, takers: list[str]) -> dict[str, JsonValue]:
+    offer = record.offer
     return {
         "name": offer.name,
         "digest": record.digest,
@@ -100,19 +113,21 @@ def _row(world: World, record: ProgramRecord) -> dict[str, JsonValue]:
         "environment": offer.program.environment,
         "pushed_at": record.at,
         "pushed_by": record.who,
-        "jobs": len(_jobs_of(world, record.digest)),
+        "jobs": jobs,
         "hosts": [*takers[: pushes.MOST_NAMED]],
         "host_count": len(takers),
     }
 
 
-def _takers(world: World, record: ProgramRecord) -> list[str]:
-    """Return the hosts whose owners let a program in."""
-    return [
-        name for name, host in sorted(world.hosts.items())
-        if host.capability is not None
-        and not any(of_program(record.offer.program, host.capability.programs))
-    ]  # fmt: skip
+def _takers(
+    record: ProgramRecord, rules: Mapping[ProgramsAllowed | None, list[str]]
+) -> list[str]:  # fmt: skip
+    """Return the hosts whose owners let a program in; `rules` has the hosts by what they allow."""
+    program = record.offer.program
+    return sorted(
+        name for rule, hosts in rules.items() if not any(of_program(program, rule))
+        for name in hosts
+    )  # fmt: skip
 
 
 def on_remove(world: World, _client: str, ask: AskRemove, _now: Now) -> Data:

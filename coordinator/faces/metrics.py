@@ -189,6 +189,12 @@ def _ratio(percent: float | None) -> float | None:
     return None if percent is None else percent / 100
 
 
+def _transfers(of: Reading) -> Mapping[str, int]:
+    pushes = sum(one.is_push for one in of.world.uploads.values())
+    up, down = len(of.world.uploads) - pushes, len(of.world.downloads)
+    return {"up": up, "down": down, "push": pushes}
+
+
 METRICS: Final = (
     Metric("fleet_build_info", "Always 1; the labels say what runs.",
            ("version", "python"),
@@ -258,8 +264,15 @@ METRICS: Final = (
          lambda of: of.lack.free_bytes if of.lack else None),
     _one("fleet_store_reserve_bytes", "What results leave free there.",
          lambda of: of.lack.reserve_bytes if of.lack else None),
-    _by("fleet_transfers", "Artifacts on their way, up to the coordinator or down.", "direction",
-        lambda of: {"up": len(of.world.uploads), "down": len(of.world.downloads)}),
+    _by("fleet_transfers",
+        "Artifacts on their way: up from hosts, down, or a push from an operator.", "direction",
+        _transfers),
+    _one("fleet_programs", "Programs that the fleet has.", lambda of: len(of.world.programs)),
+    _one("fleet_programs_bytes", "Bytes of their parcels.",
+         lambda of: sum(one.offer.program.size_bytes for one in of.world.programs.values())),
+    _one("fleet_datasets", "Datasets that the fleet has.", lambda of: len(of.world.datasets)),
+    _one("fleet_datasets_bytes", "Bytes of their files; what two of them share counts twice.",
+         lambda of: sum(one.offer.size_bytes for one in of.world.datasets.values())),
 )  # fmt: skip
 
 

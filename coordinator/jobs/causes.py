@@ -180,7 +180,8 @@ def plan_words(counts: Mapping[str, Any]) -> str:
 
 
 def _title(why: Mapping[str, Any]) -> str:
-    return f"{why['name']}@{why['digest'][:_ID_CHARS]}"
+    there = ", which was there already" if why.get("is_there") else ""
+    return f"{why['name']}@{why['digest'][:_ID_CHARS]}{there}"
 
 
 _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {

@@ -94,6 +94,7 @@ class Job:
             name=spec.name,
             model=spec.model,
             mode=spec.mode,
+            program=spec.program_digest() or None,
             state=self.state.value,
             priority=spec.priority,
             attempt=self.attempt,

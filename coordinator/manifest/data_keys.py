@@ -40,9 +40,7 @@ class DataReader(Collector):
                 self._problem(label, f"data.{name}", message)
         found: list[Dataset] = []
         for name, text in sorted(data.items()):
-            title, message = meant_title(
-                text, self._datasets, "dataset", "fleet data push NAME DIR"
-            )
+            title, message = meant_title(text, self._datasets, "dataset", _PUSH)
             if message:
                 self._problem(label, f"data.{name}", message)
             else:
@@ -55,8 +53,8 @@ def _misnamed(
 ) -> Iterator[tuple[str, str]]:
     """Yield the names that a trainer does not read, or that its job lacks, with what is wrong."""
     for name in sorted(data.keys() - {*trainer.data}):
-        hint = did_you_mean(name, trainer.data) or "s; leave this out"
-        yield name, f"{model} reads no such dataset{hint}"
+        hint = did_you_mean(name, trainer.data) or "; leave it out"
+        yield name, f"{model} has no data of this name{hint}"
     if trainer.program is not None:
         for name in sorted({*trainer.data} - data.keys()):
             yield name, f'missing; write data.{name} = "NAME", with a name of `fleet data list`'

@@ -20,7 +20,7 @@ from broker.protocol.hyperschema import check_hyper, did_you_mean, meant
 from broker.protocol.messages import MAX_PLAN_NAME, Needs, TrainerInfo
 from broker.protocol.topics import is_host
 from broker.toml_lines import Lines
-from coordinator.jobs.plan_entries import OF_TELEMETRY, HostPolicy, JobSpec, Plan, job_id
+from coordinator.jobs.plan_entries import OF_TELEMETRY, HostPolicy, JobSpec, Plan, id_of
 from coordinator.manifest import linking, program_keys
 from coordinator.manifest.data_keys import NO_DATA, DataReader, Datasets
 from coordinator.manifest.manifest_keys import (
@@ -261,22 +261,17 @@ class Reader(DataReader):
                 f"{MAX_CARRIED_BYTES // 1024}; put long lists into a file of the trainer's"
             )
             self._problem(label, self._hyper_key(), message)
-        mode, recipe, seed = job.mode or "", job.split_recipe, job.seed
-        folds, fold = (job.folds, job.fold or 0) if recipe == "folds" else (0, 0)
+        mode, is_folds = job.mode or "", job.split_recipe == "folds"
+        folds, fold = (job.folds, job.fold or 0) if is_folds else (0, 0)
         if fold > folds:
             self._problem(label, "fold", f"must be at most {folds}, which is folds, not {fold}")
         trainer = self._trainers.get(job.model)
-        version = (trainer and trainer.version) or ""
-        program = trainer.program if trainer is not None else None
         model = job.model.partition("@")[0]
-        digest = "" if program is None else program.digest
-        data = self._data(job.data, model, trainer, label)
-        decides = (model, mode, job.hyper, recipe, train_hosts, seed, folds, fold, version, digest)
         other: dict[str, Any] = {  # than in the table
-            "job_id": job_id(*decides, data),
+            "job_id": "",
             "model": model,
-            "program": program,
-            "version": version,
+            "program": trainer.program if trainer is not None else None,
+            "version": (trainer and trainer.version) or "",
             "name": "-".join(filter(None, (model, mode))) if job.name is None else job.name,
             "mode": mode,
             "train_hosts": train_hosts,
@@ -287,12 +282,13 @@ class Reader(DataReader):
             "denied_hosts": tuple(job.denied_hosts),
             "timeout_s": job.timeout_s or None,
             "stall_timeout_s": job.stall_timeout_s or None,
-            "data": data,
+            "data": self._data(job.data, model, trainer, label),
             "inputs": job.inputs,
             "after": tuple(job.after),
         }
         same = (name for name in JobSpec.__slots__ if name not in other)
-        return JobSpec(**other, **{name: getattr(job, name) for name in same})
+        spec = JobSpec(**other, **{name: getattr(job, name) for name in same})
+        return replace(spec, job_id=id_of(spec))
 
     def _check_broken(
         self, table: Mapping[str, Any], own: Mapping[str, Any], label: str

@@ -52,7 +52,8 @@ def remark(row: Row) -> Cell | None:
 def words(row: Row) -> Sequence[str]:
     """Return what one may look for a job by."""
     hopeless = NO_HOST if row["unplaceable"] else ""
-    return (row["name"], row["model"], row["mode"], row["host"], row["error"], hopeless)
+    keys = ("name", "model", "mode", "program", "host", "error")
+    return (*(row[key] for key in keys), hopeless)
 
 
 def by_activity(row: Row) -> tuple[Any, ...]:

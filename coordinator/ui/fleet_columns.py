@@ -1,4 +1,4 @@
-"""The columns of jobs and of hosts, for `fleet list`, `fleet workers`, `fleet top` and the page.
+"""The columns of jobs, hosts and programs, for the verbs, `fleet top` and the page.
 
 One table of each: what a column is called, what it says of a row (`coordinator.client.rows`), and
 which goes first where there is little room. A face only draws. Terminals take a column's `cell`;
@@ -23,6 +23,7 @@ from coordinator.ui.words import NO_HOST, ago, short
 Kind = Literal[
     "text", "job", "state", "place", "share", "left", "metric", "score", "loss", "curve", "took",
     "ago", "id", "host", "condition", "doing", "held", "percent", "load", "memory", "power",
+    "program", "size",
 ]  # fmt: skip
 Face = Literal["list", "top", "page"]
 Cell = tuple[str, str]  # text, and what it means: one of GOOD to DIM, or nothing
@@ -268,6 +269,27 @@ HOSTS: Final = (
     _column("cores", "Cores", "text", 10, 5, right=True),
     _column("version", "Version", "text", 11, 8),
     _column("description", "Description", "text", 12, 20, most=40),
+)
+
+
+def _pushed(title: str, kind: Kind, hosts: str, own: FleetColumn) -> tuple[FleetColumn, ...]:
+    """Return the columns of what people push: `hosts` says what those do; `own` it alone has."""
+    return (
+        _column("title", title, kind, 0, 20, most=40),
+        _column("jobs", "Jobs", "text", 1, 4, right=True),
+        _column("pushed", "Pushed", "ago", 2, 10, right=True),
+        _column("hosts", hosts, "text", 3, 14, most=32),
+        own,
+        _column("size", "Size", "size", 5, 10, right=True),
+        _column("by", "Pushed by", "text", 6, 14, most=16),
+    )
+
+
+PROGRAMS: Final = _pushed(
+    "Program", "program", "Allowed by", _column("signers", "Signed by", "text", 4, 10, most=16)
+)
+DATASETS: Final = _pushed(
+    "Dataset", "text", "Held by", _column("files", "Files", "text", 4, 7, right=True)
 )
 
 

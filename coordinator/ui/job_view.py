@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from broker.wrapping import printable
-from coordinator.client.rows import Row
+from coordinator.client.rows import Row, title_of
 from coordinator.jobs.causes import in_words
 from coordinator.jobs.job_progress import rest_words
 from coordinator.jobs.reason_words import no_room
@@ -35,14 +35,16 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text
         yield "Counted", said
     if data.get("submitted_by"):
         yield "Asked for", f"by {data['submitted_by']}"
-    yield "Model", ", ".join(filter(None, (data["model"], data["mode"])))
-    if spec := data.get("spec"):
+    spec = data.get("spec") or {}
+    if digest := data.get("program"):
+        signers = ", ".join((spec.get("program") or {}).get("signers", ()))
+        by = f", signed by {signers}" if signers else ""
+        yield "Program", f"{title_of(data['model'], digest)}{by}"
+    else:
+        yield "Model", ", ".join(filter(None, (data["model"], data["mode"])))
+    if spec:
         if spec.get("version"):
             yield "Version", spec["version"]
-        if program := spec.get("program"):
-            signers = ", ".join(program["signers"])
-            by = f", signed by {signers}" if signers else ""
-            yield "Program", f"{data['model']}@{short(program['digest'])}{by}"
         yield from _asked(spec, data.get("data"))
         yield from _predecessors(data)
     if said := ran or took(row):

@@ -26,6 +26,7 @@ from coordinator.web.settings import WebSettings
 
 PAGES: Final = (
     ("/", "Overview"), ("/jobs", "Jobs"), ("/curves", "Curves"), ("/timeline", "Timeline"),
+    ("/programs", "Programs"),
 )  # fmt: skip
 _LINKS: Final = {"broker": "no broker", "coordinator": "no coordinator", "answer": "no answer"}
 # What is missing, and what is done about it.

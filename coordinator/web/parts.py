@@ -146,13 +146,19 @@ class Moment:
     way: str = "ago"
 
 
-Value = str | int | float | Link | Moment | None
+Value = str | int | float | Link | Moment | tuple[Link, ...] | None
 
 
 def show(value: Value) -> Tag:
     """Show one value."""
     if isinstance(value, Link):
         return Tag("a", value.text, href=value.path, download="" if value.download else None)
+    if isinstance(value, tuple):
+        with Tag("span") as several:
+            for number, one in enumerate(value):
+                Tag("span", ", " if number else "")
+                show(one)
+        return several
     if isinstance(value, Moment):
         return Tag("time", "", data_ms=value.at_ms, data_way=value.way)
     return Tag("span", "" if value is None else str(value))
@@ -177,7 +183,7 @@ class Facts:
             self._known[name] = value
             term, cell = self._cells[name]
             cell.clear()
-            is_there = value not in (None, "", Moment(None), Moment(None, "ahead"))
+            is_there = value not in (None, "", (), Moment(None), Moment(None, "ahead"))
             for part in (term, cell):
                 part.set_visibility(is_there)
             if is_there:

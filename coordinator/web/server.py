@@ -31,12 +31,20 @@ from coordinator.client.watcher import Watcher
 from coordinator.web.artifacts import Artifacts, Fetch
 from coordinator.web.frame import Site
 from coordinator.web.hub import Hub
-from coordinator.web.pages import curves_page, host_page, job_page, overview_page, timeline_page
+from coordinator.web.pages import (
+    curves_page,
+    host_page,
+    job_page,
+    overview_page,
+    programs_page,
+    timeline_page,
+)
 from coordinator.web.pages.overview_page import missing
 from coordinator.web.routes import STATIC, routes
 from coordinator.web.security import MAX_CONNECTIONS, MAX_OF_ONE, Connection, Guard, Sessions
 from coordinator.web.settings import WebSettings
 
+PAGES: Final = (overview_page, job_page, host_page, curves_page, timeline_page, programs_page)
 SCRIPTS: Final = ("page", "tables", "charts")  # in this order
 STOP_S: Final = 2
 MAX_WEBSOCKET_BYTES: Final = 1024 * 1024
@@ -118,7 +126,7 @@ def application(site: Site) -> Guard:
         + "".join(f'<script src="/fleet/{name}.js?{version}"></script>' for name in SCRIPTS),
         shared=True,
     )
-    for page in (overview_page, job_page, host_page, curves_page, timeline_page):
+    for page in PAGES:
         page.register(site)
     # On this machine it would cost more time than it saves.
     compressed = functools.partial(GZipMiddleware, minimum_size=2_000, compresslevel=3)

@@ -21,8 +21,8 @@ FLEX_CHARS: Final = 8
 _BARS_PX: Final = {"percent": 100, "held": 108, "memory": 124, "share": 108}
 # Kinds whose cells hold more than text, or which may be cut.
 _PX: Final = {
-    "job": 130, "doing": 117, "left": 84, "metric": 104, "power": 78, "state": 104, "place": 104,
-    "condition": 104, **_BARS_PX,
+    "job": 130, "doing": 117, "left": 84, "metric": 128, "power": 78, "state": 104, "place": 104,
+    "condition": 104, "loss": 84, **_BARS_PX,
 }  # fmt: skip
 _COMPARED: Final = {"state": "byActivity", "took": "byTook"}  # what is at work, one looks for
 ATTEMPTS: Final = tuple(

@@ -138,9 +138,9 @@ class Coordinator:
         self.ledger.close()
         return Coordinator(self.folder)
 
-    def host(self) -> Host:
+    def host(self, name: str = "pi") -> Host:
         """A host, which speaks to it."""
-        return Host(cast("Fleet", self), "pi")
+        return Host(cast("Fleet", self), name)
 
     def tells(self, ask: Any) -> None:
         """An operator asks, with a signature where there is a key."""

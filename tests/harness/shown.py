@@ -17,11 +17,20 @@ import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.topics import Topics
+from coordinator.client.pushing import Pushed, push
+from coordinator.ui.progress import transfer
 from tests.harness.browser import Browser, Page, find_chromium
 from tests.harness.fleet import Fleet, Program
 from tests.harness.mirrored import told_row
 from tests.harness.swarm import Swarm
 
+PROGRAM: Final = """
+name = "{name}"
+command = ["python", "train.py"]
+[parameters]
+lr = {{ type = "number", minimum = 0.0, maximum = 1.0, description = "the step size" }}
+epochs = {{ type = "integer", minimum = 1, default = 5 }}
+"""
 PASSWORD = "a password for the tests"  # noqa: S105 - of a fleet that lives a minute
 
 # The marks of every test that opens the web page.
@@ -132,6 +141,14 @@ class Shown:
             yield Somebody(client, topics)
         finally:
             client.publish(topics.job(row.job_id), b"", retain=True)
+
+    def pushes(self, name: str) -> Pushed:
+        """Somebody pushes a program that ends at once."""
+        folder = self.fleet.tmp / name
+        folder.mkdir(exist_ok=True)
+        (folder / "program.toml").write_text(PROGRAM.format(name=name), "utf-8")
+        (folder / "train.py").write_text("", "utf-8")
+        return push(self.fleet.client, folder, transfer)
 
     def job(self, state: str, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
         """A job in a state, waited for."""

@@ -41,6 +41,7 @@ EVERY_TOPIC = (
     TOPICS.checkpoint_chunk("gaming-pc", HEX, 0), TOPICS.coordinator_status(), TOPICS.summary(),
     TOPICS.job(HEX), TOPICS.operator_request("operator:local/cli"),
     TOPICS.operator_response("operator:local/cli"), TOPICS.download_chunk("operator:local/cli", 0),
+    TOPICS.push_grant("operator:local/cli"), TOPICS.push_chunk("operator:local/cli", 0),
     TOPICS.broker_load(), TOPICS.broker_refused(), TOPICS.holder(),
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ from tests.harness.shown import WITH_BROWSER, Shown
 
 pytestmark = WITH_BROWSER
 EVIL = "<img src=x onerror=\"window.hurt='yes'\">`${window.hurt='yes'}`</script>"
-PAGES = ("/", "/jobs", "/curves", "/timeline")
+PAGES = ("/", "/jobs", "/curves", "/timeline", "/programs")
 WORKERS, JOBS = 6, 40
 FLEET = {"hosts": WORKERS, "jobs": JOBS}
 

@@ -14,6 +14,7 @@ FLEET = {"hosts": 3, "jobs": 12, "names": HOSTS}
 PHONE = {"width": 360, "height": 780}
 PATHS = (
     "/", "/jobs", "/curves", "/timeline", "/login", "/nowhere", "/host/pc-2", "running", "big-one",
+    "/programs", "program",
 )  # fmt: skip
 DRAWN = (
     "document.querySelector('[data-ready], [data-series], [data-bars], .log, .login, h1 + .note')"
@@ -22,9 +23,11 @@ TOLD = "!document.body.innerText.includes('asking the coordinator')"
 
 
 def _open(shown: Shown, page: Page, path: str) -> None:
-    """Go to a page, or to that of a job that runs, or is called so; wait until it is whole."""
+    """Go to a page, or to that of a job or program; wait until it is whole."""
     if path == "running":
         path = f"/job/{shown.job('running')['job_id']}"
+    elif path == "program":
+        path = f"/program/{shown.pushes('seen').digest}"
     elif not path.startswith("/"):
         rows = shown.fleet.client.list_jobs(["pending"])
         path = f"/job/{next(row for row in rows if row['name'] == path)['job_id']}"

@@ -75,6 +75,11 @@ class JobRow(Wire):
     submitted_by: str | None = Field(
         default=None, description="Who asked for it with `fleet run`; none: the manifest did."
     )
+    program: ArtifactId | None = Field(
+        default=None,
+        exclude_if=lambda digest: digest is None,
+        description="The sha256 of its program's parcel; none: its trainer is a host's own.",
+    )
     marks: tuple[Word, ...] = Field(
         default=(),
         exclude_if=lambda marks: not marks,

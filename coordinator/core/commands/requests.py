@@ -147,7 +147,8 @@ def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
             return job_commands.outcome_of_each(data)
         case AskPush() | AskRemove() | AskData() | AskDataRemove():
             kind = "dataset" if isinstance(ask, AskData | AskDataRemove) else "program"
-            return cause(kind, name=data["name"], digest=data["digest"])
+            told = {key: data[key] for key in ("name", "digest", "is_there") if key in data}
+            return cause(kind, **told)
         case _:
             return host_commands.outcome(data)
 

@@ -8,7 +8,13 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from broker.protocol.messages import AskDrain, AskResume, AskSnooze, Capability
+from broker.protocol.messages import (
+    AskDrain,
+    AskResume,
+    AskSnooze,
+    Capability,
+    ProgramsAllowed,
+)
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
 from coordinator.client.mirror import HostSeen
@@ -230,6 +236,7 @@ def what_it_is(made: Capability) -> dict[str, Value]:
         **gpus,
         "GPU problem": made.gpu_problem,
         "Trainers": ", ".join(sorted(made.trainers)),
+        "Programs": lets_in(made.programs),
         "torch": made.torch,
         "xgboost": made.xgboost,
         "Slots": made.slots,
@@ -238,6 +245,17 @@ def what_it_is(made: Capability) -> dict[str, Value]:
         "Agent": made.agent_version,
         "Certificate ends": (made.certificate_expires_at or "")[:10],
     }
+
+
+def lets_in(programs: ProgramsAllowed | None) -> str:
+    """Return which programs a host's owner lets in, and how they run."""
+    if programs is None:
+        return "none"
+    said = [f"signed by {', '.join(programs.signed_by)}"] if programs.signed_by else []
+    said += [f"{len(programs.pinned)} pinned"] if programs.pinned else []
+    said += ["unsigned"] if programs.unsigned else []
+    how = "without a sandbox" if programs.sandbox == "none" else f"in {programs.sandbox}"
+    return f"{'; '.join(said)}; {how}"
 
 
 def allowed(policy: Mapping[str, Any]) -> dict[str, Value]:

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse
 from broker.errors import FleetError
 from broker.protocol.messages import AskCancel, AskCurves, AskRequeue, AskShow, AskWhy
 from broker.system.machine import new_id
-from coordinator.client.rows import HELD, NO_HOST, Row, meant
+from coordinator.client.rows import HELD, NO_HOST, Row, meant, title_of
 from coordinator.jobs.causes import in_words, set_aside
 from coordinator.jobs.curve import Curve, curves_of, of
 from coordinator.jobs.result_words import kept_words
@@ -22,6 +22,7 @@ from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import News
 from coordinator.web.pages.curves_page import news_of
 from coordinator.web.pages.job_parts import (
+    WAIT,
     ReportPart,
     Tail,
     host_of,
@@ -30,14 +31,13 @@ from coordinator.web.pages.job_parts import (
     show_spec,
     show_why,
 )
-from coordinator.web.parts import Facts, Moment, Tag, call, card, css_word
+from coordinator.web.parts import Facts, Link, Moment, Tag, Value, call, card, css_word
 
 JOB_ID: Final = re.compile(r"[0-9a-f]{64}")
 MAX_TEXT: Final = 100
 # What changes more than the facts.
 MOVES: Final = ("state", "attempt", "host", "unplaceable", "waits")
 OPEN: Final = HELD | {"pending"}
-WAIT: Final = "asking the coordinator …"
 
 
 def register(site: Site) -> None:
@@ -138,7 +138,7 @@ class _Page:
             "Host": host_of(row),
             "Progress": _progress(row),
             "Ends": Moment(row["ends"], "ahead"),
-            "Model": ", ".join(filter(None, (row["model"], row["mode"]))),
+            **_trainer(row),
             "Attempt": row["attempt"] or "none yet",
             "Priority": row["priority"],
             "Began": Moment(row["started"]),
@@ -210,7 +210,7 @@ class _Page:
     def _tell_shown(self, shown: dict[str, Any], why: dict[str, Any] | None) -> None:
         self._keep_s = shown.get("keep_results_s")
         show_history(self._history, self.job_id, shown)
-        show_spec(self._spec, shown.get("spec") or {})
+        show_spec(self._spec, shown)
         if why is not None:
             show_why(self._why, why)
         show_result(self._metrics, shown)
@@ -251,6 +251,13 @@ class _Page:
         kept = curves_of(found["curves"]).get(self.job_id)
         if kept and kept.attempt == self.row["attempt"] and self._curve is None:
             self._show_curve(kept)
+
+
+def _trainer(row: Row) -> dict[str, Value]:
+    """Return what trains, by name: a program, or the model of a host's own trainer."""
+    if digest := row["program"]:
+        return {"Program": Link(title_of(row["model"], digest), f"/program/{digest}")}
+    return {"Model": ", ".join(filter(None, (row["model"], row["mode"])))}
 
 
 def _progress(row: Row) -> str:

@@ -13,7 +13,7 @@ from broker.protocol.messages import AskLogs
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
 from broker.wrapping import printable
-from coordinator.client.rows import epoch_ms
+from coordinator.client.rows import epoch_ms, title_of
 from coordinator.jobs.causes import in_words
 from coordinator.jobs.plan_entries import OF_TELEMETRY, JobSpec
 from coordinator.jobs.reason_words import all_words, summary, wished
@@ -41,8 +41,11 @@ MAX_EVENTS: Final = 100
 MAX_HOSTS: Final = 200
 MAX_CHANGES: Final = 10
 MAX_HYPER: Final = 60
+WAIT: Final = "asking the coordinator …"
 # The job's facts have the others.
-_ELSEWHERE: Final = frozenset({"job_id", "name", "model", "mode", "hyper", "priority"})
+_ELSEWHERE: Final = frozenset({
+    "job_id", "name", "model", "mode", "hyper", "priority", "program", "data", "inputs", "after",
+})  # fmt: skip
 SPEC: Final = tuple(one.name for one in fields(JobSpec) if one.name not in _ELSEWHERE)
 
 
@@ -55,7 +58,7 @@ class Tail:
         self._shown: list[str] = []
         self._is_whole = False
         self.is_live = True
-        self._words = Tag("p", "asking the coordinator …", "note")
+        self._words = Tag("p", WAIT, "note")
         self._place = Tag("pre", "", "log mono", role="log", tabindex="0", aria_label="Output")
         ui.timer(POLL_S, self._ask, immediate=True)
 
@@ -86,10 +89,10 @@ def show_history(place: Tag, job_id: str, shown: Mapping[str, Any]) -> None:
     there = {one["attempt"]: one for one in shown["results"] if one["is_there"]}
     rows = [_event(job_id, event, there) for event in reversed(shown["events"][-MAX_EVENTS:])]
     with fill(place, "History"):
-        _scrolled(["When", "What", "Who", "Host", "Why"], rows, "History")
+        scrolled(["When", "What", "Who", "Host", "Why"], rows, "History")
 
 
-def _scrolled(columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str) -> None:
+def scrolled(columns: Sequence[str], rows: Sequence[Sequence[Value]], name: str) -> None:
     """Show a table that may be long in a place that scrolls."""
     with Tag("div", classes="scroll", tabindex="0", role="region", aria_label=name):
         plain_table(columns, rows, name, stacks=True)
@@ -119,8 +122,9 @@ def host_of(of: Mapping[str, Any]) -> Value:
     return Link(name, f"/host/{name}") if is_host(name) else name
 
 
-def show_spec(place: Tag, spec: Mapping[str, Any]) -> None:
-    """Show what the manifest asks for."""
+def show_spec(place: Tag, shown: Mapping[str, Any]) -> None:
+    """Show what the manifest asks for, by an answer to `show`."""
+    spec = shown["spec"]
     pairs: dict[str, Value] = {
         name.replace("_", " "): listed(spec.get(name))
         for name in SPEC
@@ -128,8 +132,23 @@ def show_spec(place: Tag, spec: Mapping[str, Any]) -> None:
     }
     hyper = list((spec.get("hyper") or {}).items())[:MAX_HYPER]
     with fill(place, "What was asked for"):
-        Facts().tell(pairs | {name: listed(value) for name, value in hyper})
+        Facts().tell(pairs | reads_of(shown) | {name: listed(value) for name, value in hyper})
     place.set_visibility(True)
+
+
+def reads_of(shown: Mapping[str, Any]) -> dict[str, Value]:
+    """Return a job's datasets, the jobs whose artifacts it reads, and those that come before."""
+    pairs: dict[str, Value] = {
+        f"data.{name}": title_of(*title.split("@")) for name, title in shown["data"].items()
+    }
+    after = []
+    for one in shown.get("predecessors") or ():
+        link = Link(one["name"] or one["job_id"][:12], f"/job/{one['job_id']}")
+        if one["input"]:
+            pairs[f"inputs.{one['input']}"] = link
+        else:
+            after.append(link)
+    return {**pairs, "after": (*after,)}
 
 
 def show_why(place: Tag, why: Mapping[str, Any]) -> None:
@@ -144,7 +163,7 @@ def show_why(place: Tag, why: Mapping[str, Any]) -> None:
                 for text in changes[:MAX_CHANGES]:
                     Tag("li", text)
         if rows:
-            _scrolled(["Host", "What speaks against it"], rows, "Hosts")
+            scrolled(["Host", "What speaks against it"], rows, "Hosts")
 
 
 def show_result(place: Tag, shown: Mapping[str, Any]) -> None:

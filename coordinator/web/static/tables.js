@@ -26,6 +26,11 @@
   };
   const percent = (share) => `${Math.round(share * 100)} %`;
   const gib = (bytes) => (bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 1 : 0);
+  const size = (bytes) => {
+    const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    const at = Math.min(Math.floor(Math.log2(Math.max(1, bytes)) / 10), units.length - 1);
+    return `${(bytes / 1024 ** at).toFixed(at && 1)} ${units[at]}`;
+  };
   const memory = ({ data, colDef: { colId } }) => {
     const [used, total] = [data[`${colId}_used`], data[`${colId}_total`]];
     if (total === null) return "";
@@ -49,6 +54,7 @@
     },
     host: (p) => (p.value ? link(`/host/${encodeURIComponent(p.value)}`, p.value) : ""),
     place: (p) => cells.host(p),
+    program: (p) => link(`/program/${encodeURIComponent(p.data.digest)}`, p.value),
     doing: (p) => {
       const { job_id, job, jobs, ending, online } = p.data;
       if (!job_id) return dim(jobs ? `${jobs} held` : ending ? "ending" : online ? "idle" : "");
@@ -91,6 +97,7 @@
     held: (p) => (p.value === null ? "" : bar(p.value, percent(p.value))),
     percent: (p) => (p.value === null ? "" : bar(p.value / 100, percent(p.value / 100))),
     memory,
+    size: (p) => (p.value === null ? "" : size(p.value)),
     load: (p) => (p.value === null ? "" : p.value.toFixed(1)),
     score: (p) => (p.value === null ? "" : p.value.toFixed(3)),
     power: (p) => (p.value === null ? "" : `${Math.round(p.value)} W`),
@@ -195,8 +202,8 @@
     if (wanted.states.length && !wanted.states.some(isOf)) return false;
     if (["model", "mode", "host"].some((name) => wanted[name] && row[name] !== wanted[name])) return false;
     const words = wanted.text.toLowerCase().split(/\s+/);
-    const { name, model, mode, host, id, error, waits, marked } = row;
-    const all = [name, model, mode, row.state, host, id, error, row.unplaceable ? NO_HOST : "", waits, marked];
+    const { name, model, mode, program, host, id, error, waits, marked } = row;
+    const all = [name, model, mode, program, row.state, host, id, error, row.unplaceable ? NO_HOST : "", waits, marked];
     return words.every((one) => all.join(" ").toLowerCase().includes(one));
   };
   const filter = (given) => {

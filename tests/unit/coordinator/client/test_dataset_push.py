@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.errors import BadStream, ConfigError
+from broker.programs import datasets
 from broker.programs.datasets import read_layout
 from broker.protocol import messages as m
 from coordinator.client import dataset_tree
@@ -160,6 +161,15 @@ def test_files_that_change_while_they_are_sent_are_refused_and_told(pushing: Pus
     pushing.meanwhile = lambda: None
     pushed = pushing.push()
     assert pushing.stored(pushed.title)["a"] == b"x" * 30_000
+
+
+@pytest.mark.words
+def test_a_folder_that_takes_too_many_packs_is_refused(
+    pushing: Pushing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "MAX_PACKS", 1)
+    with pytest.raises(ConfigError, match="dataset tree: it has 2 packs; a dataset has at most 1"):
+        pushing.push()
 
 
 @pytest.mark.parametrize("name", ["", "no name", "con", "x" * 65, "../x", "cifar@77"])

@@ -12,6 +12,7 @@ from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from coordinator.core import programs as core_programs
 from coordinator.core.pushes import MAX_PUSHES
+from coordinator.jobs.records import ProgramRecord
 from tests.harness import programs
 from tests.harness.coordinator import OPERATOR
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
@@ -166,6 +167,35 @@ def test_a_job_goes_to_the_host_that_lets_its_program_in(tmp_path: Path) -> None
     assert assign.program.digest == programs.DIGEST
     assert [one.signer for one in assign.signatures] == ["op"]
     assert known(fleet) == [("vision", 1, ["pi"])]
+
+
+def test_the_events_tell_a_program_that_was_there_from_a_new_one(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path)
+    push(fleet)
+    fleet.tells(m.AskEvents(id="story"))
+    fleet.files()
+    told = [one["why"] for one in fleet.answers()[-1].data["events"] if one["event"] == "push"]
+    assert [one["is_there"] for one in told] == [False, True]
+
+
+def test_a_jobs_row_has_its_program(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path)
+    run(fleet)
+    rows = fleet.asks(m.AskList(id="rows")).data["jobs"]
+    told = {row["name"]: (row["model"], row.get("program")) for row in rows}
+    assert told == {"job": ("gbt", None), "mine": ("vision", programs.DIGEST)}
+
+
+def test_each_program_is_listed_with_its_own_jobs_and_hosts(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path, signer="op")
+    other = ProgramRecord(programs.offer("sound", "f" * 64), fleet.now.text(), "operator:op")
+    fleet.core.world.programs[other.digest] = other
+    for name in ("b", "a"):
+        fleet.host(name).joins(programs=m.ProgramsAllowed(signed_by=("op",)), trainers={})
+    fleet.host("c").joins(programs=m.ProgramsAllowed(unsigned=True), trainers={})
+    fleet.host("closed").joins()
+    run(fleet)
+    assert known(fleet) == [("vision", 1, ["a", "b"]), ("sound", 0, ["c"])]
 
 
 def test_a_host_gets_the_parcel_of_its_own_job_alone(tmp_path: Path) -> None:

@@ -13,12 +13,15 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.protocol.messages import Failed, Gpu
+from broker.protocol.link_events import Incoming
+from broker.protocol.messages import AskPush, Failed, Gpu, encode
 from coordinator.faces import metrics
 from coordinator.faces.metrics import MAX_MODELS, METRICS, OTHER, Inbox, Tally
 from coordinator.jobs.jobs import Change
+from coordinator.jobs.records import ProgramRecord
 from coordinator.jobs.states import Event
-from tests.harness.coordinator import Fleet, spec
+from tests.harness import programs
+from tests.harness.coordinator import OPERATOR, Fleet, spec
 
 ROOT = Path(__file__).resolve().parents[4]
 NOTHING = Inbox({}, {}, connected=True)
@@ -116,6 +119,23 @@ def test_what_jobs_wait_and_take_and_lose_is_measured() -> None:
     pi.runs("two")
     fleet.passes(700.0)
     assert fleet.scraped()["fleet_attempts_lost_total"][""] == 1, "longer silent than its lease"
+
+
+def test_programs_and_pushes_are_counted() -> None:
+    fleet = _Metered()
+    offer = programs.offer()
+    known = programs.offer(digest=programs.OTHER)
+    fleet.core.world.programs[programs.OTHER] = ProgramRecord(known, fleet.now.text(), OPERATOR)
+    fleet.handle(Incoming(
+        fleet.topics.operator_request(OPERATOR), encode(AskPush(id="push", offer=offer))
+    ))  # fmt: skip
+    seen = fleet.scraped()
+    assert seen["fleet_programs"][""] == 1
+    assert seen["fleet_programs_bytes"][""] == len(programs.PARCEL)
+    assert seen["fleet_datasets"][""] == seen["fleet_datasets_bytes"][""] == 0
+    assert seen["fleet_transfers"] == {
+        'direction="up"': 0, 'direction="down"': 0, 'direction="push"': 1,
+    }  # fmt: skip
 
 
 def test_models_beyond_the_first_fifty_share_a_label() -> None:

@@ -64,6 +64,12 @@ def test_what_runs_stands_first_and_what_is_done_last(fleet: Mirrored) -> None:
     assert "no memory" in job_table.words(fleet.job_row("broken"))
 
 
+def test_a_job_of_a_program_names_it_and_is_found_by_it(fleet: Mirrored) -> None:
+    fleet.job("own", model="vision", mode="", program="ab" * 32)
+    assert "vision@abababababab" in facts(fleet, "own")
+    assert "ab" * 32 in job_table.words(fleet.job_row("own"))
+
+
 @pytest.mark.words
 def test_a_running_job_shows_how_far_it_is(fleet: Mirrored) -> None:
     fleet.job("cnn", "running", host="pi", **STARTED)

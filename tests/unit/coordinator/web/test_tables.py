@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.ui.fleet_columns import HOSTS, JOBS, FleetColumn, shown
+from coordinator.ui.fleet_columns import DATASETS, HOSTS, JOBS, PROGRAMS, FleetColumn, shown
 
 grids = pytest.importorskip("coordinator.web.tables", reason="the web page is not installed")
 PHONE_PX = 338  # a card's inside in a window of 360 pixels
 
 
-@pytest.mark.parametrize("columns", [shown(JOBS, "page"), shown(HOSTS, "page"), grids.ATTEMPTS])
+@pytest.mark.parametrize(
+    "columns",
+    [shown(JOBS, "page"), shown(HOSTS, "page"), PROGRAMS, DATASETS, grids.ATTEMPTS],
+)
 def test_columns_fit_wherever_one_more_of_them_appears(columns: Sequence[FleetColumn]) -> None:
     """No table is wider than its place, which would hide the last columns."""
     made = grids.definitions(columns, "state")

@@ -1,0 +1,279 @@
+"""Programs and datasets: which there are; of each program its parameters, hosts and jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nicegui import background_tasks, ui
+
+from broker.errors import FleetError
+from broker.protocol.hyperschema import may_be
+from broker.protocol.messages import (
+    AskDatasets,
+    AskPrograms,
+    AskTrainers,
+    OperatorRequest,
+    Program,
+)
+from broker.protocol.reasons import Reason, of_program
+from broker.system.machine import new_id
+from coordinator.client.mirror import HostSeen
+from coordinator.client.rows import Row, Table, pushed_row, title_of
+from coordinator.jobs.reason_words import all_words
+from coordinator.ui.fleet_columns import DATASETS, JOBS, PROGRAMS, FleetColumn, shown
+from coordinator.web.frame import Site, Visit, frame, not_found
+from coordinator.web.hub import News
+from coordinator.web.pages.job_parts import MAX_HOSTS, WAIT, scrolled
+from coordinator.web.parts import (
+    Facts,
+    Link,
+    Moment,
+    Tag,
+    Value,
+    card,
+    fill,
+    listed,
+    plain_table,
+    size,
+    table_card,
+)
+from coordinator.web.tables import Grid, Part, as_rows, feed, grid
+
+EVERY_S: Final = 10.0
+DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_MADE: Final = {"none": "the agent's own interpreter", "uv": "made by uv on each host"}
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What people push of one kind: `title` names the table, `key` the rows in the answer."""
+
+    title: str
+    key: str
+    ask: Callable[[], OperatorRequest]
+    columns: Sequence[FleetColumn]
+    empty: str
+
+
+PUSHED: Final = (
+    Pushed("Programs", "programs", lambda: AskPrograms(id=new_id()), PROGRAMS,
+           "no programs; `fleet push DIR` sends one"),
+    Pushed("Datasets", "datasets", lambda: AskDatasets(id=new_id()), DATASETS,
+           "no datasets; `fleet data push NAME DIR` sends one"),
+)  # fmt: skip
+
+
+def register(site: Site) -> None:
+    """Make the pages known."""
+
+    @ui.page("/programs")
+    def programs() -> None:
+        visit = site.visit()
+        with frame(visit, "Programs", "/programs"):
+            Tag("h1", "Programs", "hidden-text")
+            for kind in PUSHED:
+                _Listing(site, visit, kind)
+
+    @ui.page("/program/{digest}")
+    def program(digest: str) -> None:
+        visit = site.visit()
+        is_one = DIGEST.fullmatch(digest) is not None
+        with frame(visit, "Program" if is_one else "No such program", "/programs"):
+            if is_one:
+                _Page(site, visit, digest).build()
+            else:
+                text = "The address is not whole."
+                not_found(visit, "No such program", text, "All programs", "/programs")
+
+
+class _Listing:
+    """A table of what people have pushed, which is asked for while it is looked at."""
+
+    def __init__(self, site: Site, visit: Visit, kind: Pushed) -> None:
+        self._site, self._visit, self._kind = site, visit, kind
+        self._rows = Table()
+        self._grid: Grid | None = None
+        self._section, self._count = table_card(kind.title)
+        with self._section:
+            self._note = Tag("p", WAIT, "note")
+            ui.timer(EVERY_S, self._ask, immediate=True)
+
+    async def _ask(self) -> None:
+        try:
+            told = (await self._site.hub.ask(self._kind.ask()))[self._kind.key]
+        except FleetError as error:
+            self._say(f"The coordinator did not tell: {error}")
+            return
+        if not self._visit.client.is_deleted:
+            self._say("")
+            self._tell(told)
+
+    def _say(self, text: str) -> None:
+        self._note.set_text(text)
+        self._note.set_visibility(bool(text))
+
+    def _tell(self, told: Sequence[Row]) -> None:
+        kind = self._kind
+        delta = self._rows.update(
+            {f"{one['name']}@{one['digest']}": (one,) for one in told}, pushed_row
+        )
+        self._count.set_text(f" {len(told)}")
+        if self._grid is not None:
+            feed(self._grid, delta)
+            return
+        with self._section:
+            self._grid = grid(
+                kind.title, kind.columns, delta.add, sort="pushed", order="desc",
+                height=as_rows(400), empty=kind.empty,
+            )  # fmt: skip
+
+
+class _Page:
+    """One open page of one program."""
+
+    def __init__(self, site: Site, visit: Visit, digest: str) -> None:
+        self.site, self.visit, self.digest = site, visit, digest
+        self._program: Program | None = None
+        self._hosts_told: list[list[Value]] | None = None
+
+    def build(self) -> None:
+        """Make the page, and have it told what changes."""
+        rows = list(self.site.hub.tables.jobs.rows.values())
+        part = Part(lambda row: row["program"] == self.digest, rows)
+        name = next((row["model"] for row in part.rows.values()), "")
+        with Tag("div", classes="head"):
+            self._title = Tag("h1", title_of(name, self.digest) if name else self.digest[:12])
+        self._note = Tag("p", "", "warn")
+        self._note.set_visibility(False)
+        with Tag("div", classes="columns"):
+            with Tag("div"):
+                with card("About"):
+                    self._facts = Facts()
+                    self._facts.tell({"Digest": self.digest})
+                self._parameters = card("Parameters")
+            with Tag("div"):
+                self._hosts = card("Hosts")
+        for told_later in (self._parameters, self._hosts):
+            with told_later:
+                Tag("p", WAIT, "note")
+        self._jobs(part)
+        background_tasks.create(self._ask())
+
+    def _jobs(self, part: Part) -> None:
+        section, _ = table_card("Its jobs")
+        with section:
+            table = grid(
+                "Jobs of this program", shown(JOBS, "page", "model", "mode"),
+                list(part.rows.values()), sort="state", height=as_rows(15),
+                empty="it has had no job yet",
+            )  # fmt: skip
+
+        def on_news(news: News) -> None:
+            feed(table, part.take(news.jobs))
+            self._tell_hosts()
+
+        self.visit.follow(on_news)
+
+    async def _ask(self) -> None:
+        """Ask what the program is, and for its parameters."""
+        ask = self.site.hub.ask
+        try:
+            programs, trainers = await asyncio.gather(
+                ask(AskPrograms(id=new_id())), ask(AskTrainers(id=new_id()))
+            )
+        except FleetError as error:
+            self._say(f"The coordinator did not tell more: {error}")
+            return
+        told = [one for one in programs["programs"] if one["digest"] == self.digest]
+        if self.visit.client.is_deleted:
+            return
+        if not told:
+            self._say("The fleet does not have this program any more; `fleet push` brings it back.")
+            for place in (self._parameters, self._hosts):
+                place.set_visibility(False)
+            return
+        found = trainers["trainers"].get(f"{told[0]['name']}@{self.digest}") or {}
+        self._tell(pushed_row(told[0]), told[0], found)
+
+    def _say(self, text: str) -> None:
+        self._note.set_text(text)
+        self._note.set_visibility(bool(text))
+
+    def _tell(self, row: Row, told: Mapping[str, Any], trainer: Mapping[str, Any]) -> None:
+        with self.visit.client:
+            ui.page_title(f"{row['title']} · training fleet")
+        self._title.set_text(row["title"])
+        self._facts.tell({
+            "Signed by": row["signers"],
+            "Pushed": Moment(row["pushed"]),
+            "Pushed by": row["by"],
+            "Size": size(row["size"]),
+            "Environment": _MADE.get(told["environment"], told["environment"]),
+            "Keeps checkpoints": "yes" if trainer.get("resumable") else "no",
+            "Datasets": listed(trainer.get("data")),
+            "Needs": listed(trainer.get("needs")),
+        })  # fmt: skip
+        with fill(self._parameters, "Parameters"):
+            _show_parameters(trainer.get("hyper_schema") or {})
+        self._program = Program(
+            digest=self.digest, size_bytes=told["size_bytes"], signers=tuple(told["signers"]),
+            environment=told["environment"],
+        )  # fmt: skip
+        self._tell_hosts()
+
+    def _tell_hosts(self) -> None:
+        """Show which hosts let it in, and why others do not, where that has changed."""
+        if self._program is None:
+            return
+        rows = hosts_of(self._program, self.site.hub.seen.hosts)
+        if rows == self._hosts_told:
+            return
+        self._hosts_told = rows
+        with fill(self._hosts, "Hosts"):
+            if rows:
+                scrolled(["Host", "Lets it in", "Why not"], rows[:MAX_HOSTS], "Hosts")
+            else:
+                Tag("p", "no host is known yet", "note")
+
+
+def hosts_of(program: Program, hosts: Mapping[str, HostSeen]) -> list[list[Value]]:
+    """Return each host, whether it lets a program in, and why not; those that do come first."""
+    against = {
+        name: [*of_program(program, host.capability.programs)] if host.capability else None
+        for name, host in sorted(hosts.items())
+    }
+    names = sorted(against, key=lambda name: against[name] != [])
+    return [[Link(name, f"/host/{name}"), *_answer(against[name])] for name in names]
+
+
+def _answer(against: Sequence[Reason] | None) -> tuple[str, str]:
+    """Return whether a host lets a program in, and why not; none: it has not said what it is."""
+    if against is None:
+        return "", "it has not said yet what it is"
+    return ("no", all_words(against)) if against else ("yes", "")
+
+
+def _show_parameters(schema: Mapping[str, Any]) -> None:
+    rows = parameters_of(schema)
+    if rows:
+        plain_table(["Parameter", "Default", "What it may be"], rows, "Parameters", stacks=True)
+    else:
+        left_out = "" if schema else "; too much for one answer: its program.toml has them"
+        Tag("p", f"none{left_out}", "note")
+
+
+def parameters_of(schema: Mapping[str, Any]) -> list[list[Value]]:
+    """Return of each parameter its name, its default, and what it may be, in words."""
+    required = schema.get("required") or ()
+    return [
+        [
+            name,
+            "required" if name in required else listed(one.get("default")),
+            ": ".join(filter(None, (may_be(one), listed(one.get("description"))))),
+        ]
+        for name, one in (schema.get("properties") or {}).items()
+    ]
