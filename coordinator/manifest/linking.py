@@ -150,7 +150,7 @@ def _twice(specs: Sequence[JobSpec], place: Callable[[int], str]) -> Iterator[Fa
         first = before.setdefault(spec.job_id, index)
         if spec.job_id and first != index:
             message = (
-                f"is the same job as {place(first)}: model, mode, hyper, split_recipe, fold, "
-                "train_hosts, seed and inputs are equal; change one, or remove an entry"
+                f"is the same job as {place(first)}: model, mode, hyper, data, inputs, "
+                "split_recipe, fold, train_hosts and seed are equal; change one, or remove an entry"
             )
             yield Fault(index, "", message)

@@ -219,3 +219,33 @@ def test_a_program_reads_a_dataset_and_another_version_of_it(site: Site, tmp_pat
     wait_until(is_told, "the host to say which datasets it holds", 60.0)
     kept = [path.read_text() for path in (tmp_path / "open").glob("**/data/files/*/*")]
     assert sorted(kept) == ["35", "7"], "both versions have the first file"
+
+
+TWICE = """
+import argparse, json, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--input.fit", dest="fit", type=pathlib.Path)
+parser.add_argument("--out-dir", type=pathlib.Path)
+given = parser.parse_args()
+made = json.loads((given.fit / "metrics.json").read_text())
+(given.out_dir / "metrics.json").write_text(json.dumps({"twice": 2 * made["r2"]}))
+"""
+
+
+def test_a_program_reads_what_another_job_has_made_once_that_is_completed(
+    site: Site, folder: Path, tmp_path: Path
+) -> None:
+    """Neither is anywhere but at the coordinator when the host gets it."""
+    reader = tmp_path / "reader"
+    reader.mkdir()
+    (reader / "program.toml").write_text('name = "twice"\ncommand = ["python", "read.py"]\n')
+    (reader / "read.py").write_text(TWICE, "utf-8")
+    site.fleet("run", str(folder), "--slope", "0.25", "--name", "first")
+    second = site.asked("run", str(reader), "--input", "fit=first", "--name", "second")
+    assert second["state"] == "pending"
+    (before,) = site.asked("why", "second")["predecessors"]
+    assert (before["code"], before["job"], before["state"]) == ("waits", "first", "pending")
+    site.agent("open", '[programs]\nsigned_by = ["alice"]\n')
+    done = site.asked("run", str(reader), "--input", "fit=first", "--get", str(tmp_path / "got"))
+    assert (done["name"], done["state"], done["metrics"]) == ("second", "completed", {"twice": 0.5})
+    assert done["started_at"] >= site.asked("show", "first")["finished_at"]
