@@ -106,7 +106,10 @@ class _Push:
 
     def __init__(self, name: str, planned: Planned, connect: Connect) -> None:
         layout = planned.layout
-        data = write_layout(layout)
+        try:
+            data = write_layout(layout)
+        except BadStream as objection:
+            raise ConfigError(f"dataset {name}: {objection}") from None
         self._connect = connect
         self._layout = data
         self._packs = planned.packs

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.errors import BadStream, ConfigError
+from broker.programs import datasets
 from broker.programs.datasets import read_layout
 from broker.protocol import messages as m
 from coordinator.client import dataset_tree
@@ -91,7 +92,10 @@ def test_a_pushed_folder_is_known_and_what_is_stored_gives_its_files(pushing: Pu
 
 
 def test_what_the_fleet_has_is_not_sent_again(pushing: Pushing) -> None:
-    """Neither by the same name, nor by another."""
+    """Neither by the same name, nor by another, where it came in other packs."""
+    pushing.write({"a": b"at first"})
+    pushing.push()
+    pushing.write(FILES)
     first = pushing.push()
     again, other = pushing.push(), pushing.push("copy")
     assert (again.title, again.sent_bytes, other.sent_bytes) == (first.title, 0, 0)
@@ -123,6 +127,7 @@ def test_a_push_that_was_cut_goes_on_where_it_was(pushing: Pushing) -> None:
             sent += len(pushing.sent())
     assert cuts >= 2
     assert sent < 1.1 * 120_000
+    assert pushing.shown[-1][1] == pushing.shown[-1][2], "what had been sent is shown as done"
     assert pushing.stored(pushed.title) == FILES
 
 
@@ -156,6 +161,15 @@ def test_files_that_change_while_they_are_sent_are_refused_and_told(pushing: Pus
     pushing.meanwhile = lambda: None
     pushed = pushing.push()
     assert pushing.stored(pushed.title)["a"] == b"x" * 30_000
+
+
+@pytest.mark.words
+def test_a_folder_that_takes_too_many_packs_is_refused(
+    pushing: Pushing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "MAX_PACKS", 1)
+    with pytest.raises(ConfigError, match="dataset tree: it has 2 packs; a dataset has at most 1"):
+        pushing.push()
 
 
 @pytest.mark.parametrize("name", ["", "no name", "con", "x" * 65, "../x", "cifar@77"])

@@ -21,7 +21,7 @@ from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fi
 ALL = (*PACKS, LAYOUT)
 TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={}, data=("prepared",))}
 LATER_PACK, LATER_LAYOUT, LATER = b"c" * 900, b"other layout", "d2" * 32
-DAY_S = 86_400.0
+HOUR_S, DAY_S = 3600.0, 86_400.0
 AGAIN, ANN = "operator:op/again", "operator:ann/cli"
 _ids = itertools.count()
 
@@ -95,9 +95,18 @@ def given(host: Host) -> list[m.Assign]:
     return [one for one in host.heard(m.Assign) if one.data]
 
 
-def clean_up(fleet: Coordinator, after_s: float = 8 * 3600.0) -> None:
-    fleet.waits(after_s)
-    fleet.files()
+def forgetful(folder: Path) -> Coordinator:
+    """One that keeps nothing which nobody needs."""
+    fleet = Coordinator(folder, keep_unreferenced_days=0.0, trainers=TRAINERS)
+    fleet.skew_s = fleet.disk.modified_s(folder) - fleet.now.wall_s
+    return fleet
+
+
+def clean_up(fleet: Coordinator, after_s: float = 8 * HOUR_S) -> None:
+    """Time passes, in which old things are deleted every six hours."""
+    for _ in range(round(after_s / (4 * HOUR_S))):
+        fleet.waits(4 * HOUR_S)
+        fleet.files()
 
 
 def test_blobs_are_drawn_one_after_the_other_and_the_dataset_is_known_after_the_last(
@@ -201,16 +210,32 @@ def test_after_a_restored_backup_a_push_sends_nothing_again(tmp_path: Path) -> N
     assert known(fleet) == [("cifar", DIGEST, 0)]
 
 
-def test_what_has_come_of_a_push_is_kept_for_a_day(tmp_path: Path) -> None:
-    """Then it goes, unless the push goes on; neither does a crash end the day."""
-    fleet = Coordinator(tmp_path, keep_unreferenced_days=0.0)
-    fleet.skew_s = fleet.disk.modified_s(tmp_path) - fleet.now.wall_s
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_has_come_of_a_push_is_kept_for_a_day(tmp_path: Path, *, crashes: bool) -> None:
+    fleet = forgetful(tmp_path)
     push(fleet)
     sends(fleet, PACKS[0])
+    if crashes:
+        fleet.shell.close()
+        fleet.ledger.close()
+        fleet = forgetful(tmp_path)
     clean_up(fleet, DAY_S / 2)
     assert fleet.store.has(sha256(PACKS[0]))
     clean_up(fleet, DAY_S)
     assert not fleet.store.has(sha256(PACKS[0]))
+
+
+def test_packs_of_a_removed_version_stay_for_the_push_that_needs_them(tmp_path: Path) -> None:
+    """They are older than a day, and nothing else has them meanwhile."""
+    fleet = forgetful(tmp_path)
+    push_all(fleet)
+    clean_up(fleet, 2 * DAY_S)
+    packs = (PACKS[0], LATER_PACK)
+    push(fleet, digest=LATER, packs=packs, layout=LATER_LAYOUT)
+    remove(fleet, f"cifar@{DIGEST}")
+    clean_up(fleet, DAY_S / 2)
+    assert [fleet.store.has(sha256(data)) for data in PACKS] == [True, False]
+    assert push_later(fleet) == [LATER_PACK, LATER_LAYOUT]
 
 
 def test_a_pack_stays_while_some_dataset_has_it(tmp_path: Path) -> None:
