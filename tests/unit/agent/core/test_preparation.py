@@ -212,3 +212,14 @@ def test_which_datasets_are_here_is_told_when_that_changes() -> None:
     agent.handle(vitals)
     (told,) = agent.said(m.Capability)
     assert told.datasets == (DATASET.digest,)
+
+
+def test_a_late_word_of_a_part_that_is_here_changes_nothing() -> None:
+    agent = given(data=(DATASET,))
+    agent.handle(fx.PartFound(JOB, 1, PROGRAM))
+    agent.handle(fx.PartFound(JOB, 1, PROGRAM, error="a piece could not be written"))
+    assert not agent.said(m.Released)
+    agent.handle(fx.PartFound(JOB, 1, PROGRAM))
+    assert not agent.took(fx.StartTrainer)
+    agent.handle(fx.PartFound(JOB, 1, DATA))
+    assert agent.took(fx.StartTrainer)

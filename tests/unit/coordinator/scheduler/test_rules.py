@@ -24,7 +24,8 @@ from broker.protocol.reasons import from_dict, reason, uses_cuda
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, job_id
 from coordinator.jobs.reason_words import words
 from coordinator.jobs.reasons import NATURES
-from coordinator.scheduler.rules import HostView, choose, reasons
+from coordinator.scheduler.rules import HostView, choose, kind_of, reasons
+from tests.harness.datasets import Made
 from tests.harness.programs import DIGEST, program
 
 GIB = 1024**3
@@ -271,3 +272,11 @@ def test_twins_that_connect_with_tls_are_told_what_fits_that() -> None:
     secure = replace(twins, capability=twins.capability.model_copy(update=until))
     (found,) = reasons(job(), secure)
     assert (found.code, found.figures) == ("twins", {"tls": True})
+
+
+def test_a_job_that_brings_its_data_needs_no_host_that_has_some() -> None:
+    """It stands in another line than a job that does not."""
+    brings = replace(job(), data=(Made({"a": b"x"}, name="prepared").dataset,))
+    assert not [*reasons(brings, host(data=None))]
+    assert [one.code for one in reasons(job(), host(data=None))] == ["no-data"]
+    assert kind_of(brings) != kind_of(job())
