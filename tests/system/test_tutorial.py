@@ -1,35 +1,75 @@
-"""The program of docs/tutorial/own-program.md, as it stands there, trains in a fleet."""
+"""The tutorials about programs, as they stand: two hosts, of which one lets programs in."""
 
 from __future__ import annotations
 
-import contextlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from broker.protocol.messages import AskRun
-from coordinator.client.pushing import push
 from tests.harness.fleet import ROOT, Fleet
+from tests.harness.verbs import Done, process
 
 pytestmark = pytest.mark.system
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
-def test_the_program_of_the_tutorial_trains_in_a_fleet(fleet: Fleet, tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "tutorial" / "own-program.md").read_text("utf-8")
-    (_, script), (_, program), *_ = BLOCK.findall(text)
-    folder = tmp_path / "shapes"
-    folder.mkdir()
-    (folder / "train.py").write_text(script, "utf-8")
-    (folder / "program.toml").write_text(program, "utf-8")
+class Reader:
+    """Somebody who does what the tutorials say, in a folder of their own."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet, self.folder = fleet, fleet.tmp / "reader"
+        self.folder.mkdir()
+
+    def saves(self, tutorial: str, *names: str) -> None:
+        """Save the first scripts and TOML files of a tutorial under these names."""
+        text = (ROOT / "docs" / "tutorial" / tutorial).read_text("utf-8")
+        found = [body for kind, body in BLOCK.findall(text) if kind in {"python", "toml"}]
+        for name, body in zip(names, found, strict=False):
+            (self.folder / name).parent.mkdir(exist_ok=True)
+            (self.folder / name).write_text(body, "utf-8")
+
+    def runs(self, name: str) -> None:
+        """Run a script."""
+        subprocess.run(
+            [sys.executable, name], check=True, cwd=self.folder, capture_output=True, timeout=120
+        )
+
+    def says(self, *words: str | Path) -> Done:
+        """Call the command line."""
+        told = (*map(str, words), "--timeout=60", "--json")
+        return process(*told, environment=self._fleet.environment)
+
+
+def test_the_tutorials_do_what_they_say(fleet: Fleet) -> None:
+    """Data and programs are pushed; jobs of a plan run in their order, where they are let in."""
+    reader = Reader(fleet)
     fleet.plan()
     fleet.coordinator()
     fleet.agent("pi", more="[programs]\nunsigned = true\n")
-    pushed = push(fleet.client, folder, lambda *_: contextlib.nullcontext(lambda _: None))
-    job = {"name": "shapes", "program": pushed.title, "parameters": {"lr": 0.01}}
-    fleet.ask(AskRun, job=job)
-    row = fleet.until("shapes", "completed")
-    assert row["metrics"]["accuracy"] > 0.6, "it has learned something"
-    again = push(fleet.client, folder, lambda *_: contextlib.nullcontext(lambda _: None))
-    assert (again.title, again.sent) == (pushed.title, False)
+    fleet.agent("lap")
+
+    shapes, finetune = reader.folder / "shapes", reader.folder / "finetune"
+    reader.saves("own-program.md", "make_images.py", "shapes/train.py", "shapes/program.toml")
+    reader.runs("make_images.py")
+    assert reader.says("data", "push", "images", reader.folder / "images").json()["files"] == 3000
+    run = ("run", shapes, "--data", "images=images")
+    row = reader.says(*run, "--lr", "0.005", "--wait").json()
+    assert (row["host"], row["metrics"]["accuracy"] > 0.8) == ("pi", True)
+    assert "--lr" in reader.says(*run, "--lr", "5").stderr
+    job_id = reader.says(*run, "--lr", "0.002", "--on", "lap").json()["job_id"]
+    why = reader.says("why", job_id).stdout
+    assert "no-programs" in why
+
+    names = ("make_rare_images.py", "finetune/finetune.py", "finetune/program.toml")
+    reader.saves("fine-tuning.md", *names, "transfer.toml")
+    reader.runs("make_rare_images.py")
+    reader.says("data", "push", "rare-images", reader.folder / "rare-images").json()
+    reader.says("push", finetune).json()
+    fleet.manifest.write_text((reader.folder / "transfer.toml").read_text("utf-8"), "utf-8")
+    fleet.reload()
+    tuned, plain = (fleet.until(name, "completed") for name in ("tuned", "from-scratch"))
+    assert {tuned["host"], plain["host"]} == {"pi"}
+    assert tuned["metrics"]["accuracy"] > plain["metrics"]["accuracy"], "it knew something before"
