@@ -24,7 +24,7 @@ def _scenario(days: int) -> Scenario:
     """Jobs that are requeued at all hours, other bytes each time, and a crash a day."""
     hosts = tuple(HostSpec(f"h{n}", False, 64.0, 1, True) for n in range(2))
     jobs = tuple(
-        job for job in draw(5).jobs if job.behaviour == "ok" and not job.spec.needs.require_cuda
+        job for job in draw(6).jobs if job.behaviour == "ok" and not job.spec.needs.require_cuda
     )[:4]
     faults = []
     for hour in range(days * 24):

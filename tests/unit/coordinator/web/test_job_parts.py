@@ -30,4 +30,4 @@ def test_a_job_leads_to_the_jobs_that_come_before_it() -> None:
 
 
 def test_most_jobs_read_nothing_of_others() -> None:
-    assert not any(reads_of({"data": {}}).values())
+    assert not any(reads_of({}).values())
