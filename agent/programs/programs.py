@@ -228,14 +228,19 @@ def metrics_line(out: Path) -> str | None:
     """Return what `metrics.json` in a program's output says as a trainer's line; none without it.
 
     Whoever reads the line checks it, as it checks all that a trainer prints. A link could lead to
-    what the sandbox hides, and a pipe would never end: neither is read.
+    what the sandbox hides, and a pipe would never end: neither is read, and the line says so.
     """
+    if not os.path.lexists(out / METRICS_FILE):
+        return None
     try:
         with open(out / METRICS_FILE, "rb", opener=_open_plain) as file:
             metrics = json.loads(file.read(MAX_METRICS_BYTES))
     except (OSError, ValueError, RecursionError):
-        return None
-    return json.dumps({"event": "result", "metrics": metrics})
+        metrics = None
+    if isinstance(metrics, dict):
+        return json.dumps({"event": "result", "metrics": metrics})
+    rule = f"a plain file with a JSON object, of at most {MAX_METRICS_BYTES // 1024} KiB"
+    return f"{METRICS_FILE} is not read: it must be {rule}"
 
 
 def _open_plain(path: str, flags: int) -> int:

@@ -17,7 +17,7 @@ from coordinator.ui.candidates import complete_dataset
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import PATH, OperatorClient, Where, asking
 from coordinator.ui.progress import transfer
-from coordinator.ui.words import is_json, print_json, say, short, size
+from coordinator.ui.words import is_json, local, print_json, say, short, size
 
 if TYPE_CHECKING:
     from coordinator.client.dataset_push import PushedData
@@ -83,7 +83,7 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     columns = ("DATASET", "PUSHED BY", "PUSHED", ">SIZE", ">FILES", ">JOBS", ">HOSTS")
     cells = [
         (
-            f"{row['name']}@{short(row['digest'])}", row["pushed_by"], row["pushed_at"][:16],
+            f"{row['name']}@{short(row['digest'])}", row["pushed_by"], local(row["pushed_at"]),
             size(row["size_bytes"]), row["files"], row["jobs"], row["host_count"],
         )
         for row in rows
@@ -95,7 +95,7 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
 @click.argument("dataset", metavar="NAME[@DIGEST]", shell_complete=complete_dataset)
 @asking
 def rm_command(at: Where, dataset: str) -> int:
-    """Remove a dataset that no waiting or running job reads; its files are deleted later.
+    """Remove a dataset that neither the manifest nor an open job reads; it is deleted later.
 
     A name alone means the newest.
 

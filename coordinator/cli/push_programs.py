@@ -15,7 +15,7 @@ from coordinator.ui import terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import PATH, OperatorClient, Where, asking
 from coordinator.ui.progress import transfer
-from coordinator.ui.words import is_json, print_json, say, short, size
+from coordinator.ui.words import is_json, local, print_json, say, short, size
 
 if TYPE_CHECKING:
     from coordinator.client.pushing import Pushed
@@ -84,7 +84,7 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
     cells = [
         (
             f"{row['name']}@{short(row['digest'])}", ", ".join(row["signers"]) or "-",
-            row["pushed_at"][:16], size(row["size_bytes"]), row["jobs"], row["host_count"],
+            local(row["pushed_at"]), size(row["size_bytes"]), row["jobs"], row["host_count"],
         )
         for row in rows
     ]  # fmt: skip
@@ -95,7 +95,7 @@ def _draw(rows: list[dict[str, Any]]) -> Iterator[Any]:
 @click.argument("program", metavar="NAME@DIGEST")
 @asking
 def rm_command(at: Where, program: str) -> int:
-    """Remove a program that no waiting or running job has; its parcel is deleted later.
+    """Remove a program that neither the manifest nor an open job has; it is deleted later.
 
     Example: fleet programs rm vision@3fa9c1
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import tomllib
 from collections.abc import Sequence
@@ -228,16 +229,21 @@ def _table(options: dict[str, Any]) -> dict[str, Any]:
 def _program(client: OperatorClient, words: Sequence[str]) -> dict[str, Any]:
     """Return what a [[jobs]] table would hold of a program; a folder is pushed first."""
     program, parameters = words[0], _parameters(words[1:])
-    if Path(program).is_dir():
+    if _is_folder(program):
         from coordinator.cli.push_programs import send
 
         program = send(client, Path(program)).title
     return {"program": program} | ({"parameters": parameters} if parameters else {})
 
 
+def _is_folder(text: str) -> bool:
+    """Whether a text is a path: one name alone is that of a program or a dataset."""
+    return text.startswith((".", "~")) or "/" in text or os.sep in text
+
+
 def _title(at: Where, name: str, text: str) -> str:
     """Return the dataset that is meant; a folder is pushed as `name` first."""
-    if not Path(text).is_dir():
+    if not _is_folder(text):
         return text
     from coordinator.cli.push_data import send
 

@@ -119,8 +119,7 @@ def on_layout(world: World, client: str, ask: AskLayout, now: Now) -> Data:
 def on_remove(world: World, _client: str, ask: AskDataRemove, _now: Now) -> Data:
     """Forget a dataset; what no other one has of it goes with the next clean-up."""
     record = pushes.find(world.datasets.values(), ask.name, "no_dataset")
-    if len(dataset_records.with_digest(world, record.digest)) == 1:
-        pushes.refuse_use("dataset_in_use", ask.name, dataset_records.jobs_of(world, record.digest))
+    pushes.refuse_use("dataset_in_use", ask.name, dataset_records.jobs_of(world, record.digest))
     del world.datasets[record.offer.title]
     world.remember(DatasetRemoved(record.offer.name, record.digest))
     return {"name": record.offer.name, "digest": record.digest}

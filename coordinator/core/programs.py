@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -27,8 +28,10 @@ from coordinator.core import pushes
 from coordinator.core.authorization import Data, refused
 from coordinator.core.entries import Push
 from coordinator.core.state import World
+from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import ProgramRecord, ProgramRemoved
+from coordinator.jobs.states import FINAL, Event
 
 MAX_PROGRAMS: Final = 100  # what is known of all of them fits into one answer
 
@@ -54,9 +57,9 @@ def on_push(world: World, client: str, ask: AskPush, now: Now) -> Data:
 
 
 def _forget_oldest(world: World) -> bool:
-    """Forget the oldest program that no waiting or running job has; return whether there is one."""
+    """Forget the oldest program that is not in use; return whether there is one."""
     for digest in world.programs:
-        if not pushes.unfinished(_jobs_of(world, digest)):
+        if not pushes.in_use(_jobs_of(world, digest)):
             _forget(world, digest)
             return True
     return False
@@ -78,6 +81,12 @@ def _keep(world: World, push: Push, now: Now) -> None:
     record = ProgramRecord(offer, now.text(), user_of(push.client))
     world.programs[digest] = record
     world.remember(record)
+    for job in _jobs_of(world, digest):
+        if job.state not in FINAL and job.spec.program != offer.program:
+            spec = replace(job.spec, program=offer.program)  # others have signed it
+            why = cause("keys", names=["program"])
+            world.move(job, Event.CHANGED, now, record.who, why, spec=spec)
+            world.unsettled = True
 
 
 def _joined(offer: ProgramOffer, earlier: ProgramOffer) -> ProgramOffer:

@@ -81,12 +81,18 @@ def find(records: Iterable[R], text: str, no_such: str) -> R:
     return found[0]
 
 
-def unfinished(jobs: Iterable[Job]) -> list[str]:
-    """Return the names of those of some jobs that are not over."""
-    return [job.spec.name for job in jobs if job.state not in FINAL]
+def in_use(jobs: Iterable[Job]) -> list[str]:
+    """Return the names of those of some jobs that are not over, or that the manifest has.
+
+    Without what its jobs name, a manifest cannot be read again.
+    """
+    return [
+        job.spec.name for job in jobs
+        if job.state not in FINAL or (job.in_plan and not job.submitted_by)
+    ]  # fmt: skip
 
 
 def refuse_use(code: str, name: str, jobs: Iterable[Job]) -> None:
-    """Refuse to remove what jobs need that are not over."""
-    if names := unfinished(jobs):
+    """Refuse to remove what jobs need that are not over, or the manifest."""
+    if names := in_use(jobs):
         raise refused(code, name=name, jobs=[*names[:MOST_NAMED]], count=len(names))

@@ -39,7 +39,7 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "deny-jobs": ("[hosts.{host}] deny_jobs has {pattern!r}", ""),
     "allow-jobs": ("[hosts.{host}] allow_jobs does not have it", ""),
     "no-trainer": ("has no trainer for {said!r}", ""),
-    "no-programs": ("its owner lets no programs in", "[programs] of its fleet.toml does"),
+    "no-programs": ("its owner lets no programs in", "allow them by [programs] in its fleet.toml"),
     "not-pinned": ("its owner has not pinned this program",
                    'pinned = ["sha256:{said}"] in [programs] of its fleet.toml lets it in'),
     "not-signed": ("accepts no programs signed by {said}",

@@ -151,8 +151,8 @@ def _no_such(kind: str, why: _Told) -> str:
 
 def _in_use(why: _Told) -> str:
     return (
-        f"{counted(why['count'], 'job')} of {why['name']} not over: {', '.join(why['jobs'])}; "
-        "`fleet cancel` them first"
+        f"{counted(why['count'], 'job')} of {why['name']} not over, or in the manifest: "
+        f"{', '.join(why['jobs'])}; `fleet cancel` them, and take them out of the manifest, first"
     )
 
 

@@ -245,7 +245,7 @@ JOBS: Final = (
     _column("model", "Model", "text", 10, 8, most=16),
     _column("started", "Began", "ago", 11, 10, right=True),
     _column("mode", "Mode", "text", 12, 9),
-    _column("priority", "Prio", "text", 13, 4, right=True),
+    _column("priority", "Prio", "text", 13, 6, right=True),
     _column("finished", "Ended", "ago", 15, 10, right=True),
     _column("interval", "95 % CI", "text", 8, 14, faces=("list", "page")),
     _column("ap", "AP", "score", 16, 5, right=True),

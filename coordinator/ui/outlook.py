@@ -124,7 +124,8 @@ def rests_on(found: Estimate, *, in_full: bool = False) -> str:
     """Return what an estimate rests on; `in_full`: with how far those runs were like it."""
     runs = counted(found.runs, "run")
     theirs = f" of {counted(found.scaled_from, 'epoch')}" if found.scaled_from else ""
-    own, other = f"{found.model}-{found.mode}{theirs}", f"{found.model} in another mode{theirs}"
+    own = "-".join(filter(None, (found.model, found.mode))) + theirs
+    other = f"{found.model} in another mode{theirs}"
     text = {
         "here": f"{runs} of {own} here",
         "model-here": f"{runs} of {other} here",

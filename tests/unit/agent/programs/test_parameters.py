@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.core.output import understand
 from agent.programs import sandbox
 from agent.programs.environments import KEPT_S, Environments
 from agent.programs.programs import metrics_line
@@ -133,7 +134,21 @@ def test_metrics_that_are_no_file_of_the_program_are_not_read(tmp_path: Path, ki
             os.mkfifo(path)
         case _:
             path.mkdir()
-    assert metrics_line(path.parent) is None
+    told = metrics_line(path.parent) or ""
+    assert understand(told).result is None
+    assert "secret" not in told
+    assert "metrics.json" in told, "whoever wrote it learns that it is not read"
+
+
+@pytest.mark.parametrize("text", ['{"accuracy": 0.', "[1, 2]", "7", ""])
+def test_metrics_that_are_no_object_are_told_in_the_log(tmp_path: Path, text: str) -> None:
+    (tmp_path / "metrics.json").write_text(text, "utf-8")
+    line = understand(metrics_line(tmp_path) or "")
+    assert (line.result, line.text[:12]) == (None, "metrics.json")
+
+
+def test_a_program_needs_no_metrics(tmp_path: Path) -> None:
+    assert metrics_line(tmp_path) is None
 
 
 def test_the_agents_path_alone_chooses_what_runs_outside_the_sandbox(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from coordinator.core import programs as core_programs
+from coordinator.core.effects import ManifestRead
 from coordinator.core.pushes import MAX_PUSHES
+from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import ProgramRecord
 from tests.harness import programs
-from tests.harness.coordinator import OPERATOR
+from tests.harness.coordinator import OPERATOR, spec
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 OTHERS, ANN = "operator:op/other", "operator:ann/cli"
@@ -147,6 +150,16 @@ def test_whoever_pushes_the_same_program_adds_a_signature(tmp_path: Path) -> Non
     assert sorted(assign.program.signers) == ["ann", "op"]
 
 
+def test_a_job_that_waits_has_the_signature_that_comes_later(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path, signer="op")
+    host = fleet.host()
+    host.joins(programs=m.ProgramsAllowed(signed_by=("ann",)), trainers={})
+    run(fleet)
+    assert not host.heard(m.Assign)
+    push(fleet, "operator:ann/cli", signer="ann")
+    assert sorted(one.signer for one in host.heard(m.Assign)[-1].signatures) == ["ann", "op"]
+
+
 def test_a_program_and_its_parcel_outlive_a_crash(tmp_path: Path) -> None:
     fleet = pushed(tmp_path).crashes()
     assert known(fleet) == [("vision", 0, [])]
@@ -245,6 +258,18 @@ def test_a_program_is_removed_when_no_job_has_it(tmp_path: Path, name: str) -> N
     assert known(fleet) == []
     assert remove(fleet, name).why["code"] == "no_program"
     assert known(fleet.crashes()) == []
+
+
+def test_a_program_that_the_manifest_names_stays(tmp_path: Path) -> None:
+    """Else the manifest could not be read again, and no coordinator would start with it."""
+    planned = replace(spec("mine"), model="vision", program=programs.program())
+    fleet = Coordinator(tmp_path, planned)
+    push(fleet)
+    sends(fleet)
+    fleet.asks(m.AskCancel(id=fleet.new_id(), job="mine"))
+    assert remove(fleet).why["code"] == "program_in_use"
+    fleet.handle(ManifestRead(Plan(())))
+    assert remove(fleet).ok
 
 
 def test_a_name_that_several_programs_have_means_the_newest(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def why(one: JobSpec, view: HostView, left_s: float = 300) -> list[str]:
     ("of", "allowed", "said"),
     [
         (program(signer="ann"), None,
-         "its owner lets no programs in; [programs] of its fleet.toml does"),
+         "its owner lets no programs in; allow them by [programs] in its fleet.toml"),
         (program(), ProgramsAllowed(signed_by=("ann",)),
          f"its owner has not pinned this program; {PINNED} {OF_OWNER} lets it in"),
         (program(signer="ann"), ProgramsAllowed(signed_by=("op",), unsigned=True),
