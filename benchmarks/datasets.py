@@ -122,9 +122,13 @@ def round_of(folder: Path, data: Path, program: Path, kind: str) -> Iterator[tup
             yield "push", measured.push(data)
             yield "to the host", measured.run()
     if openssh:
-        yield "scp -r", stream_scp.copied(openssh, [openssh.scp, "-q", "-r"], data, folder)
+        tools = {"scp -r": [openssh.scp, "-q", "-r"]}
         if rsync := shutil.which("rsync"):
-            yield "rsync -a", stream_scp.copied(openssh, [rsync, "-a"], data, folder)
+            tools["rsync -a"] = [rsync, "-a"]
+        for number, (name, tool) in enumerate(tools.items()):
+            into = folder / str(number)
+            into.mkdir()
+            yield name, stream_scp.copied(openssh, tool, data, into)
 
 
 def _size_bytes(folder: Path) -> int:
