@@ -63,6 +63,12 @@ def test_the_tutorials_do_what_they_say(fleet: Fleet) -> None:
     why = reader.says("why", job_id).stdout
     assert "no-programs" in why
 
+    # One name alone is no folder, though the command runs where there is one of that name.
+    assert reader.says("run", shapes, "--data", "images=docs").returncode
+    assert reader.says("run", "docs").returncode
+    assert [row["name"] for row in reader.says("data", "list").json()] == ["images"]
+    assert [row["name"] for row in reader.says("programs", "list").json()] == ["shapes"]
+
     names = ("make_rare_images.py", "finetune/finetune.py", "finetune/program.toml")
     reader.saves("fine-tuning.md", *names, "transfer.toml")
     reader.runs("make_rare_images.py")
