@@ -19,10 +19,10 @@ from coordinator.client.contact import NotDone
 from coordinator.jobs.causes import in_words
 from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.candidates import (
-    complete_dataset,
     complete_host,
     complete_job,
     complete_model,
+    complete_pushed,
     models_of_hosts,
 )
 from coordinator.ui.options import PATH, OperatorClient, Where, asking, flag, option
@@ -123,7 +123,7 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
 @option("-H --hyper", "KEY=VALUE", "A hyperparameter; may be given several times.",
         multiple=True, callback=_hyper)  # fmt: skip
 @option("--data", "NAME=DATASET", "What it reads: a dataset, or a folder to push as NAME first.",
-        multiple=True, callback=_datasets, shell_complete=complete_dataset)  # fmt: skip
+        multiple=True, callback=_datasets, shell_complete=complete_pushed)  # fmt: skip
 @option("--name", "NAME", "What to call it.  [default: MODEL-MODE-ID]")
 @option("--priority", "N", "A higher one is claimed first.", type=int)
 @flag("--require-cuda", "Only on a host with CUDA.")
@@ -230,9 +230,9 @@ def _program(client: OperatorClient, words: Sequence[str]) -> dict[str, Any]:
     """Return what a [[jobs]] table would hold of a program; a folder is pushed first."""
     program, parameters = words[0], _parameters(words[1:])
     if _is_folder(program):
-        from coordinator.cli.push_programs import send
+        from coordinator.cli.push import send_program
 
-        program = send(client, Path(program)).title
+        program = send_program(client, Path(program)).title
     return {"program": program} | ({"parameters": parameters} if parameters else {})
 
 
@@ -245,9 +245,9 @@ def _title(at: Where, name: str, text: str) -> str:
     """Return the dataset that is meant; a folder is pushed as `name` first."""
     if not _is_folder(text):
         return text
-    from coordinator.cli.push_data import send
+    from coordinator.cli.push import send_data
 
-    return send(at, name, Path(text)).title
+    return send_data(at, name, Path(text)).title
 
 
 def _option(key: str) -> str:

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nicegui import background_tasks, ui
 
 from broker.errors import FleetError
 from broker.protocol.hyperschema import may_be
-from broker.protocol.messages import (
-    AskDatasets,
-    AskPrograms,
-    AskTrainers,
-    OperatorRequest,
-    Program,
-)
+from broker.protocol.messages import AskPrograms, AskTrainers, Program
 from broker.protocol.reasons import Reason, of_program
 from broker.system.machine import new_id
 from coordinator.client.mirror import HostSeen
 from coordinator.client.rows import Row, Table, pushed_row, title_of
 from coordinator.jobs.reason_words import all_words
-from coordinator.ui.fleet_columns import DATASETS, JOBS, PROGRAMS, FleetColumn, shown
+from coordinator.ui.fleet_columns import JOBS, shown
+from coordinator.ui.pushed import KINDS, PushedKind
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import News
 from coordinator.web.pages.job_parts import MAX_HOSTS, WAIT, scrolled
@@ -48,25 +42,6 @@ DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MADE: Final = {"none": "the agent's own interpreter", "uv": "made by uv on each host"}
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """What people push of one kind: `title` names the table, `key` the rows in the answer."""
-
-    title: str
-    key: str
-    ask: Callable[[], OperatorRequest]
-    columns: Sequence[FleetColumn]
-    empty: str
-
-
-PUSHED: Final = (
-    Pushed("Programs", "programs", lambda: AskPrograms(id=new_id()), PROGRAMS,
-           "no programs; `fleet push DIR` sends one"),
-    Pushed("Datasets", "datasets", lambda: AskDatasets(id=new_id()), DATASETS,
-           "no datasets; `fleet data push NAME DIR` sends one"),
-)  # fmt: skip
-
-
 def register(site: Site) -> None:
     """Make the pages known."""
 
@@ -75,7 +50,7 @@ def register(site: Site) -> None:
         visit = site.visit()
         with frame(visit, "Programs", "/programs"):
             Tag("h1", "Programs", "hidden-text")
-            for kind in PUSHED:
+            for kind in KINDS:
                 _Listing(site, visit, kind)
 
     @ui.page("/program/{digest}")
@@ -93,7 +68,7 @@ def register(site: Site) -> None:
 class _Listing:
     """A table of what people have pushed, which is asked for while it is looked at."""
 
-    def __init__(self, site: Site, visit: Visit, kind: Pushed) -> None:
+    def __init__(self, site: Site, visit: Visit, kind: PushedKind) -> None:
         self._site, self._visit, self._kind = site, visit, kind
         self._rows = Table()
         self._grid: Grid | None = None
@@ -104,7 +79,7 @@ class _Listing:
 
     async def _ask(self) -> None:
         try:
-            told = (await self._site.hub.ask(self._kind.ask()))[self._kind.key]
+            told = (await self._site.hub.ask(self._kind.ask(id=new_id())))[self._kind.key]
         except FleetError as error:
             self._say(f"The coordinator did not tell: {error}")
             return
@@ -128,7 +103,7 @@ class _Listing:
         with self._section:
             self._grid = grid(
                 kind.title, kind.columns, delta.add, sort="pushed", order="desc",
-                height=as_rows(400), empty=kind.empty,
+                height=as_rows(400), empty=kind.none,
             )  # fmt: skip
 
 

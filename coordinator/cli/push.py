@@ -1,0 +1,178 @@
+"""`fleet push`, `fleet programs`, `fleet data`: what people push: sent, listed, removed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from broker.figures import counted
+from broker.system.machine import new_id
+from coordinator.client.rows import title_of
+from coordinator.ui.candidates import complete_pushed
+from coordinator.ui.live import View, viewing
+from coordinator.ui.options import PATH, OperatorClient, Where, asking
+from coordinator.ui.progress import transfer
+from coordinator.ui.pushed import KINDS, PushedKind
+from coordinator.ui.words import is_json, print_json, say, size
+
+if TYPE_CHECKING:
+    from coordinator.client.dataset_push import PushedData
+    from coordinator.client.pushing import Pushed
+
+PROGRAMS, DATASETS = KINDS
+
+
+@click.command("push")
+@click.argument("folder", metavar="DIR", type=PATH)
+@asking
+def push_command(at: Where, folder: Path) -> int:
+    """Send the program in DIR to the fleet, and print how a manifest calls it.
+
+    DIR has a program.toml. The files that git tracks or would add are sent, and what the
+    coordinator has already is not sent again. With a certificate the program is signed by it.
+
+    \b
+    Example:
+      fleet push ./vision
+    """  # noqa: D301 - \b is click's
+    with at.connect() as client:
+        pushed = send_program(client, folder)
+    by = f"signed by {pushed.signer}" if pushed.signer else "not signed"
+    how = "" if pushed.sent else "; it was there already"
+    return _tell(pushed, f"{size(pushed.size_bytes)}, {by}{how}")
+
+
+def send_program(client: OperatorClient, folder: Path) -> Pushed:
+    """Push the program in a folder; show how far that is."""
+    from coordinator.client.pushing import push
+
+    return push(client, folder, transfer)
+
+
+@click.group("programs")
+def programs_command() -> None:
+    """List the programs of the fleet, or remove one.
+
+    \b
+    Examples:
+      fleet programs list
+      fleet programs rm vision@3fa9c1
+    """  # noqa: D301 - \b is click's
+
+
+@programs_command.command("list")
+@viewing
+def list_programs(client: OperatorClient) -> View:
+    """The programs, oldest first: how many jobs have each, which hosts' owners let it in.
+
+    `fleet why JOB` tells why others do not. A wider window shows more.
+
+    Example: fleet programs list
+    """
+    return _list(client, PROGRAMS)
+
+
+@programs_command.command("rm")
+@click.argument("program", metavar="NAME[@DIGEST]", shell_complete=complete_pushed)
+@asking
+def remove_program(at: Where, program: str) -> int:
+    """Remove a program that neither the manifest nor an open job has; it is deleted later.
+
+    A name alone means the newest.
+
+    Example: fleet programs rm vision@3fa9c1
+    """
+    return _remove(at, PROGRAMS, program)
+
+
+@click.group("data")
+def data_command() -> None:
+    """Send datasets to the fleet, list them, or remove one.
+
+    \b
+    Examples:
+      fleet data push cifar ./cifar10
+      fleet data list
+      fleet data rm cifar@77b0f2
+    """  # noqa: D301 - \b is click's
+
+
+@data_command.command("push")
+@click.argument("name", metavar="NAME")
+@click.argument("folder", metavar="DIR", type=PATH)
+@asking
+def push_data(at: Where, name: str, folder: Path) -> int:
+    """Send all files in DIR as the dataset NAME, and print how a manifest calls it.
+
+    What the fleet has of the newest dataset of that name is not sent again; nor is what was sent
+    by a push that was cut off, if it is repeated within a day.
+
+    \b
+    Example:
+      fleet data push cifar ./cifar10
+    """  # noqa: D301 - \b is click's
+    pushed = send_data(at, name, folder)
+    sent = f"{size(pushed.sent_bytes)} sent" if pushed.sent_bytes else "it was there already"
+    return _tell(pushed, f"{size(pushed.size_bytes)} in {counted(pushed.files, 'file')}, {sent}")
+
+
+def send_data(at: Where, name: str, folder: Path) -> PushedData:
+    """Push a folder as a dataset; show how far that is."""
+    from coordinator.client import dataset_push
+
+    return dataset_push.push_data(at.connect, name, folder, transfer)
+
+
+@data_command.command("list")
+@viewing
+def list_data(client: OperatorClient) -> View:
+    """The datasets, oldest first: how many jobs read each, which hosts hold it.
+
+    A wider window shows more.
+
+    Example: fleet data list
+    """
+    return _list(client, DATASETS)
+
+
+@data_command.command("rm")
+@click.argument("dataset", metavar="NAME[@DIGEST]", shell_complete=complete_pushed)
+@asking
+def remove_data(at: Where, dataset: str) -> int:
+    """Remove a dataset that neither the manifest nor an open job reads; it is deleted later.
+
+    A name alone means the newest.
+
+    Example: fleet data rm cifar@77b0f2
+    """
+    return _remove(at, DATASETS, dataset)
+
+
+def _tell(pushed: Pushed | PushedData, more: str) -> int:
+    """Print how a manifest calls what was pushed, and more of it for people."""
+    if is_json():
+        print_json(asdict(pushed))
+    else:
+        click.echo(pushed.title)
+        say(more, err=True)
+    return 0
+
+
+def _list(client: OperatorClient, kind: PushedKind) -> View:
+    def read() -> list[dict[str, Any]]:
+        return list(client.ask(kind.ask(id=new_id()))[kind.key])
+
+    return View(read, lambda told: [kind.shown(told)])
+
+
+def _remove(at: Where, kind: PushedKind, name: str) -> int:
+    with at.connect() as client:
+        gone = client.ask(kind.remove(id=new_id(), name=name))
+    if is_json():
+        print_json(gone)
+    else:
+        say(f"removed {title_of(gone['name'], gone['digest'])}")
+    return 0
