@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from broker.figures import counted, span
+from broker.figures import counted, some, span
 from coordinator.jobs.reason_words import all_words, moment, words
 from coordinator.jobs.result_words import command, kept_words
 
@@ -141,12 +141,15 @@ def _how_gone(why: _Told) -> str:
     return f"was set aside at {moment(why['set_aside_at'])}, kept {kept}, and deleted"
 
 
-def _no_such(kind: str, why: _Told) -> str:
-    name, there = why["name"], ", ".join(why["there"])
+def _no_such(kind: str, listing: str, push: str, why: _Told) -> str:
+    there = some(why["there"], len(why["there"]), len(why["there"]) + why.get("more", 0))
     if why["count"]:
-        return f"{name!r} may mean {there}; write more of it"
-    known = f"; there are {there}" if there else ""
-    return f"the fleet has no {kind} {name!r}{known}"
+        return f"{why['name']!r} may mean {there}; write more of it"
+    said = f"the fleet has no {kind} {why['name']!r}"
+    if there:
+        return f"{said}; of this name it has {there}"
+    hint = f"did you mean {why['meant']!r}? " if why.get("meant") else ""
+    return f"{said}; {hint}`{listing}` shows all, `{push}` sends one"
 
 
 def _in_use(why: _Told) -> str:
@@ -166,8 +169,8 @@ FUNCTIONS: Final[Mapping[str, Callable[[_Told], str]]] = {
     "pending_already": _pending_already,
     "ambiguous": _ambiguous,
     "no_result": _no_result,
-    "no_program": partial(_no_such, "program"),
-    "no_dataset": partial(_no_such, "dataset"),
+    "no_program": partial(_no_such, "program", "fleet programs list", "fleet push DIR"),
+    "no_dataset": partial(_no_such, "dataset", "fleet data list", "fleet data push NAME DIR"),
     "program_in_use": _in_use,
     "dataset_in_use": _in_use,
 }

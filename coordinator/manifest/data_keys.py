@@ -12,21 +12,26 @@ from coordinator.manifest.collector import Collector
 from coordinator.manifest.program_keys import meant_title
 
 Datasets = Mapping[str, Dataset]  # by NAME@DIGEST, the newest of a name last
-_PUSH: Final = "fleet data push NAME DIR"
 NO_DATA: Final[Datasets] = {}
+UNTOLD: Final = Dataset(
+    name="untold", digest="0" * 64, size_bytes=0, layout="0" * 64, layout_bytes=1
+)
 
 
 class Catalogue(NamedTuple):
-    """What a job of a manifest may name."""
+    """What a job of a manifest may name.
+
+    Without `datasets` nobody has told which programs and datasets the fleet has: any will do.
+    """
 
     trainers: Mapping[str, TrainerInfo]
-    datasets: Datasets = NO_DATA
+    datasets: Datasets | None = NO_DATA
 
 
 class DataReader(Collector):
-    """A collector that knows the fleet's datasets."""
+    """A collector that knows the fleet's datasets, or none: any will do."""
 
-    def __init__(self, file: str, lines: Lines, datasets: Datasets) -> None:
+    def __init__(self, file: str, lines: Lines, datasets: Datasets | None) -> None:
         """Begin; `lines` are those of the file."""
         super().__init__(file, lines)
         self._datasets = datasets
@@ -35,12 +40,15 @@ class DataReader(Collector):
         self, data: Mapping[str, str], model: str, trainer: TrainerInfo | None, label: str
     ) -> tuple[Dataset, ...]:
         """Return the datasets that a job names, sorted by its own names for them."""
-        if trainer is not None:
+        if trainer is not None and self._datasets is not None:
             for name, message in _misnamed(data, model, trainer):
                 self._problem(label, f"data.{name}", message)
         found: list[Dataset] = []
         for name, text in sorted(data.items()):
-            title, message = meant_title(text, self._datasets, "dataset", _PUSH)
+            if self._datasets is None:
+                found.append(UNTOLD.model_copy(update={"name": name}))
+                continue
+            title, message = meant_title(text, self._datasets, "no_dataset")
             if message:
                 self._problem(label, f"data.{name}", message)
             else:
