@@ -22,6 +22,10 @@ LEVEL: Final = 6
 _WRITTEN_BYTES: Final = 256 * 1024  # at a time
 
 
+class NothingWrittenError(StorageError):
+    """There is no file to bundle."""
+
+
 @dataclass(frozen=True, slots=True)
 class BundleInfo:
     """A bundle: the sha256 of its bytes in hex, and their number."""
@@ -33,7 +37,8 @@ class BundleInfo:
 def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
     """Bundle the regular files under `folder`, which a trainer wrote, into the file `out`.
 
-    See `bundle_files`. Raises `StorageError`, too, when `folder` holds something else.
+    See `bundle_files`. Raises `StorageError`, too, when `folder` holds something else, and
+    `NothingWrittenError` when it holds nothing.
     """
     files = {
         path.relative_to(folder).as_posix(): path
@@ -41,7 +46,7 @@ def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
         if not stat.S_ISDIR(path.lstat().st_mode)
     }
     if not files:
-        raise StorageError(f"{folder}: the trainer wrote nothing")
+        raise NothingWrittenError(f"{folder}: holds no file")
     return bundle_files(files, out, unsynced_bytes)
 
 
