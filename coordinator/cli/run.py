@@ -120,7 +120,7 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
         "The trainer, where it is no program.", shell_complete=complete_model)  # fmt: skip
 @click.option("--mode", type=click.Choice(["realistic", "oracle"]),
               help="Which channels of the prepared data it may see, if it reads some.")  # fmt: skip
-@option("-H --hyper", "KEY=VALUE", "A hyperparameter; may be given several times.",
+@option("-H --hyper", "KEY=VALUE", "A parameter of the trainer; may be given several times.",
         multiple=True, callback=_hyper)  # fmt: skip
 @option("--data", "NAME=DATASET", "What it reads: a dataset, or a folder to push as NAME first.",
         multiple=True, callback=_datasets, shell_complete=complete_pushed)  # fmt: skip
