@@ -238,4 +238,4 @@ def listed(value: Any) -> str:
     if isinstance(value, dict):
         found = {key: one for key, one in value.items() if one not in (None, False)}
         return ", ".join(key if one is True else f"{key} {one}" for key, one in found.items())
-    return "" if value is None else str(value)
+    return "" if value is None else value if isinstance(value, str) else figures.in_toml(value)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from nicegui import background_tasks, ui
 
 from broker.errors import FleetError
+from broker.figures import in_toml
 from broker.protocol.messages import AskLogs
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
@@ -132,7 +133,7 @@ def show_spec(place: Tag, shown: Mapping[str, Any]) -> None:
     }
     hyper = list((spec.get("hyper") or {}).items())[:MAX_HYPER]
     with fill(place, "What was asked for"):
-        Facts().tell(pairs | reads_of(shown) | {name: listed(value) for name, value in hyper})
+        Facts().tell(pairs | reads_of(shown) | {name: in_toml(value) for name, value in hyper})
     place.set_visibility(True)
 
 

@@ -8,14 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nicegui import background_tasks, ui
+from starlette.responses import RedirectResponse
 
 from broker.errors import FleetError
+from broker.figures import in_toml
 from broker.protocol.hyperschema import may_be
 from broker.protocol.messages import AskPrograms, AskTrainers, Program
 from broker.protocol.reasons import Reason, of_program
 from broker.system.machine import new_id
 from coordinator.client.mirror import HostSeen
 from coordinator.client.rows import Row, Table, pushed_row, title_of
+from coordinator.jobs import titles
+from coordinator.jobs.causes import cause, in_words
 from coordinator.jobs.reason_words import all_words
 from coordinator.ui.fleet_columns import JOBS, shown
 from coordinator.ui.pushed import KINDS, PushedKind
@@ -38,6 +42,8 @@ from coordinator.web.parts import (
 from coordinator.web.tables import Grid, Part, as_rows, feed, grid
 
 EVERY_S: Final = 10.0
+ANSWER_S: Final = 20.0
+MAX_TEXT: Final = 100
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MADE: Final = {"none": "the agent's own interpreter", "uv": "made by uv on each host"}
 
@@ -53,16 +59,32 @@ def register(site: Site) -> None:
             for kind in KINDS:
                 _Listing(site, visit, kind)
 
-    @ui.page("/program/{digest}")
-    def program(digest: str) -> None:
-        visit = site.visit()
-        is_one = DIGEST.fullmatch(digest) is not None
+    @ui.page("/program/{text}", response_timeout=ANSWER_S)
+    async def program(text: str) -> RedirectResponse | None:
+        visit, is_one, why = site.visit(), DIGEST.fullmatch(text) is not None, ""
+        if not is_one:
+            found, why = await _meant(site, text)
+            if found:
+                return RedirectResponse(f"/program/{found}")
         with frame(visit, "Program" if is_one else "No such program", "/programs"):
             if is_one:
-                _Page(site, visit, digest).build()
+                _Page(site, visit, text).build()
             else:
-                text = "The address is not whole."
-                not_found(visit, "No such program", text, "All programs", "/programs")
+                not_found(visit, "No such program", why, "All programs", "/programs")
+        return None
+
+
+async def _meant(site: Site, text: str) -> tuple[str, str]:
+    """Return the digest of the program that a text means, and why there is none."""
+    try:
+        told = (await site.hub.ask(AskPrograms(id=new_id())))["programs"]
+    except FleetError as error:
+        return "", f"The coordinator did not tell: {error}"
+    known = [f"{one['name']}@{one['digest']}" for one in told]
+    found = titles.meant(text, known)
+    if len(found) == 1:
+        return found[0].partition("@")[2], ""
+    return "", in_words(cause("no_program", **titles.not_one(text[:MAX_TEXT], known)))
 
 
 class _Listing:
@@ -183,6 +205,7 @@ class _Page:
             ui.page_title(f"{row['title']} · training fleet")
         self._title.set_text(row["title"])
         self._facts.tell({
+            "What it is": (trainer.get("hyper_schema") or {}).get("description"),
             "Signed by": row["signers"],
             "Pushed": Moment(row["pushed"]),
             "Pushed by": row["by"],
@@ -247,7 +270,7 @@ def parameters_of(schema: Mapping[str, Any]) -> list[list[Value]]:
     return [
         [
             name,
-            "required" if name in required else listed(one.get("default")),
+            "required" if name in required else in_toml(one.get("default")),
             ": ".join(filter(None, (may_be(one), listed(one.get("description"))))),
         ]
         for name, one in (schema.get("properties") or {}).items()
