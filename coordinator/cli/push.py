@@ -115,7 +115,7 @@ def push_data(at: Where, name: str, folder: Path) -> int:
       fleet data push cifar ./cifar10
     """  # noqa: D301 - \b is click's
     pushed = send_data(at, name, folder)
-    sent = f"{size(pushed.sent_bytes)} sent" if pushed.sent_bytes else "it was there already"
+    sent = f"{size(pushed.sent_bytes)} sent" if pushed.sent_bytes else "which were there already"
     return _tell(pushed, f"{size(pushed.size_bytes)} in {counted(pushed.files, 'file')}, {sent}")
 
 
