@@ -162,7 +162,7 @@ class DiskWork:
             return
         reason = words(made)
         if isinstance(made, NothingWrittenError):
-            reason = "the trainer wrote no file into --out-dir, such as metrics.json; let it do so"
+            reason = "the trainer wrote no file into --out-dir; let it write one, as metrics.json"
         elif isinstance(made, FleetError):
             reason += self._set_aside(*key, reason)
         self._put(BundleFailed(*key, reason, passing=isinstance(made, OSError)))
