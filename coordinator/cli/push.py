@@ -63,31 +63,6 @@ def programs_command() -> None:
     """  # noqa: D301 - \b is click's
 
 
-@programs_command.command("list")
-@viewing
-def list_programs(client: OperatorClient) -> View:
-    """The programs, oldest first: how many jobs have each, which hosts' owners let it in.
-
-    `fleet why JOB` tells why others do not. A wider window shows more.
-
-    Example: fleet programs list
-    """
-    return _list(client, PROGRAMS)
-
-
-@programs_command.command("rm")
-@click.argument("program", metavar="NAME[@DIGEST]", shell_complete=complete_pushed)
-@asking
-def remove_program(at: Where, program: str) -> int:
-    """Remove a program that neither the manifest nor an open job has; it is deleted later.
-
-    A name alone means the newest.
-
-    Example: fleet programs rm vision@3fa9c1
-    """
-    return _remove(at, PROGRAMS, program)
-
-
 @click.group("data")
 def data_command() -> None:
     """Send datasets to the fleet, list them, or remove one.
@@ -126,31 +101,6 @@ def send_data(at: Where, name: str, folder: Path) -> PushedData:
     return dataset_push.push_data(at.connect, name, folder, transfer)
 
 
-@data_command.command("list")
-@viewing
-def list_data(client: OperatorClient) -> View:
-    """The datasets, oldest first: how many jobs read each, which hosts hold it.
-
-    A wider window shows more.
-
-    Example: fleet data list
-    """
-    return _list(client, DATASETS)
-
-
-@data_command.command("rm")
-@click.argument("dataset", metavar="NAME[@DIGEST]", shell_complete=complete_pushed)
-@asking
-def remove_data(at: Where, dataset: str) -> int:
-    """Remove a dataset that neither the manifest nor an open job reads; it is deleted later.
-
-    A name alone means the newest.
-
-    Example: fleet data rm cifar@77b0f2
-    """
-    return _remove(at, DATASETS, dataset)
-
-
 def _tell(pushed: Pushed | PushedData, more: str) -> int:
     """Print how a manifest calls what was pushed, and more of it for people."""
     if is_json():
@@ -161,18 +111,39 @@ def _tell(pushed: Pushed | PushedData, more: str) -> int:
     return 0
 
 
-def _list(client: OperatorClient, kind: PushedKind) -> View:
-    def read() -> list[dict[str, Any]]:
-        return list(client.ask(kind.ask(id=new_id()))[kind.key])
+def _add_verbs(group: click.Group, kind: PushedKind, about: str, use: str, example: str) -> None:
+    """Add `list` and `rm` to a group: `about` is what a list tells, `use` what keeps a thing."""
+    noun = kind.key.removesuffix("s")
 
-    return View(read, lambda told: [kind.shown(told)])
+    @group.command("list", help=f"{about}\n\nExample: fleet {group.name} list")
+    @viewing
+    def list_command(client: OperatorClient) -> View:
+        def read() -> list[dict[str, Any]]:
+            return list(client.ask(kind.ask(id=new_id()))[kind.key])
+
+        return View(read, lambda told: [kind.shown(told)])
+
+    @group.command("rm", help=f"Remove a {noun} that {use}; it is deleted later.\n\nA name alone "
+                   f"means the newest.\n\nExample: fleet {group.name} rm {example}")  # fmt: skip
+    @click.argument(noun, metavar="NAME[@DIGEST]", shell_complete=complete_pushed)
+    @asking
+    def rm_command(at: Where, **named: str) -> int:
+        with at.connect() as client:
+            gone = client.ask(kind.remove(id=new_id(), name=named[noun]))
+        if is_json():
+            print_json(gone)
+        else:
+            say(f"removed {title_of(gone['name'], gone['digest'])}")
+        return 0
 
 
-def _remove(at: Where, kind: PushedKind, name: str) -> int:
-    with at.connect() as client:
-        gone = client.ask(kind.remove(id=new_id(), name=name))
-    if is_json():
-        print_json(gone)
-    else:
-        say(f"removed {title_of(gone['name'], gone['digest'])}")
-    return 0
+_add_verbs(
+    programs_command, PROGRAMS, "The programs, oldest first: how many jobs have each, which hosts' "
+    "owners let it in.\n\n`fleet why JOB` tells why others do not. A wider window shows more.",
+    "neither the manifest nor an open job has", "vision@3fa9c1",
+)  # fmt: skip
+_add_verbs(
+    data_command, DATASETS, "The datasets, oldest first: how many jobs read each, which hosts hold "
+    "it.\n\nA wider window shows more.",
+    "neither the manifest nor an open job reads", "cifar@77b0f2",
+)  # fmt: skip

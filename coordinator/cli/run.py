@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,9 @@ def _hyper(
     return {key: _value(value) for key, value in found.items()}
 
 
-def _inputs(
-    _ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    return _pairs(values, "NAME=JOB, such as --input weights=pretrain")
+def _named(example: str) -> Callable[..., dict[str, str]]:
+    """Return a callback for options such as `example`."""
+    return lambda _ctx, _option, values: _pairs(values, example)
 
 
 def _value(text: str) -> Any:
@@ -67,13 +66,6 @@ def _value(text: str) -> Any:
         return text
     known = isinstance(value, str | int | float | bool | list | dict)
     return value if known else text
-
-
-def _datasets(
-    _ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    """Return a job's datasets by its own names for them."""
-    return _pairs(values, "NAME=DATASET, such as train=cifar")
 
 
 def _no_model(ctx: click.Context) -> click.UsageError:
@@ -123,7 +115,8 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
 @option("-H --hyper", "KEY=VALUE", "A parameter of the trainer; may be given several times.",
         multiple=True, callback=_hyper)  # fmt: skip
 @option("--data", "NAME=DATASET", "What it reads: a dataset, or a folder to push as NAME first.",
-        multiple=True, callback=_datasets, shell_complete=complete_pushed)  # fmt: skip
+        multiple=True, callback=_named("NAME=DATASET, such as train=cifar"),
+        shell_complete=complete_pushed)  # fmt: skip
 @option("--name", "NAME", "What to call it.  [default: MODEL-MODE-ID]")
 @option("--priority", "N", "A higher one is claimed first.", type=int)
 @flag("--require-cuda", "Only on a host with CUDA.")
@@ -147,7 +140,7 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
 @option("--after", "JOB", "Start once this job is completed; may be given several times.",
         multiple=True, shell_complete=complete_job)  # fmt: skip
 @option("--input", "NAME=JOB", "What that job has made; the program gets it as --input.NAME=DIR.",
-        multiple=True, callback=_inputs)  # fmt: skip
+        multiple=True, callback=_named("NAME=JOB, such as --input weights=pretrain"))  # fmt: skip
 @flag("--wait", "Wait, and say what came of it; exit code 0 if it completes.")
 @option("--get", "DIR", "Wait, then fetch the result into DIR.", type=PATH)
 @asking

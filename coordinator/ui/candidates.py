@@ -139,17 +139,17 @@ def complete_pushed(
     def ask(client: OperatorClient) -> Found:
         from broker.protocol.messages import AskDatasets, AskPrograms
         from broker.system.machine import new_id
+        from coordinator.client.rows import title_of
 
         is_program = param.name == "program"
         told = client.ask((AskPrograms if is_program else AskDatasets)(id=new_id()))
         rows = told["programs" if is_program else "datasets"]
-        return [(f"{begun}{_title(row)}", words.size(row["size_bytes"])) for row in reversed(rows)]
+        return [
+            (f"{begun}{title_of(row['name'], row['digest'])}", words.size(row["size_bytes"]))
+            for row in reversed(rows)
+        ]
 
     return _items(_within(ctx, ask), incomplete)
-
-
-def _title(row: dict[str, Any]) -> str:
-    return f"{row['name']}@{row['digest'][:ID_CHARS]}"
 
 
 def complete_first_host(

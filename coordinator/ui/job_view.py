@@ -64,8 +64,7 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text
 
 def data_words(data: Mapping[str, str]) -> str:
     """Return a job's datasets by its own names for them: `train = cifar@77b0f2a9c310`."""
-    parts = ((name, *title.partition("@")) for name, title in data.items())
-    return ", ".join(f"{name} = {of}{at}{short(digest)}" for name, of, at, digest in parts)
+    return ", ".join(f"{name} = {title_of(*of.split('@'))}" for name, of in data.items())
 
 
 def _predecessors(data: Told) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,11 @@ class Tag(TextElement):
             if value is not None:
                 self.props[name.rstrip("_").replace("_", "-")] = value
 
+    def say(self, text: str) -> None:
+        """Show a text; nothing, where it is empty."""
+        self.set_text(text)
+        self.set_visibility(bool(text))
+
 
 def link(text: str, path: str, classes: str = "") -> Tag:
     """Return a link to a page of ours."""

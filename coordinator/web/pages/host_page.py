@@ -124,8 +124,8 @@ class _Page:
         self._seen, self.row = host, row
         self._state.set_text(row["state"])
         self._state.classes(replace=f"state big tone-{row['tone']}")
-        self._note.set_text(f"It is given no new jobs: {row['barred']}")
-        self._note.set_visibility(bool(row["barred"]))
+        barred = row["barred"]
+        self._note.say(f"It is given no new jobs: {barred}" if barred else "")
         self._now.tell(_now(row))
         self._tell_what(host.capability, host.row.get("policy") or {})
         self._tell_beats()

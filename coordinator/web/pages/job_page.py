@@ -109,7 +109,7 @@ class _Page:
 
     def _on_news(self, news: News) -> None:
         if self.job_id in news.jobs.remove:
-            self._say("this job has left the ledger")
+            self._note.say("this job has left the ledger")
         self._tell_curve()
         row = self.site.hub.tables.jobs.rows.get(self.job_id)
         if row is None or row is self.row:
@@ -120,10 +120,6 @@ class _Page:
         if moved:
             background_tasks.create(self._ask())
 
-    def _say(self, text: str) -> None:
-        self._note.set_text(text)
-        self._note.set_visibility(bool(text))
-
     # What the row tells
 
     def _tell_row(self, *, moved: bool) -> None:
@@ -131,9 +127,7 @@ class _Page:
         self._state.set_text(row["state"])
         word = "tone-warn" if row["mark"] else css_word(row["state"])
         self._state.classes(replace=f"state big {word}")
-        said = row["waits"] or row["marked"] or (NO_HOST if row["unplaceable"] else "")
-        self._hopeless.set_text(said)
-        self._hopeless.set_visibility(bool(said))
+        self._hopeless.say(row["waits"] or row["marked"] or (NO_HOST if row["unplaceable"] else ""))
         self._facts.tell({
             "Host": host_of(row),
             "Progress": _progress(row),
@@ -148,7 +142,7 @@ class _Page:
         })  # fmt: skip
         if not moved:
             return
-        self._say("" if row["planned"] else "This job is no longer in the manifest.")
+        self._note.say("" if row["planned"] else "This job is no longer in the manifest.")
         self._tell_buttons()
         waits = row["state"] == "pending"
         self._why.set_visibility(waits)
@@ -202,7 +196,7 @@ class _Page:
                 why = await ask(AskWhy(id=new_id(), job=self.job_id)) if waits else None
                 await self._ask_curve()
             except FleetError as error:
-                self._say(f"The coordinator did not tell more: {error}")
+                self._note.say(f"The coordinator did not tell more: {error}")
                 return
             if not self.visit.client.is_deleted:
                 self._tell_shown(shown, why)

@@ -103,15 +103,11 @@ class _Listing:
         try:
             told = (await self._site.hub.ask(self._kind.ask(id=new_id())))[self._kind.key]
         except FleetError as error:
-            self._say(f"The coordinator did not tell: {error}")
+            self._note.say(f"The coordinator did not tell: {error}")
             return
         if not self._visit.client.is_deleted:
-            self._say("")
+            self._note.say("")
             self._tell(told)
-
-    def _say(self, text: str) -> None:
-        self._note.set_text(text)
-        self._note.set_visibility(bool(text))
 
     def _tell(self, told: Sequence[Row]) -> None:
         kind = self._kind
@@ -145,7 +141,7 @@ class _Page:
         with Tag("div", classes="head"):
             self._title = Tag("h1", title_of(name, self.digest) if name else self.digest[:12])
         self._note = Tag("p", "", "warn")
-        self._note.set_visibility(False)
+        self._note.say("")
         with Tag("div", classes="columns"):
             with Tag("div"):
                 with card("About"):
@@ -183,22 +179,19 @@ class _Page:
                 ask(AskPrograms(id=new_id())), ask(AskTrainers(id=new_id()))
             )
         except FleetError as error:
-            self._say(f"The coordinator did not tell more: {error}")
+            self._note.say(f"The coordinator did not tell more: {error}")
             return
         told = [one for one in programs["programs"] if one["digest"] == self.digest]
         if self.visit.client.is_deleted:
             return
         if not told:
-            self._say("The fleet does not have this program any more; `fleet push` brings it back.")
+            why = "does not have this program any more; `fleet push` brings it back"
+            self._note.say(f"The fleet {why}.")
             for place in (self._parameters, self._hosts):
                 place.set_visibility(False)
             return
         found = trainers["trainers"].get(f"{told[0]['name']}@{self.digest}") or {}
         self._tell(pushed_row(told[0]), told[0], found)
-
-    def _say(self, text: str) -> None:
-        self._note.set_text(text)
-        self._note.set_visibility(bool(text))
 
     def _tell(self, row: Row, told: Mapping[str, Any], trainer: Mapping[str, Any]) -> None:
         with self.visit.client:
