@@ -92,7 +92,9 @@ def _judge(manifest: Path, at: Where, *, offline: bool) -> dict[str, Any]:
         "errors": problems_to_list(problems),
         "warnings": warnings,
     }
-    if names := ["hosts"] * (warnings is None) + ["programs", "datasets"] * _brings(plan, known):
+    untold = plan.jobs if plan is not None and known.datasets is None else ()
+    names = ["hosts"] * (warnings is None)
+    if names := names + ["programs", "datasets"] * any(job.program or job.data for job in untold):
         found["unchecked"] = {"names": names, "why": why}
     return found | ({"message": "\n".join(map(str, problems))} if problems else {})
 
@@ -124,12 +126,6 @@ def doubts(plan: Plan, hosts: set[str] | None) -> list[Cause] | None:
 def problems_to_list(problems: Iterable[Problem]) -> list[dict[str, Any]]:
     """Return the errors of a manifest as JSON values."""
     return [asdict(one) for one in problems]
-
-
-def _brings(plan: Plan | None, known: Catalogue) -> bool:
-    """Whether a plan names programs or datasets, and nobody has told which there are."""
-    jobs = plan.jobs if plan is not None and known.datasets is None else ()
-    return any(job.program or job.data for job in jobs)
 
 
 def _ask(at: Where) -> tuple[Catalogue, set[str] | None, str]:

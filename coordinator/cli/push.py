@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,10 +17,6 @@ from coordinator.ui.options import PATH, OperatorClient, Where, asking
 from coordinator.ui.progress import transfer
 from coordinator.ui.pushed import KINDS, PushedKind
 from coordinator.ui.words import is_json, print_json, say, size
-
-if TYPE_CHECKING:
-    from coordinator.client.dataset_push import PushedData
-    from coordinator.client.pushing import Pushed
 
 PROGRAMS, DATASETS = KINDS
 
@@ -38,18 +34,13 @@ def push_command(at: Where, folder: Path) -> int:
     Example:
       fleet push ./vision
     """  # noqa: D301 - \b is click's
+    from coordinator.client.pushing import push
+
     with at.connect() as client:
-        pushed = send_program(client, folder)
+        pushed = push(client, folder, transfer)
     by = f"signed by {pushed.signer}" if pushed.signer else "not signed"
     how = "" if pushed.sent else "; it was there already"
     return _tell(pushed, f"{size(pushed.size_bytes)}, {by}{how}")
-
-
-def send_program(client: OperatorClient, folder: Path) -> Pushed:
-    """Push the program in a folder; show how far that is."""
-    from coordinator.client.pushing import push
-
-    return push(client, folder, transfer)
 
 
 @click.group("programs")
@@ -89,19 +80,14 @@ def push_data(at: Where, name: str, folder: Path) -> int:
     Example:
       fleet data push cifar ./cifar10
     """  # noqa: D301 - \b is click's
-    pushed = send_data(at, name, folder)
+    from coordinator.client import dataset_push
+
+    pushed = dataset_push.push_data(at.connect, name, folder, transfer)
     sent = f"{size(pushed.sent_bytes)} sent" if pushed.sent_bytes else "which were there already"
     return _tell(pushed, f"{size(pushed.size_bytes)} in {counted(pushed.files, 'file')}, {sent}")
 
 
-def send_data(at: Where, name: str, folder: Path) -> PushedData:
-    """Push a folder as a dataset; show how far that is."""
-    from coordinator.client import dataset_push
-
-    return dataset_push.push_data(at.connect, name, folder, transfer)
-
-
-def _tell(pushed: Pushed | PushedData, more: str) -> int:
+def _tell(pushed: Any, more: str) -> int:
     """Print how a manifest calls what was pushed, and more of it for people."""
     if is_json():
         print_json(asdict(pushed))

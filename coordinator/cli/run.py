@@ -26,6 +26,7 @@ from coordinator.ui.candidates import (
     models_of_hosts,
 )
 from coordinator.ui.options import PATH, OperatorClient, Where, asking, flag, option
+from coordinator.ui.progress import transfer
 from coordinator.ui.words import is_json, print_json, say
 
 # option -> key of a [[jobs]] table, where they are not called alike
@@ -223,9 +224,9 @@ def _program(client: OperatorClient, words: Sequence[str]) -> dict[str, Any]:
     """Return what a [[jobs]] table would hold of a program; a folder is pushed first."""
     program, parameters = words[0], _parameters(words[1:])
     if _is_folder(program):
-        from coordinator.cli.push import send_program
+        from coordinator.client.pushing import push
 
-        program = send_program(client, Path(program)).title
+        program = push(client, Path(program), transfer).title
     return {"program": program} | ({"parameters": parameters} if parameters else {})
 
 
@@ -238,9 +239,9 @@ def _title(at: Where, name: str, text: str) -> str:
     """Return the dataset that is meant; a folder is pushed as `name` first."""
     if not _is_folder(text):
         return text
-    from coordinator.cli.push import send_data
+    from coordinator.client.dataset_push import push_data
 
-    return send_data(at, name, Path(text)).title
+    return push_data(at.connect, name, Path(text), transfer).title
 
 
 def _option(key: str) -> str:

@@ -141,7 +141,7 @@ def _how_gone(why: _Told) -> str:
     return f"was set aside at {moment(why['set_aside_at'])}, kept {kept}, and deleted"
 
 
-def _no_such(kind: str, listing: str, push: str, why: _Told) -> str:
+def _no_such(kind: str, verb: str, push: str, why: _Told) -> str:
     there = some(why["there"], len(why["there"]), len(why["there"]) + why.get("more", 0))
     if why["count"]:
         return f"{why['name']!r} may mean {there}; write more of it"
@@ -149,7 +149,7 @@ def _no_such(kind: str, listing: str, push: str, why: _Told) -> str:
     if there:
         return f"{said}; of this name it has {there}"
     hint = f"did you mean {why['meant']!r}? " if why.get("meant") else ""
-    return f"{said}; {hint}`{listing}` shows all, `{push}` sends one"
+    return f"{said}; {hint}`fleet {verb} list` shows all, `fleet {push}` sends one"
 
 
 def _in_use(why: _Told) -> str:

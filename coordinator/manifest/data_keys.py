@@ -9,29 +9,26 @@ from broker.protocol.hyperschema import did_you_mean
 from broker.protocol.messages import Dataset, TrainerInfo
 from broker.toml_lines import Lines
 from coordinator.manifest.collector import Collector
-from coordinator.manifest.program_keys import meant_title
+from coordinator.manifest.program_keys import ANY_PROGRAM, meant_title
 
-Datasets = Mapping[str, Dataset]  # by NAME@DIGEST, the newest of a name last
+# By NAME@DIGEST, the newest of a name last; none: nobody has told which programs and datasets the
+# fleet has, and any will do.
+Datasets = Mapping[str, Dataset] | None
 NO_DATA: Final[Datasets] = {}
-UNTOLD: Final = Dataset(
-    name="untold", digest="0" * 64, size_bytes=0, layout="0" * 64, layout_bytes=1
-)
+_ANY: Final = Dataset(name="any", digest="0" * 64, size_bytes=0, layout="0" * 64, layout_bytes=1)
 
 
 class Catalogue(NamedTuple):
-    """What a job of a manifest may name.
-
-    Without `datasets` nobody has told which programs and datasets the fleet has: any will do.
-    """
+    """What a job of a manifest may name."""
 
     trainers: Mapping[str, TrainerInfo]
-    datasets: Datasets | None = NO_DATA
+    datasets: Datasets = NO_DATA
 
 
 class DataReader(Collector):
-    """A collector that knows the fleet's datasets, or none: any will do."""
+    """A collector that knows the fleet's datasets."""
 
-    def __init__(self, file: str, lines: Lines, datasets: Datasets | None) -> None:
+    def __init__(self, file: str, lines: Lines, datasets: Datasets) -> None:
         """Begin; `lines` are those of the file."""
         super().__init__(file, lines)
         self._datasets = datasets
@@ -40,13 +37,13 @@ class DataReader(Collector):
         self, data: Mapping[str, str], model: str, trainer: TrainerInfo | None, label: str
     ) -> tuple[Dataset, ...]:
         """Return the datasets that a job names, sorted by its own names for them."""
-        if trainer is not None and self._datasets is not None:
+        if trainer is not None and trainer is not ANY_PROGRAM:
             for name, message in _misnamed(data, model, trainer):
                 self._problem(label, f"data.{name}", message)
         found: list[Dataset] = []
         for name, text in sorted(data.items()):
             if self._datasets is None:
-                found.append(UNTOLD.model_copy(update={"name": name}))
+                found.append(_ANY.model_copy(update={"name": name}))
                 continue
             title, message = meant_title(text, self._datasets, "no_dataset")
             if message:

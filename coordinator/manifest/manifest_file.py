@@ -102,12 +102,9 @@ class ManifestFile:
 
 
 def load_manifest(
-    path: Path, trainers: Mapping[str, TrainerInfo], datasets: Datasets | None = None
+    path: Path, trainers: Mapping[str, TrainerInfo], datasets: Datasets = None
 ) -> Plan:
-    """Return the plan in a file; `trainers` are known by model. Raises `ManifestError`.
-
-    Without `datasets` it may name any program and dataset, see `Catalogue`.
-    """
+    """Return the plan in a file; `trainers` are known by model. Raises `ManifestError`."""
     return parse_manifest(path, read_text(path), trainers, datasets)
 
 

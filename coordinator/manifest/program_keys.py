@@ -14,7 +14,7 @@ from coordinator.jobs.titles import meant, not_one
 from coordinator.manifest.manifest_keys import JobTable
 
 # A trainer of which nothing is known but its name: nobody has told what the fleet has.
-UNTOLD: Final = TrainerInfo(
+ANY_PROGRAM: Final = TrainerInfo(
     hyper_schema={}, telemetry=False, program=Program(digest="0" * 64, size_bytes=1)
 )
 

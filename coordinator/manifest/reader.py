@@ -48,7 +48,7 @@ _TOP: Final = ("schema_version", "name", "defaults", "hosts", "jobs")
 
 
 def parse_manifest(
-    path: Path, text: str, trainers: Mapping[str, TrainerInfo], datasets: Datasets | None
+    path: Path, text: str, trainers: Mapping[str, TrainerInfo], datasets: Datasets
 ) -> Plan:
     """Return the plan in the text of the file at `path`; see `load_manifest`."""
     tables = _parse_toml(path, text)
@@ -87,11 +87,7 @@ class Reader(DataReader):
     """Collects `problems` while it turns tables into a plan."""
 
     def __init__(
-        self,
-        file: str,
-        trainers: Mapping[str, TrainerInfo],
-        lines: Lines,
-        datasets: Datasets | None,
+        self, file: str, trainers: Mapping[str, TrainerInfo], lines: Lines, datasets: Datasets
     ) -> None:
         """Prepare to read `file`; see `load_manifest`."""
         super().__init__(file, lines, datasets)
@@ -220,7 +216,7 @@ class Reader(DataReader):
             return table
         if self._datasets is None:
             model, message = text, ""
-            self._trainers.setdefault(text, program_keys.UNTOLD)
+            self._trainers.setdefault(text, program_keys.ANY_PROGRAM)
         else:
             model, message = program_keys.meant_title(text, self._trainers, "no_program")
         if message:

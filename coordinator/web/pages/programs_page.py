@@ -17,7 +17,7 @@ from broker.protocol.messages import AskPrograms, AskTrainers, Program
 from broker.protocol.reasons import Reason, of_program
 from broker.system.machine import new_id
 from coordinator.client.mirror import HostSeen
-from coordinator.client.rows import Row, Table, pushed_row, title_of
+from coordinator.client.rows import Table, pushed_row, title_of
 from coordinator.jobs import titles
 from coordinator.jobs.causes import cause, in_words
 from coordinator.jobs.reason_words import all_words
@@ -57,7 +57,7 @@ def register(site: Site) -> None:
         with frame(visit, "Programs", "/programs"):
             Tag("h1", "Programs", "hidden-text")
             for kind in KINDS:
-                _Listing(site, visit, kind)
+                _listing(site, kind)
 
     @ui.page("/program/{text}", response_timeout=ANSWER_S)
     async def program(text: str) -> RedirectResponse | None:
@@ -68,7 +68,7 @@ def register(site: Site) -> None:
                 return RedirectResponse(f"/program/{found}")
         with frame(visit, "Program" if is_one else "No such program", "/programs"):
             if is_one:
-                _Page(site, visit, text).build()
+                _Page(site, visit, text)
             else:
                 not_found(visit, "No such program", why, "All programs", "/programs")
         return None
@@ -87,54 +87,44 @@ async def _meant(site: Site, text: str) -> tuple[str, str]:
     return "", in_words(cause("no_program", **titles.not_one(text[:MAX_TEXT], known)))
 
 
-class _Listing:
-    """A table of what people have pushed, which is asked for while it is looked at."""
+def _listing(site: Site, kind: PushedKind) -> None:
+    """Make a table of what people have pushed, which is asked for while it is looked at."""
+    section, count = table_card(kind.title)
+    rows, made = Table(), list[Grid]()
 
-    def __init__(self, site: Site, visit: Visit, kind: PushedKind) -> None:
-        self._site, self._visit, self._kind = site, visit, kind
-        self._rows = Table()
-        self._grid: Grid | None = None
-        self._section, self._count = table_card(kind.title)
-        with self._section:
-            self._note = Tag("p", WAIT, "note")
-            ui.timer(EVERY_S, self._ask, immediate=True)
-
-    async def _ask(self) -> None:
+    async def ask() -> None:
         try:
-            told = (await self._site.hub.ask(self._kind.ask(id=new_id())))[self._kind.key]
+            told = (await site.hub.ask(kind.ask(id=new_id())))[kind.key]
         except FleetError as error:
-            self._note.say(f"The coordinator did not tell: {error}")
+            note.say(f"The coordinator did not tell: {error}")
             return
-        if not self._visit.client.is_deleted:
-            self._note.say("")
-            self._tell(told)
-
-    def _tell(self, told: Sequence[Row]) -> None:
-        kind = self._kind
-        delta = self._rows.update(
-            {f"{one['name']}@{one['digest']}": (one,) for one in told}, pushed_row
-        )
-        self._count.set_text(f" {len(told)}")
-        if self._grid is not None:
-            feed(self._grid, delta)
+        if section.client.is_deleted:
             return
-        with self._section:
-            self._grid = grid(
+        note.say("")
+        count.set_text(f" {len(told)}")
+        delta = rows.update({f"{one['name']}@{one['digest']}": (one,) for one in told}, pushed_row)
+        if made:
+            feed(made[0], delta)
+            return
+        with section:
+            made.append(grid(
                 kind.title, kind.columns, delta.add, sort="pushed", order="desc",
                 height=as_rows(400), empty=kind.none,
-            )  # fmt: skip
+            ))  # fmt: skip
+
+    with section:
+        note = Tag("p", WAIT, "note")
+        ui.timer(EVERY_S, ask, immediate=True)
 
 
 class _Page:
     """One open page of one program."""
 
     def __init__(self, site: Site, visit: Visit, digest: str) -> None:
+        """Make it, and have it told what changes."""
         self.site, self.visit, self.digest = site, visit, digest
         self._program: Program | None = None
         self._hosts_told: list[list[Value]] | None = None
-
-    def build(self) -> None:
-        """Make the page, and have it told what changes."""
         rows = list(self.site.hub.tables.jobs.rows.values())
         part = Part(lambda row: row["program"] == self.digest, rows)
         name = next((row["model"] for row in part.rows.values()), "")
@@ -190,15 +180,15 @@ class _Page:
             for place in (self._parameters, self._hosts):
                 place.set_visibility(False)
             return
-        found = trainers["trainers"].get(f"{told[0]['name']}@{self.digest}") or {}
-        self._tell(pushed_row(told[0]), told[0], found)
+        self._tell(told[0], trainers["trainers"].get(f"{told[0]['name']}@{self.digest}") or {})
 
-    def _tell(self, row: Row, told: Mapping[str, Any], trainer: Mapping[str, Any]) -> None:
+    def _tell(self, told: Mapping[str, Any], trainer: Mapping[str, Any]) -> None:
+        row, schema = pushed_row(told), trainer.get("hyper_schema") or {}
         with self.visit.client:
             ui.page_title(f"{row['title']} · training fleet")
         self._title.set_text(row["title"])
         self._facts.tell({
-            "What it is": (trainer.get("hyper_schema") or {}).get("description"),
+            "What it is": schema.get("description"),
             "Signed by": row["signers"],
             "Pushed": Moment(row["pushed"]),
             "Pushed by": row["by"],
@@ -209,7 +199,7 @@ class _Page:
             "Needs": listed(trainer.get("needs")),
         })  # fmt: skip
         with fill(self._parameters, "Parameters"):
-            _show_parameters(trainer.get("hyper_schema") or {})
+            _show_parameters(schema)
         self._program = Program(
             digest=self.digest, size_bytes=told["size_bytes"], signers=tuple(told["signers"]),
             environment=told["environment"],
