@@ -13,18 +13,18 @@ from broker.system.machine import new_id
 from coordinator.client.rows import title_of
 from coordinator.ui.candidates import complete_pushed
 from coordinator.ui.live import View, viewing
-from coordinator.ui.options import PATH, OperatorClient, Where, asking
+from coordinator.ui.options import PATH, OperatorClient, Where, asking, client_options
 from coordinator.ui.progress import transfer
 from coordinator.ui.pushed import KINDS, PushedKind
-from coordinator.ui.words import is_json, print_json, say, size
+from coordinator.ui.words import answer, is_json, print_json, say, size
 
 PROGRAMS, DATASETS = KINDS
 
 
 @click.command("push")
 @click.argument("folder", metavar="DIR", type=PATH)
-@asking
-def push_command(at: Where, folder: Path) -> int:
+@client_options
+def push_command(client: OperatorClient, folder: Path) -> int:
     """Send the program in DIR to the fleet, and print how a manifest calls it.
 
     DIR has a program.toml. The files that git tracks or would add are sent, and what the
@@ -36,8 +36,7 @@ def push_command(at: Where, folder: Path) -> int:
     """  # noqa: D301 - \b is click's
     from coordinator.client.pushing import push
 
-    with at.connect() as client:
-        pushed = push(client, folder, transfer)
+    pushed = push(client, folder, transfer)
     by = f"signed by {pushed.signer}" if pushed.signer else "not signed"
     how = "" if pushed.sent else "; it was there already"
     return _tell(pushed, f"{size(pushed.size_bytes)}, {by}{how}")
@@ -112,15 +111,10 @@ def _add_verbs(group: click.Group, kind: PushedKind, about: str, use: str, examp
     @group.command("rm", help=f"Remove a {noun} that {use}; it is deleted later.\n\nA name alone "
                    f"means the newest.\n\nExample: fleet {group.name} rm {example}")  # fmt: skip
     @click.argument(noun, metavar="NAME[@DIGEST]", shell_complete=complete_pushed)
-    @asking
-    def rm_command(at: Where, **named: str) -> int:
-        with at.connect() as client:
-            gone = client.ask(kind.remove(id=new_id(), name=named[noun]))
-        if is_json():
-            print_json(gone)
-        else:
-            say(f"removed {title_of(gone['name'], gone['digest'])}")
-        return 0
+    @client_options
+    def rm_command(client: OperatorClient, **named: str) -> None:
+        gone = client.ask(kind.remove(id=new_id(), name=named[noun]))
+        answer(gone, f"removed {title_of(gone['name'], gone['digest'])}")
 
 
 _add_verbs(
