@@ -27,6 +27,8 @@ def objection(name: str) -> str:
         return f"has not 1 to {_MOST_CHARS} characters"
     if name[-1] in ". ":
         return f"ends with {name[-1]!r}"
+    if not name.isprintable():
+        return "has a character that cannot be seen"
     return "is a device on Windows" if is_device(name) else ""
 
 

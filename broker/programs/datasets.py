@@ -99,7 +99,7 @@ class Paths:
         """Add a file by its path with `/`; return why it is not allowed, or an empty string."""
         shown, parts = repr(path[:80]), path.split("/")
         for part in parts:
-            if wrong := file_names.objection(part) or _unseen(part):
+            if wrong := file_names.objection(part):
                 return f"{part[:80]!r} {wrong}: some system cannot store it; rename it"
         if len(parts) > MAX_DEPTH or len(path.encode()) > MAX_PATH_BYTES:
             return (
@@ -118,10 +118,6 @@ class Paths:
         if len(self._files) > MAX_FILES:
             return f"{shown} is one file too many; a dataset has at most {MAX_FILES:,}"
         return ""
-
-
-def _unseen(name: str) -> str:
-    return "" if name.isprintable() else "has a character that cannot be seen"
 
 
 def _folders(path: str) -> Iterator[str]:

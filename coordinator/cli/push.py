@@ -30,10 +30,8 @@ def push_command(client: OperatorClient, folder: Path) -> int:
     DIR has a program.toml. The files that git tracks or would add are sent, and what the
     coordinator has already is not sent again. With a certificate the program is signed by it.
 
-    \b
-    Example:
-      fleet push ./vision
-    """  # noqa: D301 - \b is click's
+    Example: fleet push ./vision
+    """
     from coordinator.client.pushing import push
 
     pushed = push(client, folder, transfer)
@@ -46,23 +44,16 @@ def push_command(client: OperatorClient, folder: Path) -> int:
 def programs_command() -> None:
     """List the programs of the fleet, or remove one.
 
-    \b
-    Examples:
-      fleet programs list
-      fleet programs rm vision@3fa9c1
-    """  # noqa: D301 - \b is click's
+    Example: fleet programs rm vision@3fa9c1
+    """
 
 
 @click.group("data")
 def data_command() -> None:
     """Send datasets to the fleet, list them, or remove one.
 
-    \b
-    Examples:
-      fleet data push cifar ./cifar10
-      fleet data list
-      fleet data rm cifar@77b0f2
-    """  # noqa: D301 - \b is click's
+    Example: fleet data push cifar ./cifar10
+    """
 
 
 @data_command.command("push")
@@ -75,10 +66,8 @@ def push_data(at: Where, name: str, folder: Path) -> int:
     What the fleet has of the newest dataset of that name is not sent again; nor is what was sent
     by a push that was cut off, if it is repeated within a day.
 
-    \b
-    Example:
-      fleet data push cifar ./cifar10
-    """  # noqa: D301 - \b is click's
+    Example: fleet data push cifar ./cifar10
+    """
     from coordinator.client import dataset_push
 
     pushed = dataset_push.push_data(at.connect, name, folder, transfer)

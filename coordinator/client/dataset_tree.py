@@ -38,10 +38,6 @@ class Planned:
     layout: Layout
     packs: dict[str, tuple[Found, ...]]
 
-    def new_bytes(self) -> int:
-        """Return the size of the new packs."""
-        return sum(one.size_bytes for files in self.packs.values() for one in files)
-
 
 def files_of(folder: Path) -> list[Found]:
     """Return the files of a folder, sorted by path.

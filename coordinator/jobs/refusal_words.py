@@ -66,16 +66,15 @@ def _stale(why: _Told) -> str:
 
 def _no_host(why: _Told) -> str:
     """Say that no host is called so, and which one may be meant."""
-    hint = f"; did you mean {why['meant']!r}?" if why.get("meant") else ";"
-    return f"no host is called {why['name']!r}{hint} `fleet workers` shows them"
+    return f"no host is called {why['name']!r}; {_hint(why)}`fleet workers` shows them"
 
 
 def _unknown_host(why: _Told) -> str:
-    hint = f"; did you mean {why['meant']!r}?" if why.get("meant") else ""
-    return (
-        f"no host is called {why['name']!r}{hint} (`fleet workers` shows them; one that is yet to "
-        "come needs its [hosts.NAME] first)"
-    )
+    return f"{_no_host(why)}; one that is yet to come needs its [hosts.NAME] first"
+
+
+def _hint(why: _Told) -> str:
+    return f"did you mean {why['meant']!r}? " if why.get("meant") else ""
 
 
 def _host_holds(why: _Told) -> str:
@@ -148,8 +147,7 @@ def _no_such(kind: str, verb: str, push: str, why: _Told) -> str:
     said = f"the fleet has no {kind} {why['name']!r}"
     if there:
         return f"{said}; of this name it has {there}"
-    hint = f"did you mean {why['meant']!r}? " if why.get("meant") else ""
-    return f"{said}; {hint}`fleet {verb} list` shows all, `fleet {push}` sends one"
+    return f"{said}; {_hint(why)}`fleet {verb} list` shows all, `fleet {push}` sends one"
 
 
 def _in_use(why: _Told) -> str:

@@ -60,7 +60,7 @@ def register(site: Site) -> None:
                 text = "It may have left the ledger, or the address is not whole."
                 not_found(visit, "No such job", text, "All jobs", "/jobs")
             else:
-                _Page(site, visit, row).build()
+                _Page(site, visit, row)
         return None
 
 
@@ -68,14 +68,12 @@ class _Page:
     """One open page of one job."""
 
     def __init__(self, site: Site, visit: Visit, row: Row) -> None:
+        """Make it, and have it told what changes."""
         self.site, self.visit, self.row = site, visit, row
         self.job_id: str = row["id"]
         self._curve: Curve | None = None
         self._keep_s: float | None = None
         self._asking = asyncio.Lock()  # answers are shown in the order of the questions
-
-    def build(self) -> None:
-        """Make the page, and have it told what changes."""
         with Tag("div", classes="head"):
             Tag("h1", self.row["name"])
             self._state = Tag("span", "", "state big", role="status", aria_live="polite")

@@ -14,10 +14,11 @@ from broker.protocol.messages import AskLogs
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
 from broker.wrapping import printable
-from coordinator.client.rows import epoch_ms, title_of
+from coordinator.client.rows import Row, epoch_ms, title_of
 from coordinator.jobs.causes import in_words
 from coordinator.jobs.plan_entries import OF_TELEMETRY, JobSpec
 from coordinator.jobs.reason_words import all_words, summary, wished
+from coordinator.ui import fleet_columns
 from coordinator.web.artifacts import AUTO_BYTES, Report, metric_rows
 from coordinator.web.frame import Site, Visit
 from coordinator.web.parts import (
@@ -33,7 +34,9 @@ from coordinator.web.parts import (
     listed,
     plain_table,
     size,
+    table_card,
 )  # fmt: skip
+from coordinator.web.tables import Part, as_rows, feed, grid
 
 POLL_S: Final = 2.0
 LINES: Final = 300
@@ -83,6 +86,19 @@ class Tail:
         if lines != self._shown:
             self._shown = lines
             call(self._visit.client, "log", self._place.id, lines)
+
+
+def its_jobs(visit: Visit, is_of: Callable[[Row], bool], *without: str) -> None:
+    """Make the table of some jobs, without these columns; it is kept current."""
+    part = Part(is_of, list(visit.site.hub.tables.jobs.rows.values()))
+    section, _ = table_card("Its jobs")
+    with section:
+        columns = fleet_columns.shown(fleet_columns.JOBS, "page", *without)
+        table = grid(
+            "Its jobs", columns, list(part.rows.values()), sort="state", height=as_rows(15),
+            empty="it has had no job yet",
+        )  # fmt: skip
+    visit.follow(lambda news: feed(table, part.take(news.jobs)))
 
 
 def show_history(place: Tag, job_id: str, shown: Mapping[str, Any]) -> None:

@@ -21,11 +21,9 @@ from coordinator.client.rows import Table, pushed_row, title_of
 from coordinator.jobs import titles
 from coordinator.jobs.causes import cause, in_words
 from coordinator.jobs.reason_words import all_words
-from coordinator.ui.fleet_columns import JOBS, shown
 from coordinator.ui.pushed import KINDS, PushedKind
 from coordinator.web.frame import Site, Visit, frame, not_found
-from coordinator.web.hub import News
-from coordinator.web.pages.job_parts import MAX_HOSTS, WAIT, scrolled
+from coordinator.web.pages.job_parts import MAX_HOSTS, WAIT, its_jobs, scrolled
 from coordinator.web.parts import (
     Facts,
     Link,
@@ -39,7 +37,7 @@ from coordinator.web.parts import (
     size,
     table_card,
 )
-from coordinator.web.tables import Grid, Part, as_rows, feed, grid
+from coordinator.web.tables import Grid, as_rows, feed, grid
 
 EVERY_S: Final = 10.0
 ANSWER_S: Final = 20.0
@@ -125,9 +123,8 @@ class _Page:
         self.site, self.visit, self.digest = site, visit, digest
         self._program: Program | None = None
         self._hosts_told: list[list[Value]] | None = None
-        rows = list(self.site.hub.tables.jobs.rows.values())
-        part = Part(lambda row: row["program"] == self.digest, rows)
-        name = next((row["model"] for row in part.rows.values()), "")
+        jobs = site.hub.tables.jobs.rows.values()
+        name = next((row["model"] for row in jobs if row["program"] == digest), "")
         with Tag("div", classes="head"):
             self._title = Tag("h1", title_of(name, self.digest) if name else self.digest[:12])
         self._note = Tag("p", "", "warn")
@@ -143,23 +140,9 @@ class _Page:
         for told_later in (self._parameters, self._hosts):
             with told_later:
                 Tag("p", WAIT, "note")
-        self._jobs(part)
+        its_jobs(visit, lambda row: row["program"] == digest, "model", "mode")
+        visit.follow(lambda _news: self._tell_hosts())
         background_tasks.create(self._ask())
-
-    def _jobs(self, part: Part) -> None:
-        section, _ = table_card("Its jobs")
-        with section:
-            table = grid(
-                "Jobs of this program", shown(JOBS, "page", "model", "mode"),
-                list(part.rows.values()), sort="state", height=as_rows(15),
-                empty="it has had no job yet",
-            )  # fmt: skip
-
-        def on_news(news: News) -> None:
-            feed(table, part.take(news.jobs))
-            self._tell_hosts()
-
-        self.visit.follow(on_news)
 
     async def _ask(self) -> None:
         """Ask what the program is, and for its parameters."""
