@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from coordinator.ui.terminal import Line, paragraph
 
 if TYPE_CHECKING:
     from coordinator.jobs.plan_entries import Plan
-    from coordinator.manifest.problems import Problem
 
 ASK_TIMEOUT_S: Final = 1.0
 HOSTS_TIMEOUT_S: Final = 2.0  # for all of them, of a large fleet
@@ -89,7 +88,7 @@ def _judge(manifest: Path, at: Where, *, offline: bool) -> dict[str, Any]:
         "ok": not problems,
         "name": plan.name if plan and not problems else "",
         "jobs": len(plan.jobs) if plan and not problems else 0,
-        "errors": problems_to_list(problems),
+        "errors": [asdict(one) for one in problems],
         "warnings": warnings,
     }
     untold = plan.jobs if plan is not None and known.datasets is None else ()
@@ -121,11 +120,6 @@ def doubts(plan: Plan, hosts: set[str] | None) -> list[Cause] | None:
         names = [*plan.hosts, *(name for job in plan.jobs for name in job.named_hosts())]
         return None if names else []
     return of_plan(plan, hosts)
-
-
-def problems_to_list(problems: Iterable[Problem]) -> list[dict[str, Any]]:
-    """Return the errors of a manifest as JSON values."""
-    return [asdict(one) for one in problems]
 
 
 def _ask(at: Where) -> tuple[Catalogue, set[str] | None, str]:
