@@ -167,8 +167,8 @@ FUNCTIONS: Final[Mapping[str, Callable[[_Told], str]]] = {
     "pending_already": _pending_already,
     "ambiguous": _ambiguous,
     "no_result": _no_result,
-    "no_program": partial(_no_such, "program", "fleet programs list", "fleet push DIR"),
-    "no_dataset": partial(_no_such, "dataset", "fleet data list", "fleet data push NAME DIR"),
+    "no_program": partial(_no_such, "program", "programs", "push DIR"),
+    "no_dataset": partial(_no_such, "dataset", "data", "data push NAME DIR"),
     "program_in_use": _in_use,
     "dataset_in_use": _in_use,
 }
