@@ -159,6 +159,9 @@ def test_a_program_that_was_edited_makes_another_job(load: Any) -> None:
     (step,) = difference([Known(before, "completed", in_plan=True)], load(lines), {}).steps
     assert step.action == "replaced"
     assert step.changes == (("program", OLD[:12], f"{NEW[:12]}, signed by ann"),)
+    faster = load(lines.replace("0.1", "0.2"), {f"vision@{OLD}": trainer(OLD)})
+    (step,) = difference([Known(before, "completed", in_plan=True)], faster, {}).steps
+    assert step.changes == (("parameters.lr", 0.1, 0.2),), "as the manifest calls it"
 
 
 def test_a_program_that_somebody_else_signed_is_taken_over(load: Any) -> None:
