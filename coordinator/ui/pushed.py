@@ -17,23 +17,18 @@ from coordinator.ui.fleet_columns import DATASETS, PROGRAMS, FleetColumn
 
 @dataclass(frozen=True, slots=True)
 class PushedKind:
-    """Programs, or datasets: how they are asked for, removed, shown, and pushed."""
+    """Programs, or datasets: how they are asked for, removed and shown; what is said of none."""
 
     title: str
     ask: type[AskPrograms | AskDatasets]
     remove: type[AskRemove | AskDataRemove]
     columns: Sequence[FleetColumn]
-    push: str
+    none: str
 
     @property
     def key(self) -> str:
         """What their rows are called in the coordinator's answer."""
         return self.title.lower()
-
-    @property
-    def none(self) -> str:
-        """Say that there are none."""
-        return f"no {self.key}; `{self.push}` sends one"
 
     def shown(self, told: Sequence[Mapping[str, Any]]) -> Table | Text:
         """Return a table of the rows that were told."""
@@ -42,6 +37,8 @@ class PushedKind:
 
 
 KINDS: Final = (
-    PushedKind("Programs", AskPrograms, AskRemove, PROGRAMS, "fleet push DIR"),
-    PushedKind("Datasets", AskDatasets, AskDataRemove, DATASETS, "fleet data push NAME DIR"),
-)
+    PushedKind("Programs", AskPrograms, AskRemove, PROGRAMS,
+               "no programs; `fleet push DIR` sends one"),
+    PushedKind("Datasets", AskDatasets, AskDataRemove, DATASETS,
+               "no datasets; `fleet data push NAME DIR` sends one"),
+)  # fmt: skip
