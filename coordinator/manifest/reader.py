@@ -48,7 +48,7 @@ _TOP: Final = ("schema_version", "name", "defaults", "hosts", "jobs")
 
 
 def parse_manifest(
-    path: Path, text: str, trainers: Mapping[str, TrainerInfo], datasets: Datasets
+    path: Path, text: str, trainers: Mapping[str, TrainerInfo], datasets: Datasets = None
 ) -> Plan:
     """Return the plan in the text of the file at `path`; see `load_manifest`."""
     tables = _parse_toml(path, text)
