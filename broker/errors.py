@@ -13,6 +13,11 @@ FleetError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
+MOST_FAULTS: Final = 20  # of a kind, that are told
+
 
 def plain(error: BaseException) -> str:
     """Return an error in words: the file and the system's message, without its number."""
@@ -50,6 +55,12 @@ class ConfigError(LocalError):
     def __init__(self, wrong: str = "", remedy: str = "", faults: tuple[str, ...] = ()) -> None:
         super().__init__("\n".join(faults) or wrong, remedy)
         self.faults = faults or (str(self),)
+
+
+def bounded(faults: Sequence[str]) -> tuple[str, ...]:
+    """Return the first of many faults, and how many more there are."""
+    more = len(faults) - MOST_FAULTS
+    return (*faults[:MOST_FAULTS], *([f"and {more} more"] if more > 0 else []))
 
 
 class StorageError(LocalError):

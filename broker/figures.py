@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Sequence
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 _SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)([smhdw])")
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -30,6 +31,11 @@ def rounded(value: float) -> str:
 def is_figure(value: object) -> TypeGuard[float]:
     """Tell whether it is a number that a float can hold; JSON has larger integers."""
     return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+
+
+def in_toml(value: Any) -> str:
+    """Return a value as a manifest has it: `true`, `0.5`, `"a"`, `[1, 2]`."""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def size(count_bytes: float) -> str:

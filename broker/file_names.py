@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_PLAIN: Final = re.compile(r"[^\x00-\x1f\x7f<>:\"|?*\\/]{1,200}")
+_MOST_CHARS: Final = 200
+_NOT_PLAIN: Final = re.compile(r"[\x00-\x1f\x7f<>:\"|?*\\/]")
 # Windows takes these for devices, whatever comes after a dot.
 _DEVICE: Final = re.compile(
     r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])(\..*)?",
@@ -15,7 +16,20 @@ _DEVICE: Final = re.compile(
 
 def is_plain(name: str) -> bool:
     """Tell whether `name` can be the name of one file or folder on every system."""
-    return bool(_PLAIN.fullmatch(name)) and name[-1] not in ". " and not is_device(name)
+    return not objection(name)
+
+
+def objection(name: str) -> str:
+    """Return why `name` cannot be the name of one file or folder on every system, or nothing."""
+    if found := _NOT_PLAIN.search(name):
+        return f"has {found[0]!r}"
+    if not 0 < len(name) <= _MOST_CHARS:
+        return f"has not 1 to {_MOST_CHARS} characters"
+    if name[-1] in ". ":
+        return f"ends with {name[-1]!r}"
+    if not name.isprintable():
+        return "has a character that cannot be seen"
+    return "is a device on Windows" if is_device(name) else ""
 
 
 def is_device(name: str) -> bool:

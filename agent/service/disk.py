@@ -34,7 +34,7 @@ from agent.spool.spool import REFUSED_KEPT_S, Spool
 from broker.clock import Now
 from broker.errors import FleetError, plain
 from broker.protocol.messages import MAX_SMALL_BYTES, Assign, Finished
-from broker.system.bundle import BundleInfo
+from broker.system.bundle import BundleInfo, NothingWrittenError
 
 log = logging.getLogger("fleet.agent")
 
@@ -161,7 +161,9 @@ class DiskWork:
             self._put(made)
             return
         reason = words(made)
-        if isinstance(made, FleetError):
+        if isinstance(made, NothingWrittenError):
+            reason = "the trainer wrote no file into --out-dir; let it write one, as metrics.json"
+        elif isinstance(made, FleetError):
             reason += self._set_aside(*key, reason)
         self._put(BundleFailed(*key, reason, passing=isinstance(made, OSError)))
 

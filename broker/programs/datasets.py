@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from broker import file_names
 from broker.errors import BadStream
-from broker.file_names import is_plain
 from broker.protocol.messages import MAX_PACKS
 
 PREPARED: Final = "prepared"  # what a job of a built-in trainer calls its only dataset
@@ -98,8 +98,9 @@ class Paths:
     def objection(self, path: str) -> str:
         """Add a file by its path with `/`; return why it is not allowed, or an empty string."""
         shown, parts = repr(path[:80]), path.split("/")
-        if not all(is_plain(part) and part.isprintable() for part in parts):
-            return f"{shown} is no relative path that every system can store; rename it"
+        for part in parts:
+            if wrong := file_names.objection(part):
+                return f"{part[:80]!r} {wrong}: some system cannot store it; rename it"
         if len(parts) > MAX_DEPTH or len(path.encode()) > MAX_PATH_BYTES:
             return (
                 f"{shown} is too long; a path has at most {MAX_PATH_BYTES} bytes and "

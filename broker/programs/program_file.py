@@ -64,6 +64,7 @@ class Program(BaseModel):
         ]
         schema: dict[str, JsonValue] = {
             "type": "object",
+            **({"description": self.description} if self.description else {}),
             "properties": properties,
             "required": required,
             "additionalProperties": False,

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from broker.figures import in_toml
+
 
 def meant(word: str, known: Iterable[str]) -> str | None:
     """Return the most similar name, none without one; swapped letters count least."""
@@ -59,7 +61,7 @@ def check_hyper(
             for message in _faults(value, properties[key]):
                 yield key, message
         elif schema.get("additionalProperties") is False:
-            yield key, f"unknown hyperparameter of {model}{did_you_mean(key, properties)}"
+            yield key, f"unknown parameter of {model}{did_you_mean(key, properties)}"
     required = schema.get("required")
     for key in required if isinstance(required, list) else ():
         if isinstance(key, str) and key not in hyper:
@@ -91,7 +93,7 @@ def may_be(schema: Any) -> str:
     if isinstance(options, list) and options:
         return " or ".join(map(may_be, options))
     if isinstance(allowed := _allowed(schema), list):
-        return f"one of {', '.join(map(repr, allowed))}"
+        return f"one of {', '.join(map(in_toml, allowed))}"
     words, types = _TYPES.get(str(schema.get("type")), ("", ()))
     limits = [
         _wanted(_limits(schema, least, most), unit)
@@ -112,14 +114,14 @@ def _faults(value: Any, schema: Any) -> list[str]:
     if isinstance(name, str) and name in _TYPES:
         words, types = _TYPES[name]
         if not isinstance(value, types) or (isinstance(value, bool) and name != "boolean"):
-            return [f"must be {words}, not {value!r}"]
+            return [f"must be {words}, not {in_toml(value)}"]
     return [*_enum_faults(value, schema), *_range_faults(value, schema)]
 
 
 def _enum_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
     allowed = _allowed(schema)
     if isinstance(allowed, list) and value not in allowed:
-        return [f"must be one of {', '.join(map(repr, allowed))}, not {value!r}"]
+        return [f"must be one of {', '.join(map(in_toml, allowed))}, not {in_toml(value)}"]
     return []
 
 

@@ -16,10 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
 
-from broker.errors import StorageError
+from broker.errors import StorageError, bounded
 
 LEVEL: Final = 6
 _WRITTEN_BYTES: Final = 256 * 1024  # at a time
+
+
+class NothingWrittenError(StorageError):
+    """There is no file to bundle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,8 @@ class BundleInfo:
 def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
     """Bundle the regular files under `folder`, which a trainer wrote, into the file `out`.
 
-    See `bundle_files`. Raises `StorageError`, too, when `folder` holds something else.
+    See `bundle_files`. Raises `StorageError`, too, when `folder` holds something else, and
+    `NothingWrittenError` when it holds nothing.
     """
     files = {
         path.relative_to(folder).as_posix(): path
@@ -41,7 +46,7 @@ def make_bundle(folder: Path, out: Path, unsynced_bytes: int = 0) -> BundleInfo:
         if not stat.S_ISDIR(path.lstat().st_mode)
     }
     if not files:
-        raise StorageError(f"{folder}: the trainer wrote nothing")
+        raise NothingWrittenError(f"{folder}: holds no file")
     return bundle_files(files, out, unsynced_bytes)
 
 
@@ -71,16 +76,17 @@ def bundle_files(files: Mapping[str, Path], out: Path, unsynced_bytes: int = 0) 
 
 
 def _check(files: Mapping[str, Path]) -> None:
-    """Raise `StorageError` for the first file that no bundle may hold."""
+    """Raise `StorageError` for the files that no bundle may hold."""
     from broker.system.archive import Contents
 
-    contents = Contents()
+    contents, told = Contents(), list[str]()
     for name, path in files.items():
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
             raise StorageError(f"{path}: is no regular file; a bundle holds nothing else")
-        if objection := contents.objection(name, status.st_size):
-            raise StorageError(objection)
+        told += filter(None, [contents.objection(name, status.st_size)])
+    if told:
+        raise StorageError("\n".join(bounded(told)))
 
 
 def _write(files: Mapping[str, Path], file: IO[bytes]) -> None:

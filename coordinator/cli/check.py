@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,15 @@ from coordinator.ui.terminal import Line, paragraph
 
 if TYPE_CHECKING:
     from coordinator.jobs.plan_entries import Plan
-    from coordinator.manifest.problems import Problem
 
 ASK_TIMEOUT_S: Final = 1.0
 HOSTS_TIMEOUT_S: Final = 2.0  # for all of them, of a large fleet
+_NOBODY: Final = Catalogue({}, None)
+_WHY: Final = {
+    "offline": "--offline",
+    "no_coordinator": "no coordinator answered",
+    "no_hosts": "no host is known",
+}
 
 
 @click.command("check")
@@ -42,9 +47,9 @@ def check_command(at: Where, manifest: Path, offline: bool, watch: bool) -> int:
     """Check a manifest and print every error in it.
 
     Needs no coordinator. Known are the trainers that are built in, and those in the [trainers] of
-    the configuration file. Where a coordinator answers, so are those that its hosts announce, and
-    names of hosts that it does not know are warned of. With --watch it is checked while it is
-    written.
+    the configuration file. Where a coordinator answers, so are those that its hosts announce, the
+    programs and the datasets; names of hosts that it does not know are warned of. Without one it is
+    said that these were not checked. With --watch it is checked while it is written.
 
     \b
     Examples:
@@ -52,7 +57,7 @@ def check_command(at: Where, manifest: Path, offline: bool, watch: bool) -> int:
       fleet check training_manifest.toml --watch
     """  # noqa: D301 - \b is click's
     view = View(
-        partial(_judge, manifest, at, offline=offline), partial(_draw, manifest, offline),
+        partial(_judge, manifest, at, offline=offline), partial(_draw, manifest),
         lambda found: 0 if found["ok"] else EXIT_REFUSED, complain=_complaints,
     )  # fmt: skip
     return watching(view, lambda: time.sleep(POLL_S)) if watch else show_once(view)
@@ -67,7 +72,7 @@ def _judge(manifest: Path, at: Where, *, offline: bool) -> dict[str, Any]:
     from coordinator.manifest.problems import ManifestError, Problem
 
     built_in = builtin_trainers()
-    known, hosts = (Catalogue({}), None) if offline else _ask(at)
+    known, hosts, why = (_NOBODY, None, "offline") if offline else _ask(at)
     own, faults = read_trainers(at.config, built_in, programs=False)
     nothing = TrainerInfo(hyper_schema={})
     ours = {name: trainer.info() if trainer else nothing for name, trainer in own.items()}
@@ -83,21 +88,23 @@ def _judge(manifest: Path, at: Where, *, offline: bool) -> dict[str, Any]:
         "ok": not problems,
         "name": plan.name if plan and not problems else "",
         "jobs": len(plan.jobs) if plan and not problems else 0,
-        "errors": problems_to_list(problems),
+        "errors": [asdict(one) for one in problems],
         "warnings": warnings,
     }
-    if warnings is None and hosts is not None:
-        found["unchecked"] = "no host is known"
+    untold = plan.jobs if plan is not None and known.datasets is None else ()
+    names = ["hosts"] * (warnings is None)
+    if names := names + ["programs", "datasets"] * any(job.program or job.data for job in untold):
+        found["unchecked"] = {"names": names, "why": why}
     return found | ({"message": "\n".join(map(str, problems))} if problems else {})
 
 
-def _draw(manifest: Path, offline: bool, found: dict[str, Any]) -> Iterator[Line]:
+def _draw(manifest: Path, found: dict[str, Any]) -> Iterator[Line]:
     if found["ok"]:
         name = f' of "{printable(found["name"])}"' if found["name"] else ""
         yield paragraph(f"{manifest}: {counted(found['jobs'], 'job')}{name}, no errors", hang=HANG)
-        if found["warnings"] is None:
-            why = "--offline" if offline else found.get("unchecked", "no coordinator answered")
-            yield paragraph(f"names of hosts were not checked: {why}", hang=HANG)
+        if left := found.get("unchecked"):
+            names = " and ".join(left["names"])
+            yield paragraph(f"names of {names} were not checked: {_WHY[left['why']]}", hang=HANG)
 
 
 def _complaints(found: dict[str, Any]) -> list[str]:
@@ -115,18 +122,15 @@ def doubts(plan: Plan, hosts: set[str] | None) -> list[Cause] | None:
     return of_plan(plan, hosts)
 
 
-def problems_to_list(problems: Iterable[Problem]) -> list[dict[str, Any]]:
-    """Return the errors of a manifest as JSON values."""
-    return [asdict(one) for one in problems]
-
-
-def _ask(at: Where) -> tuple[Catalogue, set[str] | None]:
+def _ask(at: Where) -> tuple[Catalogue, set[str] | None, str]:
+    """Return what a coordinator knows, and a code of why something of it is unknown."""
     asks = at.connect(timeout_s=ASK_TIMEOUT_S)  # what is wrong with the settings is an error
     try:
         with asks as client:
-            return known_to(client), known_hosts(client)
+            known, hosts = known_to(client), known_hosts(client)
+            return known, hosts, "no_coordinator" if hosts is None else "no_hosts"
     except (ConfigError, NotDone, Unreachable):  # the first on a host's machine: it may not ask
-        return Catalogue({}), None
+        return _NOBODY, None, "no_coordinator"
 
 
 def known_to(client: OperatorClient) -> Catalogue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -229,12 +229,10 @@ def _after(picture: Picture, found: Difference, plan: Plan) -> Forecast:
 
 
 def _to_dict(seen: Seen) -> dict[str, Any]:
-    from coordinator.cli.check import problems_to_list
-
     if seen.error is not None:
         return {
             "ok": False, "message": str(seen.error), "warnings": seen.warnings,
-            "errors": problems_to_list(seen.error.problems),
+            "errors": [asdict(one) for one in seen.error.problems],
         }  # fmt: skip
     now, prospect = datetime.now(UTC), seen.prospect
     outlooks = prospect.outlooks.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ from coordinator.client.contact import NotDone
 from coordinator.jobs.causes import in_words
 from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.candidates import (
-    complete_dataset,
     complete_host,
     complete_job,
     complete_model,
+    complete_pushed,
     models_of_hosts,
 )
 from coordinator.ui.options import PATH, OperatorClient, Where, asking, flag, option
+from coordinator.ui.progress import transfer
 from coordinator.ui.words import is_json, print_json, say
 
 # option -> key of a [[jobs]] table, where they are not called alike
@@ -54,10 +55,9 @@ def _hyper(
     return {key: _value(value) for key, value in found.items()}
 
 
-def _inputs(
-    _ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    return _pairs(values, "NAME=JOB, such as --input weights=pretrain")
+def _named(example: str) -> Callable[..., dict[str, str]]:
+    """Return a callback for options such as `example`."""
+    return lambda _ctx, _option, values: _pairs(values, example)
 
 
 def _value(text: str) -> Any:
@@ -67,13 +67,6 @@ def _value(text: str) -> Any:
         return text
     known = isinstance(value, str | int | float | bool | list | dict)
     return value if known else text
-
-
-def _datasets(
-    _ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    """Return a job's datasets by its own names for them."""
-    return _pairs(values, "NAME=DATASET, such as train=cifar")
 
 
 def _no_model(ctx: click.Context) -> click.UsageError:
@@ -120,10 +113,11 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
         "The trainer, where it is no program.", shell_complete=complete_model)  # fmt: skip
 @click.option("--mode", type=click.Choice(["realistic", "oracle"]),
               help="Which channels of the prepared data it may see, if it reads some.")  # fmt: skip
-@option("-H --hyper", "KEY=VALUE", "A hyperparameter; may be given several times.",
+@option("-H --hyper", "KEY=VALUE", "A parameter of the trainer; may be given several times.",
         multiple=True, callback=_hyper)  # fmt: skip
 @option("--data", "NAME=DATASET", "What it reads: a dataset, or a folder to push as NAME first.",
-        multiple=True, callback=_datasets, shell_complete=complete_dataset)  # fmt: skip
+        multiple=True, callback=_named("NAME=DATASET, such as train=cifar"),
+        shell_complete=complete_pushed)  # fmt: skip
 @option("--name", "NAME", "What to call it.  [default: MODEL-MODE-ID]")
 @option("--priority", "N", "A higher one is claimed first.", type=int)
 @flag("--require-cuda", "Only on a host with CUDA.")
@@ -147,7 +141,7 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
 @option("--after", "JOB", "Start once this job is completed; may be given several times.",
         multiple=True, shell_complete=complete_job)  # fmt: skip
 @option("--input", "NAME=JOB", "What that job has made; the program gets it as --input.NAME=DIR.",
-        multiple=True, callback=_inputs)  # fmt: skip
+        multiple=True, callback=_named("NAME=JOB, such as --input weights=pretrain"))  # fmt: skip
 @flag("--wait", "Wait, and say what came of it; exit code 0 if it completes.")
 @option("--get", "DIR", "Wait, then fetch the result into DIR.", type=PATH)
 @asking
@@ -230,9 +224,9 @@ def _program(client: OperatorClient, words: Sequence[str]) -> dict[str, Any]:
     """Return what a [[jobs]] table would hold of a program; a folder is pushed first."""
     program, parameters = words[0], _parameters(words[1:])
     if _is_folder(program):
-        from coordinator.cli.push_programs import send
+        from coordinator.client.pushing import push
 
-        program = send(client, Path(program)).title
+        program = push(client, Path(program), transfer).title
     return {"program": program} | ({"parameters": parameters} if parameters else {})
 
 
@@ -245,9 +239,9 @@ def _title(at: Where, name: str, text: str) -> str:
     """Return the dataset that is meant; a folder is pushed as `name` first."""
     if not _is_folder(text):
         return text
-    from coordinator.cli.push_data import send
+    from coordinator.client.dataset_push import push_data
 
-    return send(at, name, Path(text)).title
+    return push_data(at.connect, name, Path(text), transfer).title
 
 
 def _option(key: str) -> str:

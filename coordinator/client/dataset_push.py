@@ -32,7 +32,7 @@ Connect = Callable[[], OperatorClient]
 
 @dataclass(frozen=True, slots=True)
 class PushedData:
-    """A dataset that the fleet has; `sent_bytes` of it were not there before."""
+    """A dataset that the fleet has; `sent_bytes` of its files were not there."""
 
     name: str
     digest: str
@@ -130,6 +130,7 @@ class _Push:
             while (blob := self._send_next(sent, advance, ends, shown)) is not None:
                 sent[blob.artifact_id] = blob.size_bytes
                 shown = ends[blob.artifact_id]
+        sent.pop(offer.layout.artifact_id, None)  # it holds no bytes of files
         return PushedData(
             offer.name, offer.digest, offer.size_bytes, offer.files, sum(sent.values())
         )  # fmt: skip

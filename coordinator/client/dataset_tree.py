@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO, Final, Self
 
-from broker.errors import BadStream, ConfigError, why
+from broker.errors import BadStream, ConfigError, bounded, why
 from broker.programs.datasets import PACK_BYTES, File, Layout, Pack, Paths
 
 READ_BYTES: Final = 1024 * 1024
@@ -38,10 +38,6 @@ class Planned:
     layout: Layout
     packs: dict[str, tuple[Found, ...]]
 
-    def new_bytes(self) -> int:
-        """Return the size of the new packs."""
-        return sum(one.size_bytes for files in self.packs.values() for one in files)
-
 
 def files_of(folder: Path) -> list[Found]:
     """Return the files of a folder, sorted by path.
@@ -52,9 +48,9 @@ def files_of(folder: Path) -> list[Found]:
         raise ConfigError(f"{folder}: is no folder")
     found = sorted(_walk(folder), key=lambda one: one.path)
     paths = Paths()
-    for one in found:
-        if objection := paths.objection(one.path):
-            raise ConfigError(f"{one.at}: {objection}")
+    told = [f"{one.at}: {wrong}" for one in found if (wrong := paths.objection(one.path))]
+    if told:
+        raise ConfigError(faults=bounded(told))
     return found
 
 

@@ -131,6 +131,7 @@ def transmit(
     heard_s, asked_s, shown = time.monotonic(), time.monotonic(), 0
     while True:
         now_s = time.monotonic()
+        advance(0)  # nothing may come for a while, which is shown
         if now_s - heard_s > STALL_S:
             raise Unreachable("answer", f"nothing was asked for in {STALL_S:g} s")
         if now_s - max(heard_s, asked_s) > ASK_AGAIN_S:

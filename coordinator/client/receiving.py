@@ -51,6 +51,7 @@ def receive(
             if isinstance(effect, m.Grant):
                 client.grant(effect)
         now_s = time.monotonic()
+        advance(0)  # as `pushing.transmit`
         if now_s - heard_s > stall_s:
             wrong = f"nothing of the artifact came for {stall_s:g} s"
             raise Unreachable("answer", wrong, "try again")

@@ -14,6 +14,7 @@ from coordinator.core import uploads
 from coordinator.core.authorization import RequestRefused, refused
 from coordinator.core.entries import Push, Upload
 from coordinator.core.state import World
+from coordinator.jobs import titles
 from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import DatasetRecord, ProgramRecord
@@ -21,7 +22,6 @@ from coordinator.jobs.states import FINAL
 
 MAX_PUSHES: Final = 8
 MOST_NAMED: Final = 8  # hosts, and jobs
-_MOST_MEANT: Final = 8  # programs or datasets that a text may mean
 
 R = TypeVar("R", bound=ProgramRecord | DatasetRecord)
 
@@ -63,22 +63,12 @@ def stored(world: World, artifact_id: str) -> Iterator[Push]:
 
 
 def find(records: Iterable[R], text: str, no_such: str) -> R:
-    """Return the record that `NAME`, `NAME@DIGEST` or a digest's beginning means.
-
-    A name alone means the newest. Raises `RequestRefused` with the code `no_such`.
-    """
-    name, _, digest = text.rpartition("@")
-    known = [*records]
-    found = [one for one in known if one.digest.startswith(digest)]
-    if name:
-        found = [one for one in found if one.offer.name == name]
-    else:
-        found = [one for one in known if one.offer.name == text][-1:] or found
+    """Return the record that a text means. Raises `RequestRefused` with the code `no_such`."""
+    known = {f"{one.offer.name}@{one.digest}": one for one in records}
+    found = titles.meant(text, known)
     if len(found) != 1:
-        there = [f"{one.offer.name}@{one.digest[:12]}" for one in found or known]
-        why = cause(no_such, name=text, count=len(found), there=[*there[-_MOST_MEANT:]])
-        raise RequestRefused(why, "not_found")
-    return found[0]
+        raise RequestRefused(cause(no_such, **titles.not_one(text, known)), "not_found")
+    return known[found[0]]
 
 
 def in_use(jobs: Iterable[Job]) -> list[str]:

@@ -45,7 +45,7 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "not-signed": ("accepts no programs signed by {said}",
                    "signed_by in [programs] of its fleet.toml lets them in"),
     "no-environment": ("cannot make a program's environment: it has no {said}", ""),
-    "hyper": ("its trainer does not take hyper.{key}: {said}", ""),
+    "hyper": ("its trainer does not take the parameter {key}: {said}", ""),
     "other-version": ("its trainer is version {said}; the job is of {key}",
                       "`fleet reload` plans it with the newest version"),
     "no-data": ("has no prepared data",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from broker.figures import counted, span
+from broker.figures import counted, some, span
 from coordinator.jobs.reason_words import all_words, moment, words
 from coordinator.jobs.result_words import command, kept_words
 
@@ -66,16 +66,15 @@ def _stale(why: _Told) -> str:
 
 def _no_host(why: _Told) -> str:
     """Say that no host is called so, and which one may be meant."""
-    hint = f"; did you mean {why['meant']!r}?" if why.get("meant") else ";"
-    return f"no host is called {why['name']!r}{hint} `fleet workers` shows them"
+    return f"no host is called {why['name']!r}; {_hint(why)}`fleet workers` shows them"
 
 
 def _unknown_host(why: _Told) -> str:
-    hint = f"; did you mean {why['meant']!r}?" if why.get("meant") else ""
-    return (
-        f"no host is called {why['name']!r}{hint} (`fleet workers` shows them; one that is yet to "
-        "come needs its [hosts.NAME] first)"
-    )
+    return f"{_no_host(why)}; one that is yet to come needs its [hosts.NAME] first"
+
+
+def _hint(why: _Told) -> str:
+    return f"did you mean {why['meant']!r}? " if why.get("meant") else ""
 
 
 def _host_holds(why: _Told) -> str:
@@ -141,12 +140,14 @@ def _how_gone(why: _Told) -> str:
     return f"was set aside at {moment(why['set_aside_at'])}, kept {kept}, and deleted"
 
 
-def _no_such(kind: str, why: _Told) -> str:
-    name, there = why["name"], ", ".join(why["there"])
+def _no_such(kind: str, verb: str, push: str, why: _Told) -> str:
+    there = some(why["there"], len(why["there"]), len(why["there"]) + why.get("more", 0))
     if why["count"]:
-        return f"{name!r} may mean {there}; write more of it"
-    known = f"; there are {there}" if there else ""
-    return f"the fleet has no {kind} {name!r}{known}"
+        return f"{why['name']!r} may mean {there}; write more of it"
+    said = f"the fleet has no {kind} {why['name']!r}"
+    if there:
+        return f"{said}; of this name it has {there}"
+    return f"{said}; {_hint(why)}`fleet {verb} list` shows all, `fleet {push}` sends one"
 
 
 def _in_use(why: _Told) -> str:
@@ -166,8 +167,8 @@ FUNCTIONS: Final[Mapping[str, Callable[[_Told], str]]] = {
     "pending_already": _pending_already,
     "ambiguous": _ambiguous,
     "no_result": _no_result,
-    "no_program": partial(_no_such, "program"),
-    "no_dataset": partial(_no_such, "dataset"),
+    "no_program": partial(_no_such, "program", "programs", "push DIR"),
+    "no_dataset": partial(_no_such, "dataset", "data", "data push NAME DIR"),
     "program_in_use": _in_use,
     "dataset_in_use": _in_use,
 }

@@ -9,11 +9,13 @@ from broker.protocol.hyperschema import did_you_mean
 from broker.protocol.messages import Dataset, TrainerInfo
 from broker.toml_lines import Lines
 from coordinator.manifest.collector import Collector
-from coordinator.manifest.program_keys import meant_title
+from coordinator.manifest.program_keys import ANY_PROGRAM, meant_title
 
-Datasets = Mapping[str, Dataset]  # by NAME@DIGEST, the newest of a name last
-_PUSH: Final = "fleet data push NAME DIR"
+# By NAME@DIGEST, the newest of a name last; none: nobody has told which programs and datasets the
+# fleet has, and any will do.
+Datasets = Mapping[str, Dataset] | None
 NO_DATA: Final[Datasets] = {}
+_ANY: Final = Dataset(name="any", digest="0" * 64, size_bytes=0, layout="0" * 64, layout_bytes=1)
 
 
 class Catalogue(NamedTuple):
@@ -35,12 +37,15 @@ class DataReader(Collector):
         self, data: Mapping[str, str], model: str, trainer: TrainerInfo | None, label: str
     ) -> tuple[Dataset, ...]:
         """Return the datasets that a job names, sorted by its own names for them."""
-        if trainer is not None:
+        if trainer is not None and trainer is not ANY_PROGRAM:
             for name, message in _misnamed(data, model, trainer):
                 self._problem(label, f"data.{name}", message)
         found: list[Dataset] = []
         for name, text in sorted(data.items()):
-            title, message = meant_title(text, self._datasets, "dataset", _PUSH)
+            if self._datasets is None:
+                found.append(_ANY.model_copy(update={"name": name}))
+                continue
+            title, message = meant_title(text, self._datasets, "no_dataset")
             if message:
                 self._problem(label, f"data.{name}", message)
             else:

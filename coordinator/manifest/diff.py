@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import JsonValue
 
+from broker.figures import in_toml
 from broker.protocol.messages import Dataset, Program
 from coordinator.jobs.causes import STEPS
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
@@ -134,7 +134,7 @@ def values_in_words(change: Change) -> str:
 def _toml(value: JsonValue) -> str:
     if value is None or value == []:
         return "none"
-    text = json.dumps(value, ensure_ascii=False)
+    text = in_toml(value)
     return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 1]}…"
 
 
@@ -162,7 +162,8 @@ def identity_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
     for key in sorted({*before.hyper} | {*after.hyper}):
         old, new = before.hyper.get(key), after.hyper.get(key)
         if old != new:
-            found.append((f"hyper.{key}", old, new))
+            table = "parameters" if after.program else "hyper"
+            found.append((f"{table}.{key}", old, new))
     return tuple(found)
 
 

@@ -20,7 +20,7 @@ from broker.protocol.messages import TrainerInfo
 from broker.system.deadline import ANSWER_S, SOON_S, Aside, Looks, within
 from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.plan_entries import Plan
-from coordinator.manifest.data_keys import NO_DATA, Datasets
+from coordinator.manifest.data_keys import Datasets
 from coordinator.manifest.problems import single_problem
 from coordinator.manifest.reader import parse_manifest
 
@@ -102,7 +102,7 @@ class ManifestFile:
 
 
 def load_manifest(
-    path: Path, trainers: Mapping[str, TrainerInfo], datasets: Datasets = NO_DATA
+    path: Path, trainers: Mapping[str, TrainerInfo], datasets: Datasets = None
 ) -> Plan:
     """Return the plan in a file; `trainers` are known by model. Raises `ManifestError`."""
     return parse_manifest(path, read_text(path), trainers, datasets)

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from broker.protocol.hyperschema import did_you_mean
-from broker.protocol.messages import Needs
+from broker.protocol.messages import Needs, Program, TrainerInfo
+from coordinator.jobs.causes import cause, in_words
+from coordinator.jobs.titles import meant, not_one
 from coordinator.manifest.manifest_keys import JobTable
 
-_SHOWN: Final = 12  # digits of a digest
-_MOST: Final = 8  # programs, or datasets, in a message
+# A trainer of which nothing is known but its name: nobody has told what the fleet has.
+ANY_PROGRAM: Final = TrainerInfo(
+    hyper_schema={}, telemetry=False, program=Program(digest="0" * 64, size_bytes=1)
+)
 
 
 def misplaced(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -31,33 +34,13 @@ def with_program(table: dict[str, Any], model: str) -> dict[str, Any]:
     return rest | {"model": model, "hyper": table.get("parameters", {})}
 
 
-def meant_program(text: str, trainers: Iterable[str]) -> tuple[str, str]:
-    """Return `NAME@DIGEST` of the program that is meant, and what is wrong if there is none."""
-    return meant_title(text, (one for one in trainers if "@" in one), "program", "fleet push DIR")
-
-
-def meant_title(text: str, titles: Iterable[str], kind: str, push: str) -> tuple[str, str]:
-    """Return the `NAME@DIGEST` that is meant, and what is wrong if there is none.
-
-    A name alone means the newest; of a digest its beginning does. `titles` are of a `kind` that
-    the command `push` sends, the newest of a name last.
-    """
-    name, _, digest = text.partition("@")
-    known = [*titles]
-    found = [title for title in known if title.startswith(f"{name}@{digest}")]
-    if len(found) == 1 or (found and not digest):
-        return found[-1], ""
-    if found:
-        return text, f"may mean {_shown(found, ' or ')}; write more of it"
-    if same := [title for title in known if title.partition("@")[0] == name]:
-        return text, f"the fleet has no {kind} {text!r}; of {name} it has {_shown(same, ', ')}"
-    hint = did_you_mean(name, sorted({title.partition("@")[0] for title in known}))
-    return text, f"the fleet has no {kind} {text!r}{hint}; `{push}` sends one"
-
-
-def _shown(titles: list[str], between: str) -> str:
-    """Return the newest of some programs or datasets, with the beginnings of their digests."""
-    return between.join(title[: title.index("@") + 1 + _SHOWN] for title in titles[-_MOST:])
+def meant_title(text: str, titles: Iterable[str], no_such: str) -> tuple[str, str]:
+    """Return the `NAME@DIGEST` that is meant, and what is wrong, by its code, if it is not one."""
+    known = [one for one in titles if "@" in one]
+    found = meant(text, known)
+    if len(found) == 1:
+        return found[0], ""
+    return text, in_words(cause(no_such, **not_one(text, known)))
 
 
 def needs_of(job: JobTable, least: Needs) -> Needs:

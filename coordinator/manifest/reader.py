@@ -48,7 +48,7 @@ _TOP: Final = ("schema_version", "name", "defaults", "hosts", "jobs")
 
 
 def parse_manifest(
-    path: Path, text: str, trainers: Mapping[str, TrainerInfo], datasets: Datasets = NO_DATA
+    path: Path, text: str, trainers: Mapping[str, TrainerInfo], datasets: Datasets = None
 ) -> Plan:
     """Return the plan in the text of the file at `path`; see `load_manifest`."""
     tables = _parse_toml(path, text)
@@ -91,7 +91,7 @@ class Reader(DataReader):
     ) -> None:
         """Prepare to read `file`; see `load_manifest`."""
         super().__init__(file, lines, datasets)
-        self._trainers = trainers
+        self._trainers = dict(trainers)
 
     def read(self, tables: dict[str, Any]) -> Plan:
         """Return the plan; when there are problems, what could be read of it."""
@@ -214,7 +214,11 @@ class Reader(DataReader):
             self._problem(label, key, message)
         if not isinstance(text, str):
             return table
-        model, message = program_keys.meant_program(text, self._trainers)
+        if self._datasets is None:
+            model, message = text, ""
+            self._trainers.setdefault(text, program_keys.ANY_PROGRAM)
+        else:
+            model, message = program_keys.meant_title(text, self._trainers, "no_program")
         if message:
             self._problem(label, "program", message)
         return program_keys.with_program(table, model)

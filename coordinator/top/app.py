@@ -30,7 +30,7 @@ from coordinator.jobs.causes import in_words, set_aside
 from coordinator.jobs.reason_words import words
 from coordinator.jobs.reasons import RESUMED
 from coordinator.top import headline, host_table, job_table
-from coordinator.top.detail import Detail, HostDetail, JobDetail
+from coordinator.top.detail import Detail, HostDetail, JobDetail, PushedDetail
 from coordinator.top.dialogs import Confirm, Filter, Help
 from coordinator.top.keys import OneKeyAtATime
 from coordinator.top.table import ABOVE, FleetTable
@@ -62,6 +62,7 @@ class Top(OneKeyAtATime):
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("f", "state", "State"),
         Binding("s", "sort", "Sort"),
+        Binding("p", "programs", "Programs"),
         Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("tab,shift+tab", "other", show=False),
         Binding("escape", "clear", show=False),
@@ -161,6 +162,10 @@ class Top(OneKeyAtATime):
         if row := self.table.selected:
             kind = JobDetail if self.table is self.jobs else HostDetail
             self.push_screen(kind(self.watcher, self.tables, row["id"]))
+
+    def action_programs(self) -> None:
+        """Open the window of programs and datasets."""
+        self.push_screen(PushedDetail(self.watcher, self.tables, ""))
 
     def action_help(self) -> None:
         """Say what the keys do."""

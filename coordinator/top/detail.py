@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from rich.text import Text
@@ -37,6 +38,7 @@ from coordinator.jobs.reason_words import alike, summary, wished, words
 from coordinator.top.job_table import with_losses
 from coordinator.ui.fitted_table import Table
 from coordinator.ui.job_view import Facts, facts, history
+from coordinator.ui.pushed import KINDS, PushedKind
 from coordinator.ui.terminal import Line, ago, figure, short, size, state
 
 EVERY_S: Final = 2.0
@@ -203,6 +205,22 @@ class HostDetail(Detail):
         if not self._events:
             return Text("nothing in the last day")
         return history(reversed(self._events), "name")
+
+
+class PushedDetail(Detail):
+    """What people have pushed: the programs and the datasets of the fleet."""
+
+    def facts(self, _width: int) -> Text | None:
+        """Return what the tables are of."""
+        return Text("What people have pushed, oldest first", style="bold")
+
+    @property
+    def loaders(self) -> dict[str, Loader]:
+        """A table of each."""
+        return {kind.title: partial(self._table, kind) for kind in KINDS}
+
+    async def _table(self, kind: PushedKind) -> Text | Table:
+        return kind.shown((await self.ask(kind.ask(id=new_id())))[kind.key])
 
 
 def job_facts(job: JobRow, row: Row, seen: Snapshot, width: int) -> Text:

@@ -23,10 +23,11 @@ KEYS: Final = (
     ("/", "show only what bears a text; Escape: all again"),
     ("f", "show only what is in a state; again: the next"),
     ("s", "sort by something else; again: the next"),
+    ("p", "programs and datasets"),
     ("t", "dark or light"),
     ("q  Ctrl-C", "quit"),
     ("", ""),
-    ("1 2 3", "in the window of a job or host: another page"),
+    ("1 2 3", "in a window: another page"),
     ("Escape  q", "close that window"),
 )
 NOTES: Final = """

@@ -124,27 +124,32 @@ def _models(client: OperatorClient) -> Found:
     return [(model, f"on {counted(count, 'host')}") for model, count in sorted(counts.items())]
 
 
-def complete_dataset(
+def complete_pushed(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the datasets whose name begins so, after `NAME=` in an option; with their sizes."""
+    """Return the programs or datasets whose name begins so, with their sizes.
+
+    The parameter `program` is one; in an option, as `--data`, it stands after `NAME=`.
+    """
     before, equals, _ = incomplete.rpartition("=")
     if param.param_type_name == "option" and not equals:
         return []
     begun = f"{before}{equals}"
 
     def ask(client: OperatorClient) -> Found:
-        from broker.protocol.messages import AskDatasets
+        from broker.protocol.messages import AskDatasets, AskPrograms
         from broker.system.machine import new_id
+        from coordinator.client.rows import title_of
 
-        rows = client.ask(AskDatasets(id=new_id()))["datasets"]
-        return [(f"{begun}{_title(row)}", words.size(row["size_bytes"])) for row in reversed(rows)]
+        is_program = param.name == "program"
+        told = client.ask((AskPrograms if is_program else AskDatasets)(id=new_id()))
+        rows = told["programs" if is_program else "datasets"]
+        return [
+            (f"{begun}{title_of(row['name'], row['digest'])}", words.size(row["size_bytes"]))
+            for row in reversed(rows)
+        ]
 
     return _items(_within(ctx, ask), incomplete)
-
-
-def _title(row: dict[str, Any]) -> str:
-    return f"{row['name']}@{row['digest'][:ID_CHARS]}"
 
 
 def complete_first_host(

@@ -18,7 +18,7 @@ from broker.wrapping import printable
 from coordinator.client.rows import HELD, Row, took_s
 from coordinator.jobs.job_progress import left_words
 from coordinator.ui.fitted_table import Column
-from coordinator.ui.words import NO_HOST, ago, short
+from coordinator.ui.words import NO_HOST, ago, short, size
 
 Kind = Literal[
     "text", "job", "state", "place", "share", "left", "metric", "score", "loss", "curve", "took",
@@ -214,6 +214,8 @@ _CELLS: Final[Mapping[Kind, Callable[[Row, str, int], Cell]]] = {
     "load": _figure("{:.1f}"),
     "memory": _memory,
     "power": _figure("{:.0f}W"),
+    "program": _text,
+    "size": lambda row, key, _: (size(row[key]), PLAIN),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from broker.figures import in_toml
 from broker.wrapping import printable
 from coordinator.client.rows import Row, title_of
 from coordinator.jobs.causes import in_words
@@ -63,8 +64,7 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text
 
 def data_words(data: Mapping[str, str]) -> str:
     """Return a job's datasets by its own names for them: `train = cifar@77b0f2a9c310`."""
-    parts = ((name, *title.partition("@")) for name, title in data.items())
-    return ", ".join(f"{name} = {of}{at}{short(digest)}" for name, of, at, digest in parts)
+    return ", ".join(f"{name} = {title_of(*of.split('@'))}" for name, of in data.items())
 
 
 def _predecessors(data: Told) -> Iterator[tuple[str, str]]:
@@ -83,13 +83,13 @@ def _asked(spec: Told, datasets: Mapping[str, str] | None) -> Iterator[tuple[str
     """Yield what the manifest asks for."""
     if datasets:
         yield "Data", data_words(datasets)
-    hyper = ", ".join(f"{key} = {value}" for key, value in spec["hyper"].items())
+    values = [f"{key} = {in_toml(value)}" for key, value in spec["hyper"].items()]
     needs = [
         f"{name} {value}" if value is not True else name
         for name, value in spec["needs"].items()
         if value not in (None, False)
     ]
-    yield "Parameters" if spec.get("program") else "Hyper", hyper or "the trainer's defaults"
+    yield "Parameters", ", ".join(values) or "the defaults"
     yield "Split" if spec["mode"] else "Seed", _split(spec)
     yield "Needs", ", ".join(needs) or "nothing special"
 

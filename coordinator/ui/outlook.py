@@ -145,9 +145,9 @@ def _left_aside(found: Estimate) -> str:
     if not found.is_history:
         return ""
     if not found.epochs:
-        return "whatever their hyperparameters"
+        return "whatever their parameters"
     alike = "" if found.scaled_from else "of as many epochs, "
-    return f"{alike}whatever their other hyperparameters"
+    return f"{alike}whatever their other parameters"
 
 
 def _less(found: Estimate) -> str:

@@ -196,8 +196,7 @@ def _plan_name(visit: Visit) -> None:
     def tell() -> None:
         summary = visit.site.hub.seen.summary
         name = summary.plan if summary else ""
-        shown.set_text(name)
-        shown.set_visibility(bool(name))
+        shown.say(name)
 
     visit.keep_current(tell)
 

@@ -29,6 +29,11 @@ class Tag(TextElement):
             if value is not None:
                 self.props[name.rstrip("_").replace("_", "-")] = value
 
+    def say(self, text: str) -> None:
+        """Show a text; nothing, where it is empty."""
+        self.set_text(text)
+        self.set_visibility(bool(text))
+
 
 def link(text: str, path: str, classes: str = "") -> Tag:
     """Return a link to a page of ours."""
@@ -238,4 +243,4 @@ def listed(value: Any) -> str:
     if isinstance(value, dict):
         found = {key: one for key, one in value.items() if one not in (None, False)}
         return ", ".join(key if one is True else f"{key} {one}" for key, one in found.items())
-    return "" if value is None else str(value)
+    return "" if value is None else value if isinstance(value, str) else figures.in_toml(value)

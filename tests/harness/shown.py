@@ -27,6 +27,7 @@ from tests.harness.swarm import Swarm
 PROGRAM: Final = """
 name = "{name}"
 command = ["python", "train.py"]
+description = "finds shapes in pictures"
 [parameters]
 lr = {{ type = "number", minimum = 0.0, maximum = 1.0, description = "the step size" }}
 epochs = {{ type = "integer", minimum = 1, default = 5 }}

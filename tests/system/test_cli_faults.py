@@ -123,6 +123,9 @@ def test_check_needs_nobody_and_reports_all_errors_at_once(tmp_path: Path) -> No
     for how, why in (("--offline",), "--offline"), (_NOWHERE, "no coordinator answered"):
         said = verb("check", str(named), *how).text()
         assert f"names of hosts were not checked: {why}" in said
+    named.write_text("schema_version = 1\n[[jobs]]\nprogram = 'a'\ndata.b = 'c'\n", "utf-8")
+    told = verb("check", str(named), *_NOWHERE, "--json").json()
+    assert told["unchecked"] == {"names": ["programs", "datasets"], "why": "no_coordinator"}
     named.write_text("schema_version = 1\n[[jobs]]\nmodel = 'gpt'\nhyper.epoch = 3\n", "utf-8")
     errors = verb("check", str(named), "--offline", "--json").json(1)["errors"]
     assert {(one["job"], one["key"]) for one in errors} >= {("gpt", "model"), ("gpt", "mode")}

@@ -29,7 +29,10 @@ def test_a_program_has_its_hosts_its_parameters_and_its_jobs(shown: Shown) -> No
     first = "document.querySelector('section[aria-label=Hosts] tbody tr')?.innerText"
     page.until(f"/^open\\s+yes/.test({first})", "the host that lets it in to come first")
     page.until_text("a number, at least 0.0 and at most 1.0: the step size", "td")
+    page.until_text("shapes in pictures", "dd")
     page.until_text("it has had no job yet", ".empty")
+    page.open(f"{shown.url}/program/vision@{pushed.digest[:4]}")
+    page.until(f"location.pathname === '/program/{pushed.digest}'")
     job = {"name": "mine", "program": pushed.title, "parameters": {"lr": 0.1}}
     shown.fleet.ask(m.AskRun, job=job)
     page.click("[col-id=name] a", "mine")
@@ -52,7 +55,7 @@ def test_a_program_that_is_gone_still_has_its_jobs(shown: Shown) -> None:
     page.until_text(f"gone@{pushed.digest[:12]}", "h1")
     page.until_text("does not have this program", ".warn")
     page.until_text("orphan", "[col-id=name] a")
-    page.open(f"{shown.url}/program/vision")
+    page.open(f"{shown.url}/program/vison")
     page.until_text("No such program", "h1")
 
 

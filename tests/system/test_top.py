@@ -22,6 +22,7 @@ from coordinator.client.watcher import Watcher
 from coordinator.top.app import Top
 from tests.harness.mirrored import told_row
 from tests.harness.played import played
+from tests.harness.verbs import verb
 
 DEADLINE_S = 60.0
 
@@ -258,6 +259,24 @@ async def test_keys_change_a_real_fleet(fleet: Any, long: str) -> None:
         await _sees(app, pilot, "is in the queue again")
     assert fleet.events("gbt-oracle").count("cancelled") == 1
     assert "requeued" in fleet.events("gbt-oracle")
+
+
+@pytest.mark.slow
+@played
+async def test_programs_and_datasets_have_a_window(fleet: Any, tmp_path: Path) -> None:
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "one.txt").write_text("one", "utf-8")
+    fleet.coordinator()
+    push = ("data", "push", "digits", str(tmp_path / "digits"))
+    title = (await asyncio.to_thread(verb, *push, environment=fleet.environment)).text()
+
+    async with _top(fleet.broker_url, fleet.root) as (app, pilot):
+        await pilot.press("p")
+        await _sees(app, pilot, "no programs; `fleet push DIR` sends one")
+        await pilot.press("2")
+        await _sees(app, pilot, title[: len("digits@") + 12])
+        await pilot.press("escape")
+        await _sees(app, pilot, "Jobs 0")
 
 
 @played

@@ -22,9 +22,9 @@ from coordinator.client.rows import Row
 from coordinator.jobs.plan_entries import HostPolicy
 from coordinator.jobs.reasons import BARRED
 from coordinator.jobs.result_words import begins_again
-from coordinator.ui.fleet_columns import JOBS, shown
 from coordinator.web.frame import Site, Visit, frame, not_found
-from coordinator.web.hub import Beat, News
+from coordinator.web.hub import Beat
+from coordinator.web.pages.job_parts import its_jobs
 from coordinator.web.parts import (
     Facts,
     Link,
@@ -35,9 +35,7 @@ from coordinator.web.parts import (
     card,
     listed,
     size,
-    table_card,
 )
-from coordinator.web.tables import Part, as_rows, feed, grid
 
 HOUR_S: Final = 3600.0
 TOMORROW: Final = -1.0  # 08:00 by the browser's clock
@@ -62,21 +60,19 @@ def register(site: Site) -> None:
                 text = "No host of this name has been heard of."
                 not_found(visit, "No such host", text, "All hosts", "/")
             else:
-                _Page(site, visit, row).build()
+                _Page(site, visit, row)
 
 
 class _Page:
     """One open page of one host."""
 
     def __init__(self, site: Site, visit: Visit, row: Row) -> None:
+        """Make it, and have it told what changes."""
         self.site, self.visit, self.row = site, visit, row
         self.name: str = row["id"]
         self._bars_told: tuple[bool, bool] | None = None
         self._beat_told: Beat | None = None
         self._seen: HostSeen | None = None
-
-    def build(self) -> None:
-        """Make the page, and have it told what changes."""
         with Tag("div", classes="head"):
             Tag("h1", self.name)
             self._state = Tag("span", "", "state big", role="status", aria_live="polite")
@@ -96,25 +92,10 @@ class _Page:
                 with card("What it may do"):
                     self._policy = Facts()
                     self._no_policy = Tag("p", "", "note")
-        self._jobs()
+        its_jobs(self.visit, lambda row: row["host"] == self.name, "host")
         self._chart_id = chart.id
         call(self.visit.client, "feedBeats", chart.id, [])
         self.visit.keep_current(self._tell)
-
-    def _jobs(self) -> None:
-        rows = list(self.site.hub.tables.jobs.rows.values())
-        part = Part(lambda row: row["host"] == self.name, rows)
-        section, _ = table_card("Its jobs")
-        with section:
-            table = grid(
-                f"Jobs of {self.name}", shown(JOBS, "page", "host"), list(part.rows.values()),
-                sort="state", height=as_rows(15), empty="it has had no job yet",
-            )  # fmt: skip
-
-        def on_news(news: News) -> None:
-            feed(table, part.take(news.jobs))
-
-        self.visit.follow(on_news)
 
     def _tell(self) -> None:
         host = self.site.hub.seen.hosts.get(self.name)
@@ -124,8 +105,8 @@ class _Page:
         self._seen, self.row = host, row
         self._state.set_text(row["state"])
         self._state.classes(replace=f"state big tone-{row['tone']}")
-        self._note.set_text(f"It is given no new jobs: {row['barred']}")
-        self._note.set_visibility(bool(row["barred"]))
+        barred = row["barred"]
+        self._note.say(f"It is given no new jobs: {barred}" if barred else "")
         self._now.tell(_now(row))
         self._tell_what(host.capability, host.row.get("policy") or {})
         self._tell_beats()

@@ -60,7 +60,7 @@ def register(site: Site) -> None:
                 text = "It may have left the ledger, or the address is not whole."
                 not_found(visit, "No such job", text, "All jobs", "/jobs")
             else:
-                _Page(site, visit, row).build()
+                _Page(site, visit, row)
         return None
 
 
@@ -68,14 +68,12 @@ class _Page:
     """One open page of one job."""
 
     def __init__(self, site: Site, visit: Visit, row: Row) -> None:
+        """Make it, and have it told what changes."""
         self.site, self.visit, self.row = site, visit, row
         self.job_id: str = row["id"]
         self._curve: Curve | None = None
         self._keep_s: float | None = None
         self._asking = asyncio.Lock()  # answers are shown in the order of the questions
-
-    def build(self) -> None:
-        """Make the page, and have it told what changes."""
         with Tag("div", classes="head"):
             Tag("h1", self.row["name"])
             self._state = Tag("span", "", "state big", role="status", aria_live="polite")
@@ -109,7 +107,7 @@ class _Page:
 
     def _on_news(self, news: News) -> None:
         if self.job_id in news.jobs.remove:
-            self._say("this job has left the ledger")
+            self._note.say("this job has left the ledger")
         self._tell_curve()
         row = self.site.hub.tables.jobs.rows.get(self.job_id)
         if row is None or row is self.row:
@@ -120,10 +118,6 @@ class _Page:
         if moved:
             background_tasks.create(self._ask())
 
-    def _say(self, text: str) -> None:
-        self._note.set_text(text)
-        self._note.set_visibility(bool(text))
-
     # What the row tells
 
     def _tell_row(self, *, moved: bool) -> None:
@@ -131,9 +125,7 @@ class _Page:
         self._state.set_text(row["state"])
         word = "tone-warn" if row["mark"] else css_word(row["state"])
         self._state.classes(replace=f"state big {word}")
-        said = row["waits"] or row["marked"] or (NO_HOST if row["unplaceable"] else "")
-        self._hopeless.set_text(said)
-        self._hopeless.set_visibility(bool(said))
+        self._hopeless.say(row["waits"] or row["marked"] or (NO_HOST if row["unplaceable"] else ""))
         self._facts.tell({
             "Host": host_of(row),
             "Progress": _progress(row),
@@ -148,7 +140,7 @@ class _Page:
         })  # fmt: skip
         if not moved:
             return
-        self._say("" if row["planned"] else "This job is no longer in the manifest.")
+        self._note.say("" if row["planned"] else "This job is no longer in the manifest.")
         self._tell_buttons()
         waits = row["state"] == "pending"
         self._why.set_visibility(waits)
@@ -202,7 +194,7 @@ class _Page:
                 why = await ask(AskWhy(id=new_id(), job=self.job_id)) if waits else None
                 await self._ask_curve()
             except FleetError as error:
-                self._say(f"The coordinator did not tell more: {error}")
+                self._note.say(f"The coordinator did not tell more: {error}")
                 return
             if not self.visit.client.is_deleted:
                 self._tell_shown(shown, why)

@@ -9,14 +9,16 @@ from typing import Any, Final
 from nicegui import background_tasks, ui
 
 from broker.errors import FleetError
+from broker.figures import in_toml
 from broker.protocol.messages import AskLogs
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
 from broker.wrapping import printable
-from coordinator.client.rows import epoch_ms, title_of
+from coordinator.client.rows import Row, epoch_ms, title_of
 from coordinator.jobs.causes import in_words
 from coordinator.jobs.plan_entries import OF_TELEMETRY, JobSpec
 from coordinator.jobs.reason_words import all_words, summary, wished
+from coordinator.ui import fleet_columns
 from coordinator.web.artifacts import AUTO_BYTES, Report, metric_rows
 from coordinator.web.frame import Site, Visit
 from coordinator.web.parts import (
@@ -32,7 +34,9 @@ from coordinator.web.parts import (
     listed,
     plain_table,
     size,
+    table_card,
 )  # fmt: skip
+from coordinator.web.tables import Part, as_rows, feed, grid
 
 POLL_S: Final = 2.0
 LINES: Final = 300
@@ -84,6 +88,19 @@ class Tail:
             call(self._visit.client, "log", self._place.id, lines)
 
 
+def its_jobs(visit: Visit, is_of: Callable[[Row], bool], *without: str) -> None:
+    """Make the table of some jobs, without these columns; it is kept current."""
+    part = Part(is_of, list(visit.site.hub.tables.jobs.rows.values()))
+    section, _ = table_card("Its jobs")
+    with section:
+        columns = fleet_columns.shown(fleet_columns.JOBS, "page", *without)
+        table = grid(
+            "Its jobs", columns, list(part.rows.values()), sort="state", height=as_rows(15),
+            empty="it has had no job yet",
+        )  # fmt: skip
+    visit.follow(lambda news: feed(table, part.take(news.jobs)))
+
+
 def show_history(place: Tag, job_id: str, shown: Mapping[str, Any]) -> None:
     """Show the moves of a job, the newest first; some lead to the result that they brought."""
     there = {one["attempt"]: one for one in shown["results"] if one["is_there"]}
@@ -132,7 +149,7 @@ def show_spec(place: Tag, shown: Mapping[str, Any]) -> None:
     }
     hyper = list((spec.get("hyper") or {}).items())[:MAX_HYPER]
     with fill(place, "What was asked for"):
-        Facts().tell(pairs | reads_of(shown) | {name: listed(value) for name, value in hyper})
+        Facts().tell(pairs | reads_of(shown) | {name: in_toml(value) for name, value in hyper})
     place.set_visibility(True)
 
 

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nicegui import background_tasks, ui
+from starlette.responses import RedirectResponse
 
 from broker.errors import FleetError
+from broker.figures import in_toml
 from broker.protocol.hyperschema import may_be
-from broker.protocol.messages import (
-    AskDatasets,
-    AskPrograms,
-    AskTrainers,
-    OperatorRequest,
-    Program,
-)
+from broker.protocol.messages import AskPrograms, AskTrainers, Program
 from broker.protocol.reasons import Reason, of_program
 from broker.system.machine import new_id
 from coordinator.client.mirror import HostSeen
-from coordinator.client.rows import Row, Table, pushed_row, title_of
+from coordinator.client.rows import Table, pushed_row, title_of
+from coordinator.jobs import titles
+from coordinator.jobs.causes import cause, in_words
 from coordinator.jobs.reason_words import all_words
-from coordinator.ui.fleet_columns import DATASETS, JOBS, PROGRAMS, FleetColumn, shown
+from coordinator.ui.pushed import KINDS, PushedKind
 from coordinator.web.frame import Site, Visit, frame, not_found
-from coordinator.web.hub import News
-from coordinator.web.pages.job_parts import MAX_HOSTS, WAIT, scrolled
+from coordinator.web.pages.job_parts import MAX_HOSTS, WAIT, its_jobs, scrolled
 from coordinator.web.parts import (
     Facts,
     Link,
@@ -41,30 +37,13 @@ from coordinator.web.parts import (
     size,
     table_card,
 )
-from coordinator.web.tables import Grid, Part, as_rows, feed, grid
+from coordinator.web.tables import Grid, as_rows, feed, grid
 
 EVERY_S: Final = 10.0
+ANSWER_S: Final = 20.0
+MAX_TEXT: Final = 100
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _MADE: Final = {"none": "the agent's own interpreter", "uv": "made by uv on each host"}
-
-
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """What people push of one kind: `title` names the table, `key` the rows in the answer."""
-
-    title: str
-    key: str
-    ask: Callable[[], OperatorRequest]
-    columns: Sequence[FleetColumn]
-    empty: str
-
-
-PUSHED: Final = (
-    Pushed("Programs", "programs", lambda: AskPrograms(id=new_id()), PROGRAMS,
-           "no programs; `fleet push DIR` sends one"),
-    Pushed("Datasets", "datasets", lambda: AskDatasets(id=new_id()), DATASETS,
-           "no datasets; `fleet data push NAME DIR` sends one"),
-)  # fmt: skip
 
 
 def register(site: Site) -> None:
@@ -75,80 +54,81 @@ def register(site: Site) -> None:
         visit = site.visit()
         with frame(visit, "Programs", "/programs"):
             Tag("h1", "Programs", "hidden-text")
-            for kind in PUSHED:
-                _Listing(site, visit, kind)
+            for kind in KINDS:
+                _listing(site, kind)
 
-    @ui.page("/program/{digest}")
-    def program(digest: str) -> None:
-        visit = site.visit()
-        is_one = DIGEST.fullmatch(digest) is not None
+    @ui.page("/program/{text}", response_timeout=ANSWER_S)
+    async def program(text: str) -> RedirectResponse | None:
+        visit, is_one, why = site.visit(), DIGEST.fullmatch(text) is not None, ""
+        if not is_one:
+            found, why = await _meant(site, text)
+            if found:
+                return RedirectResponse(f"/program/{found}")
         with frame(visit, "Program" if is_one else "No such program", "/programs"):
             if is_one:
-                _Page(site, visit, digest).build()
+                _Page(site, visit, text)
             else:
-                text = "The address is not whole."
-                not_found(visit, "No such program", text, "All programs", "/programs")
+                not_found(visit, "No such program", why, "All programs", "/programs")
+        return None
 
 
-class _Listing:
-    """A table of what people have pushed, which is asked for while it is looked at."""
+async def _meant(site: Site, text: str) -> tuple[str, str]:
+    """Return the digest of the program that a text means, and why there is none."""
+    try:
+        told = (await site.hub.ask(AskPrograms(id=new_id())))["programs"]
+    except FleetError as error:
+        return "", f"The coordinator did not tell: {error}"
+    known = [f"{one['name']}@{one['digest']}" for one in told]
+    found = titles.meant(text, known)
+    if len(found) == 1:
+        return found[0].partition("@")[2], ""
+    return "", in_words(cause("no_program", **titles.not_one(text[:MAX_TEXT], known)))
 
-    def __init__(self, site: Site, visit: Visit, kind: Pushed) -> None:
-        self._site, self._visit, self._kind = site, visit, kind
-        self._rows = Table()
-        self._grid: Grid | None = None
-        self._section, self._count = table_card(kind.title)
-        with self._section:
-            self._note = Tag("p", WAIT, "note")
-            ui.timer(EVERY_S, self._ask, immediate=True)
 
-    async def _ask(self) -> None:
+def _listing(site: Site, kind: PushedKind) -> None:
+    """Make a table of what people have pushed, which is asked for while it is looked at."""
+    section, count = table_card(kind.title)
+    rows, made = Table(), list[Grid]()
+
+    async def ask() -> None:
         try:
-            told = (await self._site.hub.ask(self._kind.ask()))[self._kind.key]
+            told = (await site.hub.ask(kind.ask(id=new_id())))[kind.key]
         except FleetError as error:
-            self._say(f"The coordinator did not tell: {error}")
+            note.say(f"The coordinator did not tell: {error}")
             return
-        if not self._visit.client.is_deleted:
-            self._say("")
-            self._tell(told)
-
-    def _say(self, text: str) -> None:
-        self._note.set_text(text)
-        self._note.set_visibility(bool(text))
-
-    def _tell(self, told: Sequence[Row]) -> None:
-        kind = self._kind
-        delta = self._rows.update(
-            {f"{one['name']}@{one['digest']}": (one,) for one in told}, pushed_row
-        )
-        self._count.set_text(f" {len(told)}")
-        if self._grid is not None:
-            feed(self._grid, delta)
+        if section.client.is_deleted:
             return
-        with self._section:
-            self._grid = grid(
+        note.say("")
+        count.set_text(f" {len(told)}")
+        delta = rows.update({f"{one['name']}@{one['digest']}": (one,) for one in told}, pushed_row)
+        if made:
+            feed(made[0], delta)
+            return
+        with section:
+            made.append(grid(
                 kind.title, kind.columns, delta.add, sort="pushed", order="desc",
-                height=as_rows(400), empty=kind.empty,
-            )  # fmt: skip
+                height=as_rows(400), empty=kind.none,
+            ))  # fmt: skip
+
+    with section:
+        note = Tag("p", WAIT, "note")
+        ui.timer(EVERY_S, ask, immediate=True)
 
 
 class _Page:
     """One open page of one program."""
 
     def __init__(self, site: Site, visit: Visit, digest: str) -> None:
+        """Make it, and have it told what changes."""
         self.site, self.visit, self.digest = site, visit, digest
         self._program: Program | None = None
         self._hosts_told: list[list[Value]] | None = None
-
-    def build(self) -> None:
-        """Make the page, and have it told what changes."""
-        rows = list(self.site.hub.tables.jobs.rows.values())
-        part = Part(lambda row: row["program"] == self.digest, rows)
-        name = next((row["model"] for row in part.rows.values()), "")
+        jobs = site.hub.tables.jobs.rows.values()
+        name = next((row["model"] for row in jobs if row["program"] == digest), "")
         with Tag("div", classes="head"):
             self._title = Tag("h1", title_of(name, self.digest) if name else self.digest[:12])
         self._note = Tag("p", "", "warn")
-        self._note.set_visibility(False)
+        self._note.say("")
         with Tag("div", classes="columns"):
             with Tag("div"):
                 with card("About"):
@@ -160,23 +140,9 @@ class _Page:
         for told_later in (self._parameters, self._hosts):
             with told_later:
                 Tag("p", WAIT, "note")
-        self._jobs(part)
+        its_jobs(visit, lambda row: row["program"] == digest, "model", "mode")
+        visit.follow(lambda _news: self._tell_hosts())
         background_tasks.create(self._ask())
-
-    def _jobs(self, part: Part) -> None:
-        section, _ = table_card("Its jobs")
-        with section:
-            table = grid(
-                "Jobs of this program", shown(JOBS, "page", "model", "mode"),
-                list(part.rows.values()), sort="state", height=as_rows(15),
-                empty="it has had no job yet",
-            )  # fmt: skip
-
-        def on_news(news: News) -> None:
-            feed(table, part.take(news.jobs))
-            self._tell_hosts()
-
-        self.visit.follow(on_news)
 
     async def _ask(self) -> None:
         """Ask what the program is, and for its parameters."""
@@ -186,28 +152,26 @@ class _Page:
                 ask(AskPrograms(id=new_id())), ask(AskTrainers(id=new_id()))
             )
         except FleetError as error:
-            self._say(f"The coordinator did not tell more: {error}")
+            self._note.say(f"The coordinator did not tell more: {error}")
             return
         told = [one for one in programs["programs"] if one["digest"] == self.digest]
         if self.visit.client.is_deleted:
             return
         if not told:
-            self._say("The fleet does not have this program any more; `fleet push` brings it back.")
+            why = "does not have this program any more; `fleet push` brings it back"
+            self._note.say(f"The fleet {why}.")
             for place in (self._parameters, self._hosts):
                 place.set_visibility(False)
             return
-        found = trainers["trainers"].get(f"{told[0]['name']}@{self.digest}") or {}
-        self._tell(pushed_row(told[0]), told[0], found)
+        self._tell(told[0], trainers["trainers"].get(f"{told[0]['name']}@{self.digest}") or {})
 
-    def _say(self, text: str) -> None:
-        self._note.set_text(text)
-        self._note.set_visibility(bool(text))
-
-    def _tell(self, row: Row, told: Mapping[str, Any], trainer: Mapping[str, Any]) -> None:
+    def _tell(self, told: Mapping[str, Any], trainer: Mapping[str, Any]) -> None:
+        row, schema = pushed_row(told), trainer.get("hyper_schema") or {}
         with self.visit.client:
             ui.page_title(f"{row['title']} · training fleet")
         self._title.set_text(row["title"])
         self._facts.tell({
+            "What it is": schema.get("description"),
             "Signed by": row["signers"],
             "Pushed": Moment(row["pushed"]),
             "Pushed by": row["by"],
@@ -218,7 +182,7 @@ class _Page:
             "Needs": listed(trainer.get("needs")),
         })  # fmt: skip
         with fill(self._parameters, "Parameters"):
-            _show_parameters(trainer.get("hyper_schema") or {})
+            _show_parameters(schema)
         self._program = Program(
             digest=self.digest, size_bytes=told["size_bytes"], signers=tuple(told["signers"]),
             environment=told["environment"],
@@ -272,7 +236,7 @@ def parameters_of(schema: Mapping[str, Any]) -> list[list[Value]]:
     return [
         [
             name,
-            "required" if name in required else listed(one.get("default")),
+            "required" if name in required else in_toml(one.get("default")),
             ": ".join(filter(None, (may_be(one), listed(one.get("description"))))),
         ]
         for name, one in (schema.get("properties") or {}).items()

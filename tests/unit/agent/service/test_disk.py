@@ -168,6 +168,21 @@ def test_a_result_that_its_disk_does_not_give_back_is_no_upload_for_ever(
     )  # fmt: skip
 
 
+def test_a_trainer_that_writes_nothing_fails_and_nothing_is_kept_of_it(tmp_path: Path) -> None:
+    agent, spool, events = Agent(), Spool(tmp_path), deque[Any]()
+    shell = shell_of(agent.core, spool, Checkpoints(tmp_path), put=events.append)
+    agent.runs()
+    (spool.work(JOB, 1) / "out").mkdir(parents=True)
+    events.append(TrainerExited(JOB, 1, 0))
+    while events:
+        shell.turn([events.popleft()], Now(600.0, 600.0))
+    report = agent.core.state.owed[JOB].report
+    assert isinstance(report, m.Failed)
+    assert (report.kind, report.transient) == ("unbundled", False)
+    assert "--out-dir" in report.error
+    assert not (tmp_path / "refused").exists()
+
+
 def test_a_fault_while_unpacking_a_checkpoint_costs_the_checkpoint(tmp_path: Path) -> None:
     agent, data = Agent(), b"weights"
     artifact_id = hashlib.sha256(data).hexdigest()

@@ -17,7 +17,7 @@ from broker.protocol.hyperschema import may_be
         ({"type": "integer", "exclusiveMinimum": 0}, "a whole number, more than 0"),
         ({"type": "string", "maxLength": 5}, "a string, at most 5 characters"),
         ({"type": "array", "minItems": 2, "minimum": 3}, "a list, at least 2 entries"),
-        ({"enum": ["linear", "mlp"]}, "one of 'linear', 'mlp'"),
+        ({"enum": ["linear", "mlp"]}, 'one of "linear", "mlp"'),
         ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "true or false or nothing"),
         ({"type": ["of", "another"]}, ""),
     ],

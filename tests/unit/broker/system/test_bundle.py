@@ -14,7 +14,7 @@ import pytest
 
 from broker.errors import StorageError
 from broker.system.archive import unpack
-from broker.system.bundle import bundle_files, make_bundle
+from broker.system.bundle import NothingWrittenError, bundle_files, make_bundle
 from tests.harness.stored import fill
 
 
@@ -42,7 +42,7 @@ def test_what_is_no_file_is_not_bundled(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no regular file"):
         make_bundle(folder, tmp_path / "b")
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(StorageError, match="wrote nothing"):
+    with pytest.raises(NothingWrittenError):
         make_bundle(tmp_path / "nothing", tmp_path / "b")
 
 

@@ -88,7 +88,9 @@ def test_a_pushed_folder_is_known_and_what_is_stored_gives_its_files(pushing: Pu
     assert pushing.stored(pushed.title) == FILES
     assert (pushed.size_bytes, pushed.files) == (120_000, 4)
     assert pushing.shown[0] == ("tree: hashing", 120_000, 120_000)
-    assert pushing.shown[1] == ("tree", pushed.sent_bytes, pushed.sent_bytes)
+    assert pushed.sent_bytes == 120_000, "bytes of files, as the size is"
+    (what, size_bytes, done) = pushing.shown[1]
+    assert (what, size_bytes == done > 120_000) == ("tree", True)
 
 
 def test_what_the_fleet_has_is_not_sent_again(pushing: Pushing) -> None:

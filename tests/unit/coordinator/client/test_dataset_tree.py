@@ -59,7 +59,7 @@ def test_files_are_packed_in_their_order_until_a_pack_is_large_enough(tmp_path: 
     found = planned(made(tmp_path, SMALL))
     assert packed(found) == [["a", "b/c"], ["b/d", "z"]]
     assert content(found) == SMALL
-    assert found.new_bytes() == 240
+    assert sum(one.size_bytes for files in found.packs.values() for one in files) == 240
 
 
 def test_a_large_file_is_a_pack_by_itself(tmp_path: Path) -> None:
@@ -173,6 +173,19 @@ def test_a_path_that_some_system_cannot_store_is_refused_before_it_is_read(
     made(tmp_path, {"a": b"1", "b/c": b"2", other: b"3"})
     with pytest.raises(ConfigError, match=r"rename|some systems|too long"):
         files_of(tmp_path)
+
+
+def test_all_names_that_some_system_cannot_store_are_told_with_the_cause(tmp_path: Path) -> None:
+    wrong = {"a:b": "':'", "b/con": "device", "c.": "'.'", "d\u200b": "seen", "e" * 201: "200"}
+    made(tmp_path, dict.fromkeys(("fine", *wrong), b"1"))
+    with pytest.raises(ConfigError) as refusal:
+        files_of(tmp_path)
+    told = refusal.value.faults
+    assert [cause in one for cause, one in zip(wrong.values(), told, strict=True)] == [True] * 5
+    made(tmp_path / "many", {f"{number}?": b"1" for number in range(30)})
+    with pytest.raises(ConfigError) as refusal:
+        files_of(tmp_path / "many")
+    assert (len(refusal.value.faults), refusal.value.faults[-1]) == (21, "and 10 more")
 
 
 def test_an_empty_folder_is_refused_at_the_top_and_below(tmp_path: Path) -> None:

@@ -283,5 +283,7 @@ def test_a_name_that_several_programs_have_means_the_newest(tmp_path: Path) -> N
     assert (why["code"], why["count"]) == ("no_program", 2)
     assert why["there"] == [f"vision@{programs.DIGEST[:12]}", f"vision@{digest[:12]}"]
     assert remove(fleet, f"other@{digest}").why["count"] == 0, "it has another name"
+    why = remove(fleet, "vison").why
+    assert (why["meant"], why["there"], remove(fleet, digest[:4]).ok) == ("vision", [], False)
     assert remove(fleet, "vision").data["digest"] == digest
     assert remove(fleet, "vision").data["digest"] == programs.DIGEST

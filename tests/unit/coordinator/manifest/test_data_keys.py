@@ -86,7 +86,7 @@ def test_a_job_is_the_same_by_the_digests_of_what_it_reads(load: Any) -> None:
         (f"{PROGRAM}\ndata.train = 'cifer'\ndata.test = 'mnist'", 5, "data.train",
          "the fleet has no dataset 'cifer'; did you mean 'cifar'?"),
         (f"{PROGRAM}\ndata.train = 'cifar@a1'\ndata.test = 'mnist'", 5, "data.train",
-         f"may mean cifar@{OLD[:12]} or cifar@{NEWER[:12]}; write more of it"),
+         f"may mean cifar@{OLD[:12]}, cifar@{NEWER[:12]}; write more of it"),
         (f"{PROGRAM}\ndata.train = 'cifar'", None, "data.test", "missing; write data.test ="),
         (f"{PROGRAM}\ndata.train = 'cifar'\ndata.test = 'mnist'\ndata.tset = 'mnist'", 7,
          "data.tset", "vision has no data of this name; did you mean 'test'?"),

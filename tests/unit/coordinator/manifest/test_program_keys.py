@@ -33,7 +33,7 @@ def load(tmp_path: Path) -> Any:
     def load(lines: str, trainers: Mapping[str, m.TrainerInfo] = KNOWN) -> Plan:
         path = tmp_path / "plan.toml"
         path.write_text(HEAD + lines, "utf-8")
-        return load_manifest(path, trainers)
+        return load_manifest(path, trainers, {})
 
     return load
 
@@ -68,10 +68,10 @@ def test_a_name_means_the_newest_and_a_digests_beginning_means_that_one(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("vision@a1", f"may mean vision@{OLD[:12]} or vision@{NEW[:12]}; write more of it"),
+        ("vision@a1", f"may mean vision@{OLD[:12]}, vision@{NEW[:12]}; write more of it"),
         ("vison", "the fleet has no program 'vison'; did you mean 'vision'?"),
-        ("vision@f", f"of vision it has vision@{OLD[:12]}, vision@{NEW[:12]}"),
-        ("nothing.like.it", "known are: audio, vision; `fleet push DIR` sends one"),
+        ("vision@f", f"of this name it has vision@{OLD[:12]}, vision@{NEW[:12]}"),
+        ("nothing.like.it", "`fleet programs list` shows all, `fleet push DIR` sends one"),
     ],
 )
 def test_a_program_that_is_not_plain_is_refused_with_what_there_is(
@@ -127,6 +127,19 @@ def test_a_job_needs_at_least_what_its_program_needs(load: Any) -> None:
     assert job.needs == m.Needs(require_cuda=True, min_ram_gib=4.0, min_cores=8, min_disk_gib=3.0)
 
 
+def test_where_nobody_tells_what_the_fleet_has_any_program_and_dataset_will_do(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(f"{HEAD}program = 'audio@12'\nparameters.lr = 5\ndata.train = 'cifar'", "utf-8")
+    (job,) = load_manifest(path, {}).jobs
+    assert (job.model, job.name, [one.name for one in job.data]) == ("audio", "audio", ["train"])
+    path.write_text(f"{HEAD}program = 'audio'\nmode = 'oracle'", "utf-8")
+    with pytest.raises(ManifestError) as refusal:
+        load_manifest(path, {})
+    assert [one.key for one in refusal.value.problems] == ["mode"]
+
+
 def test_a_job_is_the_same_by_the_digest_and_the_parameters(load: Any) -> None:
     """Who has signed the program decides nothing of the result."""
     first = job_of(load)
@@ -146,6 +159,9 @@ def test_a_program_that_was_edited_makes_another_job(load: Any) -> None:
     (step,) = difference([Known(before, "completed", in_plan=True)], load(lines), {}).steps
     assert step.action == "replaced"
     assert step.changes == (("program", OLD[:12], f"{NEW[:12]}, signed by ann"),)
+    faster = load(lines.replace("0.1", "0.2"), {f"vision@{OLD}": trainer(OLD)})
+    (step,) = difference([Known(before, "completed", in_plan=True)], faster, {}).steps
+    assert step.changes == (("parameters.lr", 0.1, 0.2),), "as the manifest calls it"
 
 
 def test_a_program_that_somebody_else_signed_is_taken_over(load: Any) -> None:

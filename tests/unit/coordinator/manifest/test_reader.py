@@ -202,7 +202,7 @@ def test_hyperparameters_are_those_of_the_model_that_was_meant(load: Any) -> Non
     found = problems(load, GOOD.replace("mlp", "mpl") + "hyper.epochs = 'many'\n")
     assert [(key, message) for _, key, message in found] == [
         ("model", found[0][2]),
-        ("hyper.epochs", "must be a whole number, not 'many'"),
+        ("hyper.epochs", 'must be a whole number, not "many"'),
     ]  # fmt: skip
     assert "did you mean 'mlp'?" in found[0][2]
 

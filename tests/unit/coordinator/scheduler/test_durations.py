@@ -91,14 +91,14 @@ def test_runs_of_as_many_epochs_count_first() -> None:
     alike = past.estimate("cnn", "oracle", "pi")
     assert (alike.span.median_s, rests_on(alike)) == (31.0, "2 runs of cnn-oracle here")
     assert rests_on(alike, in_full=True) == (
-        "2 runs of cnn-oracle here, of as many epochs, whatever their other hyperparameters"
+        "2 runs of cnn-oracle here, of as many epochs, whatever their other parameters"
     )
     assert past.estimate("cnn", "oracle", "pi", 30) == alike
     other_mode = past.estimate("cnn", "oracle", "pi", 200)
     assert (other_mode.span.median_s, other_mode.basis) == (200.0, "model-here")
     assert past.estimate("cnn", "oracle", "pi", 90).span.median_s == 93.0, "this host comes first"
     unknown = History([ran(9.0)]).estimate("cnn", "oracle", "pi")
-    assert rests_on(unknown, in_full=True).endswith("here, whatever their hyperparameters")
+    assert rests_on(unknown, in_full=True).endswith("here, whatever their parameters")
 
 
 @pytest.mark.words
@@ -111,7 +111,7 @@ def test_runs_of_other_epochs_are_scaled_and_the_spread_says_what_is_unsure() ->
     assert longer.span.slow_s == pytest.approx(214.0)
     assert rests_on(longer) == "4 runs of cnn-oracle of 5 epochs here, scaled to 100"
     assert rests_on(longer, in_full=True) == (
-        f"{rests_on(longer)}, whatever their other hyperparameters"
+        f"{rests_on(longer)}, whatever their other parameters"
     )
     shorter = History([ran(100.0, epochs=50, host="gpu")]).estimate("cnn", "oracle", "pi", 10)
     assert shorter.span == (20.0, 20.0, 100.0), "what it begins with takes as long"
@@ -159,7 +159,7 @@ def test_what_an_earlier_attempt_has_left() -> None:
     again = past.estimate("cnn", "oracle", "pi", earlier=lost)
     assert again.span == pytest.approx((40.0, 40.0, 100.0)), "after five minutes it has kept some"
     assert rests_on(again) == "1 run of cnn-oracle here, less up to 60% done before"
-    assert rests_on(again, in_full=True).endswith("hyperparameters, less up to 60% done before")
+    assert rests_on(again, in_full=True).endswith("parameters, less up to 60% done before")
     soon = past.estimate("cnn", "oracle", "pi", earlier=Earlier("pi", 0.6, 200.0))
     assert soon.span == pytest.approx((40.0, 100.0, 100.0))
     assert past.estimate("cnn", "oracle", "gpu", earlier=lost).span == (100.0, 100.0, 100.0)

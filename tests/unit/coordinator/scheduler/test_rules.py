@@ -145,7 +145,7 @@ def test_a_program_needs_neither_a_trainer_nor_data_of_the_host(allowed: Program
         (job(), host(policy={"allow_jobs": ("cnn*",)}), "allow-jobs", {"host": "pi"}),
         (job(), host(trainers={}), "no-trainer", {"said": "gbt"}),
         (job(hyper={"depth": 3}), host(), "hyper",
-         {"key": "depth", "said": "unknown hyperparameter of gbt; known are: epochs"}),
+         {"key": "depth", "said": "unknown parameter of gbt; known are: epochs"}),
         (replace(job(), version="b"), host(trainers={"gbt": OTHER}),
          "other-version", {"key": "b", "said": "a"}),
         (job(), host(data=None), "no-data", {}),

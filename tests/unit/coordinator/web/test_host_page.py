@@ -32,7 +32,7 @@ def test_a_host_says_which_programs_its_owner_lets_in(
     [
         ({"description": "first"}, {}),
         ({"deny_jobs": ("gru-*", "gbt"), "slots": 2, "cuda": False},
-         {"deny jobs": "gru-*, gbt", "slots": "2", "cuda": "False"}),
+         {"deny jobs": "gru-*, gbt", "slots": "2", "cuda": "false"}),
     ],
 )  # fmt: skip
 def test_a_host_has_what_the_manifest_says_of_it(

@@ -234,7 +234,7 @@ def test_nothing_starts_now_where_a_slot_is_taken() -> None:
     (one,) = found.of("starts")
     assert likely(one, found).startswith("It will likely start soon, on pi.")
     assert likely(one, found).endswith(
-        ", by 1 run of gbt-oracle here, whatever their hyperparameters."
+        ", by 1 run of gbt-oracle here, whatever their parameters."
     )  # fmt: skip
 
 

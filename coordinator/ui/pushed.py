@@ -1,0 +1,44 @@
+"""What people push: programs and datasets, shown alike by the verbs, `fleet top` and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.text import Text
+
+from broker.protocol.messages import AskDataRemove, AskDatasets, AskPrograms, AskRemove
+from coordinator.client.rows import pushed_row
+from coordinator.ui import terminal
+from coordinator.ui.fitted_table import Table
+from coordinator.ui.fleet_columns import DATASETS, PROGRAMS, FleetColumn
+
+
+@dataclass(frozen=True, slots=True)
+class PushedKind:
+    """Programs, or datasets: how they are asked for, removed and shown; what is said of none."""
+
+    title: str
+    ask: type[AskPrograms | AskDatasets]
+    remove: type[AskRemove | AskDataRemove]
+    columns: Sequence[FleetColumn]
+    none: str
+
+    @property
+    def key(self) -> str:
+        """What their rows are called in the coordinator's answer."""
+        return self.title.lower()
+
+    def shown(self, told: Sequence[Mapping[str, Any]]) -> Table | Text:
+        """Return a table of the rows that were told."""
+        rows = [pushed_row(one) for one in told]
+        return terminal.fleet_table(self.columns, rows) if rows else Text(self.none)
+
+
+KINDS: Final = (
+    PushedKind("Programs", AskPrograms, AskRemove, PROGRAMS,
+               "no programs; `fleet push DIR` sends one"),
+    PushedKind("Datasets", AskDatasets, AskDataRemove, DATASETS,
+               "no datasets; `fleet data push NAME DIR` sends one"),
+)  # fmt: skip
