@@ -49,7 +49,7 @@ def on_fetch_timer(state: State, run: Run, now: Now) -> None:
 def _go_on(state: State, run: Run, now: Now) -> None:
     del run.parts[0]
     if run.phase is Phase.PREPARING:
-        run.move(Phase.FETCHING)
+        run.go_on(Phase.FETCHING, now)
     readiness.find(state, run, now)
 
 

@@ -26,7 +26,7 @@ from broker.clock import Clock
 from broker.errors import BadStream
 from broker.programs.datasets import MAX_LAYOUT_BYTES, File, Layout, Pack, read_layout
 from broker.programs.unusable import Unusable
-from broker.protocol.messages import MAX_DATASETS, Dataset
+from broker.protocol.messages import Dataset
 from broker.system.files import RealDisk, read
 
 _BLOCK_BYTES: Final = 1024 * 1024
@@ -48,7 +48,7 @@ class HostData:
     def __init__(
         self, root: Path, limit_bytes: float, clock: Clock, disk: RealDisk | None = None
     ) -> None:
-        """Make the folders; drop what was half made. `held`: the digests of what is here."""
+        """Make the folders; drop what was half made. `held` returns the digests of what is here."""
         self._disk = disk or RealDisk()
         self._root, self._limit_bytes, self._clock = root, limit_bytes, clock
         self._files, self._layouts = root / "files", root / "layouts"
@@ -60,7 +60,7 @@ class HostData:
             self._disk.unlink(path)
         self._trees = CachedFolders(root / "trees", limit_bytes, self._disk)
         self.fetched = Fetched(root, self._disk)
-        self.held = self._held()
+        self.held = self._trees.held
 
     def folder(self, digest: str) -> Path | None:
         """Return the folder of a dataset, and note its use; none if it is not here."""
@@ -117,7 +117,6 @@ class HostData:
             return pack
         del self._wanted[dataset.digest]  # first, so that all is looked for if that fails
         self._build(self._trees.path(dataset.digest), wanted.layout)
-        self.held = self._held()
         self._trees.folder(dataset.digest)
         self._disk.unlink(self._layouts / dataset.layout)
         return None
@@ -244,7 +243,6 @@ class HostData:
                 break
             if self._trees.is_removed(tree, in_use, self._clock().wall_s):
                 total_bytes = self._sweep(KEPT_S)
-        self.held = self._held()
 
     def _sweep(self, age_s: float) -> int:
         """Delete layouts, and files that no tree has, unless wanted; return the size of the rest.
@@ -261,9 +259,6 @@ class HostData:
                 else:
                     total_bytes += self._size(path)
         return total_bytes
-
-    def _held(self) -> tuple[str, ...]:
-        return tuple(sorted(path.name for path in self._trees.by_use()[-MAX_DATASETS:]))
 
     def _has(self, file: File) -> bool:
         return self._disk.size_bytes(self._file(file.digest)) == file.size_bytes

@@ -109,8 +109,9 @@ class Parts:
             self.programs.building(work)
 
     def held(self) -> tuple[str, ...]:
-        """Return the digests of the datasets that are here, for the capability."""
-        return () if self.data is None else self.data.held
+        """Return the digests of the datasets and programs that are here, for the capability."""
+        data = () if self.data is None else self.data.held()
+        return data if self.programs is None else (*data, *self.programs.parcels.held())
 
     def collect(self, in_use: Collection[str], now_wall_s: float) -> None:
         """Keep what may be used again within its limits; nothing in use is deleted."""

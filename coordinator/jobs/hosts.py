@@ -74,9 +74,9 @@ class Host:
         else:
             self.quick.discard(model)
 
-    def datasets(self) -> tuple[str, ...]:
-        """Return the digests of the datasets that it holds, as far as it has said."""
-        return () if self.capability is None else self.capability.datasets
+    def holdings(self) -> tuple[str, ...]:
+        """Return the digests of the datasets and programs that it holds, as far as it has said."""
+        return () if self.capability is None else self.capability.holdings
 
     def has_joined(self) -> bool:
         """Return whether its present process has sent capability and heartbeat."""

@@ -69,10 +69,19 @@ class HostView:
         """Return how many more jobs it may take now."""
         return max(0, self.slots() - self.used_slots)
 
-    def lacks_bytes(self, data: Iterable[Dataset]) -> int:
-        """Return the size of those datasets that it does not hold."""
-        held = self.capability.datasets
-        return sum(one.size_bytes for one in data if one.digest not in held)
+    def lacks(self, job: JobSpec) -> dict[str, int]:
+        """Return the sizes of the job's program and datasets that it does not hold, by digest."""
+        held = self.capability.holdings
+        needs = {one.digest: one.size_bytes for one in job.data}
+        if job.program is not None:
+            needs[job.program.digest] = job.program.size_bytes
+        return {digest: needs[digest] for digest in needs if digest not in held}
+
+    def with_parts(self, job: JobSpec) -> HostView:
+        """Return the view as it is once it holds what the job needs."""
+        holdings = (*self.capability.holdings, *self.lacks(job))
+        capability = self.capability.model_copy(update={"holdings": holdings})
+        return replace(self, capability=capability)
 
     def profile(self) -> Profile:
         """Return its profile. Equal sets of trainers are the same object, see `TrainerSets`."""
@@ -175,8 +184,8 @@ def choose(
 
     A host with a free slot first; then a higher host priority; a CUDA host for a job that would use
     it, and rather another for one that would not; then `last_host`, which may still have a
-    checkpoint of it; then the host that has to fetch the least of its datasets; then the host where
-    the least memory is left over; then by name.
+    checkpoint of it; then the host that has to fetch the least (program, datasets); then the host
+    where the least memory is left over; then by name.
     """
     eligible = [view for view in views if not any(reasons(job, view, left_s))]
     return min(eligible, key=lambda view: preferred(rank(job, view), last_host), default=None)
@@ -187,7 +196,7 @@ def rank(job: JobSpec, view: HostView) -> Rank:
     has = view.figures
     mismatch = bool(has.cuda) != (job.needs.require_cuda or job.needs.prefer_cuda)
     spare_vram, spare_ram = (has.rooms[what].free or 0.0 for what in ("vram", "ram"))
-    waits, lacks_bytes = view.free_slots() == 0, view.lacks_bytes(job.data)
+    waits, lacks_bytes = view.free_slots() == 0, sum(view.lacks(job).values())
     return (
         waits, -view.policy.priority, mismatch, lacks_bytes, spare_vram, spare_ram, has.cores,
         view.host,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from broker.figures import counted
+from broker.figures import counted, size
 from broker.figures import span as words_of_span
 from coordinator.jobs.reason_words import all_words, key
 from coordinator.jobs.reasons import Wait
@@ -156,9 +156,21 @@ def _less(found: Estimate) -> str:
     return "" if rest.quick == 1.0 else f"less {how} {1 - rest.quick:.0%} done before"
 
 
+def lead(one: Outlook) -> str:
+    """Say what comes before its trainer starts; nothing where that takes no time to speak of."""
+    found = one.lead
+    if found.then().median_s < SOON_S:
+        return ""
+    parts = [f"{words_of_span(found.fetch_s)} to fetch {size(found.lacks_bytes)}"]
+    if found.prepare.median_s:
+        parts.append(f"{words_of_span(found.prepare.median_s)} to install its packages")
+    return " and ".join(parts)
+
+
 def likely(one: Outlook, found: Forecast) -> str:
     """Say when a job will start, or end, and what that rests on."""
     by = rests_on(one.estimate, in_full=True) if one.estimate else ""
+    by += f", after {first}" if (first := lead(one)) else ""
     match one.verdict:
         case "running" if one.ends_known and one.end is not None:
             return f"It will likely end {about(one.end)}, by {by}."
@@ -214,6 +226,8 @@ def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
         "scaled_from": (one.estimate.scaled_from or None) if one.estimate else None,
         "epochs": (one.estimate.epochs or None) if one.estimate else None,
         "done_before": _done_before(one.estimate),
+        "fetches_bytes": one.lead.lacks_bytes,
+        "lead_s": _spread(one.lead.then()),
         "vague": one.vague,
         "after": one.after,
         "ahead": one.ahead,

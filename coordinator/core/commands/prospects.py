@@ -143,8 +143,9 @@ def why(world: World, job: Job, now: Now) -> Data:
 
     `known`, how many hosts were looked at, is there for a pending job: none behind one that does
     not go on. `hopeless`: none of them can ever take it. `in_time`: one could by itself, if the
-    fleet were not paused; else it may have something that it `waits_for`. `predecessors` are the first reasons of jobs before it,
-    which are told once and not host by host, `predecessor_count` how many there are.
+    fleet were not paused; else it may have something that it `waits_for`. `predecessors` are the
+    first reasons of jobs before it, which are told once and not host by host, `predecessor_count`
+    how many there are.
     """
     waits = job.state is JobState.PENDING and job.in_plan
     before = [*successors.unmet(world, job)] if waits else []

@@ -100,6 +100,25 @@ def test_packages_are_installed_as_a_phase_of_its_own(fault: m.Fault | None) -> 
         assert agent.took(fx.StartTrainer)
 
 
+def test_what_came_before_the_start_is_told() -> None:
+    """How much was fetched, for how long, and how long the packages took."""
+    agent = given("uv")
+    agent.handle(fx.PartFound(JOB, 1, PROGRAM, MISSING))
+    agent.passes(2.0)
+    topic = agent.topics.checkpoint_chunk("pi", programs.DIGEST, 0)
+    agent.handle(Incoming(topic, programs.PARCEL))
+    agent.passes(0.5)
+    agent.handle(fx.PartFound(JOB, 1, PROGRAM))
+    agent.passes(30.0)
+    agent.handle(fx.PartFound(JOB, 1, fx.Part.ENVIRONMENT))
+    agent.passes(5.0)
+    agent.handle(fx.TrainerStarted(JOB, 1, 7))
+    (said,) = agent.said(m.Started)
+    assert said.lead() == {
+        "fetched_bytes": len(programs.PARCEL), "fetch_s": 2.5, "prepare_s": 30.0
+    }  # fmt: skip
+
+
 def test_two_jobs_of_one_program_start_from_the_same_chunks() -> None:
     """Each asks and installs for itself; what comes is written for both."""
     other = "2c" * 32
@@ -209,11 +228,11 @@ def test_a_job_that_brings_its_data_is_no_matter_of_the_hosts_folder() -> None:
 def test_which_datasets_are_here_is_told_when_that_changes() -> None:
     agent = Agent()
     agent.said(m.Capability)
-    vitals = fx.Vitals(8 * 1024**3, "d", datasets=(DATASET.digest,))
+    vitals = fx.Vitals(8 * 1024**3, "d", holdings=(DATASET.digest,))
     agent.handle(vitals)
     agent.handle(vitals)
     (told,) = agent.said(m.Capability)
-    assert told.datasets == (DATASET.digest,)
+    assert told.holdings == (DATASET.digest,)
 
 
 def test_a_late_word_of_a_part_that_is_here_changes_nothing() -> None:

@@ -143,11 +143,11 @@ def host(tmp_path: Path) -> Host:
 def test_a_dataset_is_fetched_and_used(host: Host) -> None:
     assert host.gets(MADE) == FILES
     assert host.fetched == [MADE.dataset.layout, *(pack.digest for pack in MADE.packs)]
-    assert host.data.held == (MADE.dataset.digest,)
+    assert host.data.held() == (MADE.dataset.digest,)
     host.start()
     assert host.gets(MADE) == FILES
     assert len(host.fetched) == 3
-    assert host.data.held == (MADE.dataset.digest,)
+    assert host.data.held() == (MADE.dataset.digest,)
 
 
 def test_nobody_writes_what_lies_there(host: Host) -> None:
@@ -222,7 +222,7 @@ def test_a_pack_that_does_not_have_what_its_layout_says_is_not_used(host: Host) 
 def test_a_layout_of_another_dataset_is_not_used(host: Host) -> None:
     with pytest.raises(BadStream, match="another dataset"):
         host.gets(wrong(Made(FILES), Made({"a": b"one"}).layout))
-    assert not host.data.held
+    assert not host.data.held()
 
 
 def test_a_layout_that_lies_about_a_size_is_not_used(host: Host) -> None:
@@ -327,7 +327,7 @@ def test_a_full_cache_drops_what_was_used_least_lately_and_nothing_in_use(tmp_pa
     assert [bool(host.tree(one)) for one in made] == [True, False, False, True]
     pool = [path for path in (host.root / "files").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in pool) == 2_100
-    assert host.data.held == tuple(sorted((made[0].dataset.digest, made[3].dataset.digest)))
+    assert host.data.held() == tuple(sorted((made[0].dataset.digest, made[3].dataset.digest)))
     assert host.gets(made[1]) == {"own": bytes([1]) * 1000, "shared": b"s" * 100}
 
 

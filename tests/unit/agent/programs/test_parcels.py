@@ -198,6 +198,7 @@ def test_a_full_cache_drops_what_was_used_least_lately_and_nothing_in_use(
     parcels.collect({digests[0]}, KEPT_S + 10.0)
     assert kept(tmp_path / "cache") == {digests[0], digests[3]}
     assert len(list((tmp_path / "cache").iterdir())) == 4, "each has its mark, and no other is left"
+    assert parcels.held() == tuple(sorted((digests[0], digests[3])))
 
 
 def test_what_was_looked_at_lately_stays_in_a_full_cache(
