@@ -227,4 +227,5 @@ def _view(row: Mapping[str, Any], capability: Capability) -> HostView:
             one for one in map(from_dict, row["barred"]) if one.code in RESUMED | {"revoked"}
         ),
         twins=row["presence"] == "twins",
+        distrusts=row.get("distrusts", {}),
     )

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
+from pydantic import JsonValue
 from pydantic_core import to_json
 
 from broker.clock import Now
@@ -63,6 +64,7 @@ class Host:
     returns_s: list[float] = field(default_factory=list)
     ended_s: float | None = None
     replaced_alive_s: float | None = None
+    distrusts: dict[str, dict[str, JsonValue]] = field(default_factory=dict)  # as in `HostView`
     quick: set[str] = field(default_factory=set)  # models whose newest attempt there ran so briefly
 
     def has_run(self, model: str, ran_s: float | None) -> None:

@@ -44,6 +44,7 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
                    'pinned = ["sha256:{said}"] in [programs] of its fleet.toml lets it in'),
     "not-signed": ("accepts no programs signed by {said}",
                    "signed_by in [programs] of its fleet.toml lets them in"),
+    "distrusts": ("does not trust this program: {fault}", "push it again to sign it anew"),
     "no-environment": ("cannot make a program's environment: it has no {said}", ""),
     "hyper": ("its trainer does not take hyper.{key}: {said}", ""),
     "other-version": ("its trainer is version {said}; the job is of {key}",

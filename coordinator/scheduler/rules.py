@@ -10,10 +10,12 @@ Free memory is what the newest heartbeat says, other people's processes counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+
+from pydantic import JsonValue
 
 from broker.protocol.messages import Capability, Dataset, Heartbeat, Needs, Program
 from broker.protocol.reasons import (
@@ -30,6 +32,7 @@ Rank = tuple[bool, int, bool, int, float, float, int, str]
 # What jobs have in common of which `of_kind` says the same of every host; what hosts have in common
 # that say the same of every job by `of_job`.
 Kind = tuple[str, Program | None, Needs, tuple[Dataset, ...], tuple[str, ...], tuple[str, ...]]
+Told = Mapping[str, JsonValue]
 Profile = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
@@ -40,7 +43,8 @@ class HostView:
     `presence` is in one word how it is there. `ahead`: how many jobs it may have beside those in
     its slots, since one will be free in a moment. `joined`: its present process has said what it is
     and what it holds. `restraints` are what operators have decided. `untold`: it has not taken the
-    manifest's rules yet. `twins`: two agents use its name.
+    manifest's rules yet. `twins`: two agents use its name. `distrusts` has by its digest each
+    program whose signatures do not count there, with the fault.
     """
 
     host: str
@@ -55,6 +59,7 @@ class HostView:
     restraints: tuple[Reason, ...] = ()
     untold: bool = False
     twins: bool = False
+    distrusts: Mapping[str, Told] = field(default_factory=dict)
 
     def without(self, *codes: str) -> HostView:
         """Return the view as it is once some restraints are lifted."""
@@ -102,7 +107,7 @@ class HostView:
         """Return what it has that decides whether it can ever take a job of some kind."""
         has = self.figures
         rooms = [(room.free is None, room.total) for room in has.rooms.values()]
-        return has.cores, has.has_data, has.cuda, has.programs, *rooms
+        return has.cores, has.has_data, has.cuda, has.programs, (*self.distrusts,), *rooms
 
 
 def slots(capability: Capability, policy: HostPolicy) -> int:
@@ -161,6 +166,8 @@ def of_kind(
     if view.host in job.denied_hosts:
         yield reason("denied")
     yield from of_needs(job.model, job.program, job.needs, view.figures, brings_data=bool(job.data))
+    if (fault := view.distrusts.get(job.program_digest())) is not None:
+        yield reason("distrusts", fault={**fault})
     if prefers_cuda(job) and not view.figures.cuda and left_s > 0:
         yield reason("grace", left_s=round(left_s), grace_s=grace_s)
 
