@@ -156,21 +156,20 @@ def _less(found: Estimate) -> str:
     return "" if rest.quick == 1.0 else f"less {how} {1 - rest.quick:.0%} done before"
 
 
-def lead(one: Outlook) -> str:
-    """Say what comes before its trainer starts; nothing where that takes no time to speak of."""
-    found = one.lead
-    if found.then().median_s < SOON_S:
-        return ""
-    parts = [f"{words_of_span(found.fetch_s)} to fetch {size(found.lacks_bytes)}"]
-    if found.prepare.median_s:
-        parts.append(f"{words_of_span(found.prepare.median_s)} to install its packages")
-    return " and ".join(parts)
+def basis(one: Outlook, *, in_full: bool = False) -> str:
+    """Return what an outlook rests on, and what comes before its trainer starts."""
+    text = rests_on(one.estimate, in_full=in_full) if one.estimate else ""
+    lead = one.lead
+    if lead.then().median_s < SOON_S:
+        return text
+    text += f", after {words_of_span(lead.fetch_s)} to fetch {size(lead.lacks_bytes)}"
+    install_s = lead.prepare.median_s
+    return text + (f" and {words_of_span(install_s)} to install its packages" if install_s else "")
 
 
 def likely(one: Outlook, found: Forecast) -> str:
     """Say when a job will start, or end, and what that rests on."""
-    by = rests_on(one.estimate, in_full=True) if one.estimate else ""
-    by += f", after {first}" if (first := lead(one)) else ""
+    by = basis(one, in_full=True)
     match one.verdict:
         case "running" if one.ends_known and one.end is not None:
             return f"It will likely end {about(one.end)}, by {by}."

@@ -330,7 +330,7 @@ def test_hosts_that_hold_a_dataset_are_listed_and_preferred(tmp_path: Path) -> N
 
 
 def test_what_a_host_has_measured_is_in_the_forecast(tmp_path: Path) -> None:
-    """The ledger has it with the attempt; a job that has not begun has its dataset to fetch."""
+    """The ledger has it with the attempt; given out anew, the job still lacks its dataset."""
     fleet = pushed(tmp_path)
     host = fleet.host().joins(trainers=TRAINERS, slots=2)
     run(fleet)
@@ -341,10 +341,9 @@ def test_what_a_host_has_measured_is_in_the_forecast(tmp_path: Path) -> None:
     host.reports(m.Released, fleet.job("mine"), why=m.Why(code="busy"))
     page = fleet.ledger.attempts(AttemptFilter())
     assert [{key: one[key] for key in m.LEAD} for one in page["attempts"]] == [told]
-    run(fleet, name="next", seed=1)
     seen = look(client_of(fleet, *page["attempts"])).forecast().outlooks
     size_bytes = sum(map(len, PACKS))
-    lead = seen[fleet.job("next").job_id].lead
+    lead = seen[fleet.job("mine").job_id].lead
     assert (lead.lacks_bytes, lead.fetch_s) == (size_bytes, size_bytes / 500_000)
 
 

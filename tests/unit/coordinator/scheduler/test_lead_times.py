@@ -15,7 +15,7 @@ from coordinator.scheduler.forecast import Outlook, forecast
 from coordinator.scheduler.lead_times import USUAL_BYTES_PER_S, Lead
 from coordinator.scheduler.play import Held
 from coordinator.scheduler.rules import HostView, choose
-from coordinator.ui.outlook import to_dict
+from coordinator.ui.outlook import basis, to_dict
 from tests.unit.coordinator.core.commands.test_prospects import NOON
 from tests.unit.coordinator.scheduler.test_durations import ran
 from tests.unit.coordinator.scheduler.test_forecast import named
@@ -74,6 +74,17 @@ def test_packages_take_what_they_took_where_the_program_is_not_held() -> None:
     assert past.leads.of(spec(), holds("pi", PARCEL)).prepare == (0.0, 0.0, 0.0)
     assert past.leads.of(spec("j", "none"), holds("pi")).prepare == (0.0, 0.0, 0.0)
     assert History().leads.of(spec(), holds("pi")).prepare == (0.0, 0.0, 0.0), "nothing is known"
+
+
+@pytest.mark.words
+def test_what_comes_first_is_told_if_it_takes_long() -> None:
+    """A parcel alone takes no time to speak of."""
+    (one,) = play(holds("pi"), fetched_bytes=20 * MB, fetch_s=2.0, prepare_s=40.0)
+    runs = "1 run of fit-oracle here"
+    lead = "60 s to fetch 573.2 MiB and 40 s to install its packages"
+    assert basis(one) == f"{runs}, after {lead}"
+    (one,) = play(holds("pi", DATA))
+    assert basis(one) == runs
 
 
 def test_a_job_starts_before_its_trainer_does() -> None:
