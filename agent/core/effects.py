@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.protocol.link_events import Outgoing
-from broker.protocol.messages import Assign, Capability, Failed, Finished, Gpu
+from broker.protocol.messages import Assign, Capability, Failed, Fault, Finished, Gpu
 
 # Effects: core to shell
 
@@ -221,7 +221,8 @@ class Vitals(ShellEvent):
     """What the machine can spare now; GPUs' figures count everybody's processes.
 
     `data_id` is the fingerprint of the prepared data that is there now, none where there is none.
-    `versions` are those of the host's own trainers, `datasets` the digests of those that lie here.
+    `versions` are those of the host's own trainers, `holdings` the digests of the datasets and
+    programs that lie here.
     """
 
     ram_available_bytes: int
@@ -232,7 +233,7 @@ class Vitals(ShellEvent):
     suspended_s: float | None = None
     disk_free_bytes: int | None = None  # for the agent's own files
     versions: Mapping[str, str] = field(default_factory=dict)
-    datasets: tuple[str, ...] = ()
+    holdings: tuple[str, ...] = ()
 
     def figures(self) -> dict[str, Any]:
         """Return what a heartbeat says of them: all but what the capability says."""
@@ -240,7 +241,7 @@ class Vitals(ShellEvent):
 
 
 _IN_HEARTBEAT: Final = tuple(
-    one.name for one in fields(Vitals) if one.name not in {"data_id", "datasets", "versions"}
+    one.name for one in fields(Vitals) if one.name not in {"data_id", "holdings", "versions"}
 )
 
 
@@ -328,11 +329,11 @@ class BundleFailed(AttemptEvent):
 
 @dataclass(frozen=True, slots=True)
 class PartFound(AttemptEvent):
-    """A part lies on this host, or is `missing` something; `error`: it cannot be used here."""
+    """A part lies on this host, or is `missing` something; `fault`: it cannot be used here."""
 
     part: Part
     missing: Missing | None = None
-    error: str = ""
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ FETCH_IDLE_S: Final = 60.0
 def begin(state: State, run: Run, part: Part, missing: fx.Missing, now: Now) -> None:
     """Ask for what a part lacks."""
     receiver = Receiver(missing.size_bytes, missing.chunk_bytes, RangeSet())
-    run.fetch = Fetch(part, missing.artifact_id, receiver)
+    run.fetch = Fetch(part, missing.artifact_id, missing.size_bytes, receiver)
     _perform(state, run, run.fetch, run.fetch.receiver.ask(now.mono_s), b"")
 
 
@@ -69,6 +69,7 @@ def _perform(
                 state.do(fx.WriteFetched(run.job_id, run.attempt, fetch.part, offset, piece))
             case Complete():
                 run.fetch = None
+                run.fetched_bytes += fetch.size_bytes
                 state.timers.cancel(("fetch", run.job_id))
                 state.publish(topic, Stored())
                 what = (run.assign, fetch.part, fetch.artifact_id)

@@ -160,8 +160,8 @@ class Core:
                 state.slots = tuple(gpus[slot % len(gpus)] for slot in range(capability.slots))
                 self._is_now(capability)
                 state.do(fx.Measure())
-            case fx.Vitals(data_id=data_id, versions=versions, datasets=datasets):
-                self._has_now(versions, data_id=data_id, datasets=datasets)
+            case fx.Vitals(data_id=data_id, versions=versions, holdings=holdings):
+                self._has_now(versions, data_id=data_id, holdings=holdings)
                 leases.on_suspended(state, event.suspended_s, now)
                 judged = bool(state.waiting)
                 runs.on_vitals(state, event, now)

@@ -13,18 +13,18 @@ from broker.protocol.messages import Assign
 
 def begin(state: State, run: Run, now: Now) -> None:
     """Look for all that the attempt needs; then start its trainer."""
-    run.parts = [*_parts(run.assign)]
+    run.parts, run.since_s = [*_parts(run.assign)], now.mono_s
     find(state, run, now)
 
 
 def find(state: State, run: Run, now: Now) -> None:
     """Look for the first of the parts that are left; without one, the trainer may start."""
     if not run.parts:
-        run.move(Phase.READY)
+        run.go_on(Phase.READY, now)
         start_if_leased(state, run)
         return
     if run.parts[0] is Part.ENVIRONMENT:
-        run.move(Phase.PREPARING)
+        run.go_on(Phase.PREPARING, now)
         state.beat_soon(now)
     state.do(fx.FindPart(run.job_id, run.attempt, run.assign, run.parts[0]))
 

@@ -219,8 +219,14 @@ def _say_refused(state: State, assign: m.Assign, reasons: tuple[m.Objection, ...
 
 
 def _say_started(state: State, run: Run) -> None:
-    about = state.about_run(run)
-    state.report(m.Started(**about, slot=run.slot, pid=run.pid, resumes=run.resumes))
+    took_s = run.took_s
+    state.report(
+        m.Started(
+            **state.about_run(run), slot=run.slot, pid=run.pid, resumes=run.resumes,
+            fetched_bytes=run.fetched_bytes, fetch_s=round(took_s[Phase.FETCHING], 3),
+            prepare_s=round(took_s[Phase.PREPARING], 3),
+        )
+    )  # fmt: skip
 
 
 def _say_progress(state: State, run: Run) -> None:

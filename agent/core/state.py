@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -91,6 +91,7 @@ class Fetch:
 
     part: Part
     artifact_id: str
+    size_bytes: int
     receiver: Receiver
 
 
@@ -125,6 +126,9 @@ class Run:
     parts: list[Part] = field(default_factory=list)  # that are not known to be here
     fetch: Fetch | None = None
     resumes: bool = False  # its trainer goes on from a checkpoint
+    fetched_bytes: int = 0
+    took_s: dict[Phase, float] = field(default_factory=lambda: defaultdict(float))
+    since_s: float = 0.0  # when the phase began of which that is noted next (monotonic)
 
     @property
     def job_id(self) -> str:
@@ -141,6 +145,12 @@ class Run:
         if phase not in NEXT_PHASES[self.phase]:
             raise AssertionError(f"{self.job_id}: from {self.phase} to {phase}")
         self.phase = phase
+
+    def go_on(self, phase: Phase, now: Now) -> None:
+        """Go on to the next phase, and note how long this one took."""
+        self.took_s[self.phase] += now.mono_s - self.since_s
+        self.since_s = now.mono_s
+        self.move(phase)
 
     def end(self, how: Stop, why: m.Why) -> None:
         """Note why it is to end; the first reason stays, unless it is cancelled."""

@@ -131,7 +131,7 @@ def probe_capability(
 
 def measure(
     data: DataFolder, known: tuple[Gpu, ...], work: Path, versions: Versions | None = None,
-    datasets: tuple[str, ...] = (),
+    holdings: tuple[str, ...] = (),
 ) -> Vitals:  # fmt: skip
     """Return what the machine can spare now; waits 10 s each for `nvidia-smi` and the data's disk.
 
@@ -146,7 +146,7 @@ def measure(
         suspended_s=suspended_s(),
         disk_free_bytes=shutil.disk_usage(work).free,
         versions={} if versions is None else versions.look(),
-        datasets=datasets,
+        holdings=holdings,
     )
 
 
@@ -162,13 +162,13 @@ class Measurer:
         put: Callable[[Vitals], object],
         work: Path,
         versions: Versions | None = None,
-        datasets: Callable[[], tuple[str, ...]] = tuple,
+        holdings: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         """Start nothing yet; answers go to `put`. `work` is the folder of the agent's files.
 
-        `datasets` returns the digests of those that are here.
+        `holdings` returns the digests of datasets and programs that are here.
         """
-        self._datasets = datasets
+        self._holdings = holdings
         self._versions = versions
         self._data = data
         self._work = work
@@ -191,7 +191,7 @@ class Measurer:
     def _measure(self) -> None:
         self._is_asked = False
         try:
-            here = self._datasets()
+            here = self._holdings()
             self._put(measure(self._data, self._known, self._work, self._versions, here))
         except Exception:  # the next heartbeat asks for it again
             log.exception("the machine could not be measured")

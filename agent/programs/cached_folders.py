@@ -16,6 +16,7 @@ from typing import Final
 
 from agent.spool.fetched import SUFFIX
 from broker.errors import BadStream
+from broker.protocol.messages import MAX_HOLDINGS
 from broker.system.files import RealDisk, write_atomically
 
 KEPT_S: Final = 3600.0  # since its last use; what was found a moment ago is about to be started
@@ -50,13 +51,21 @@ class CachedFolders:
         for path in self._disk.glob(root, "*"):
             if not _DIGEST.fullmatch(path.name.removesuffix(".used")) and path.suffix != SUFFIX:
                 self._disk.remove_tree(path)
+        self._by_use = {path.name: None for path in self.by_use()}  # as far as is known
+
+    def held(self) -> tuple[str, ...]:
+        """Return the digests of those that were used last, sorted."""
+        with self._marking:
+            return tuple(sorted([*self._by_use][-MAX_HOLDINGS:]))
 
     def folder(self, digest: str) -> Path | None:
         """Return the folder of that name, and note its use; none if it is not here."""
         path = self.path(digest)
         with self._marking:
+            self._by_use.pop(digest, None)
             if not self._disk.glob(self._root, digest):
                 return None
+            self._by_use[digest] = None
             write_atomically(self._disk, self._used(path), b"", durable=False)
         return path
 
@@ -90,6 +99,7 @@ class CachedFolders:
         with self._marking:
             if now_wall_s - self._used_s(path) < KEPT_S:
                 return False
+            self._by_use.pop(path.name, None)
             self._disk.replace(path, gone)
             self._disk.unlink(self._used(path))
         self._disk.remove_tree(gone)

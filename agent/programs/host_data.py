@@ -24,9 +24,9 @@ from agent.programs.cached_folders import KEPT_S, CachedFolders
 from agent.spool.fetched import Fetched
 from broker.clock import Clock
 from broker.errors import BadStream
-from broker.figures import size
 from broker.programs.datasets import MAX_LAYOUT_BYTES, File, Layout, Pack, read_layout
-from broker.protocol.messages import MAX_DATASETS, Dataset
+from broker.programs.unusable import Unusable
+from broker.protocol.messages import Dataset
 from broker.system.files import RealDisk, read
 
 _BLOCK_BYTES: Final = 1024 * 1024
@@ -48,7 +48,7 @@ class HostData:
     def __init__(
         self, root: Path, limit_bytes: float, clock: Clock, disk: RealDisk | None = None
     ) -> None:
-        """Make the folders; drop what was half made. `held`: the digests of what is here."""
+        """Make the folders; drop what was half made. `held` returns the digests of what is here."""
         self._disk = disk or RealDisk()
         self._root, self._limit_bytes, self._clock = root, limit_bytes, clock
         self._files, self._layouts = root / "files", root / "layouts"
@@ -60,7 +60,7 @@ class HostData:
             self._disk.unlink(path)
         self._trees = CachedFolders(root / "trees", limit_bytes, self._disk)
         self.fetched = Fetched(root, self._disk)
-        self.held = self._held()
+        self.held = self._trees.held
 
     def folder(self, digest: str) -> Path | None:
         """Return the folder of a dataset, and note its use; none if it is not here."""
@@ -108,7 +108,7 @@ class HostData:
             path = self._layouts / dataset.layout
             if self._disk.size_bytes(path) is None:
                 if dataset.layout_bytes > MAX_LAYOUT_BYTES:
-                    raise BadStream(f"the layout of {dataset.name} is too large")
+                    raise Unusable("too-large", limit_bytes=MAX_LAYOUT_BYTES)
                 return Pack(dataset.layout, dataset.layout_bytes)
             wanted = self._wanted[dataset.digest] = self._read(dataset, path)
             packs = wanted.layout.packs
@@ -117,7 +117,6 @@ class HostData:
             return pack
         del self._wanted[dataset.digest]  # first, so that all is looked for if that fails
         self._build(self._trees.path(dataset.digest), wanted.layout)
-        self.held = self._held()
         self._trees.folder(dataset.digest)
         self._disk.unlink(self._layouts / dataset.layout)
         return None
@@ -139,7 +138,7 @@ class HostData:
     def _next(self, wanted: _Wanted) -> Pack | None:
         """Return the first pack with files that are not here.
 
-        Raises OSError unless there is room for it, and once more for the files that it has.
+        Raises `Unusable` unless there is room for it, and once more for the files that it has.
         """
         for number, files in sorted(wanted.lacking.items()):
             if all(map(self._has, files)):
@@ -147,9 +146,8 @@ class HostData:
                 continue
             pack = wanted.layout.packs[number]
             needed_bytes = pack.size_bytes * (1 if files[0].digest == pack.digest else 2)
-            if self._disk.free_bytes(self._root) < needed_bytes:
-                text = f"no room for a part of it, which takes {size(needed_bytes)}"
-                raise OSError(errno.ENOSPC, text)
+            if (free_bytes := self._disk.free_bytes(self._root)) < needed_bytes:
+                raise Unusable("no-room", needed_bytes=needed_bytes, free_bytes=free_bytes)
             return pack
         return None
 
@@ -245,7 +243,6 @@ class HostData:
                 break
             if self._trees.is_removed(tree, in_use, self._clock().wall_s):
                 total_bytes = self._sweep(KEPT_S)
-        self.held = self._held()
 
     def _sweep(self, age_s: float) -> int:
         """Delete layouts, and files that no tree has, unless wanted; return the size of the rest.
@@ -262,9 +259,6 @@ class HostData:
                 else:
                     total_bytes += self._size(path)
         return total_bytes
-
-    def _held(self) -> tuple[str, ...]:
-        return tuple(sorted(path.name for path in self._trees.by_use()[-MAX_DATASETS:]))
 
     def _has(self, file: File) -> bool:
         return self._disk.size_bytes(self._file(file.digest)) == file.size_bytes

@@ -191,7 +191,7 @@ class Service:
             update={
                 "certificate_expires_at": ends,
                 "data_id": self._data.known,
-                "datasets": self._parts.held(),
+                "holdings": self._parts.held(),
                 "programs": self._programs.allowed(),
             }
         )

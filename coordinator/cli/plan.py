@@ -332,7 +332,7 @@ def _cells(one: Outlook, names: dict[str, str], *, is_paused: bool) -> tuple[Any
         terminal.state("running") if one.verdict == "running" else begins,
         _when(end.median_s, waits=waits) if one.ends_known else "?",
         spread,
-        outlook.rests_on(one.estimate) if one.estimate else "",
+        outlook.basis(one),
         names.get(one.after or "", ""),
     )
 

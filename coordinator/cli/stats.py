@@ -51,7 +51,7 @@ class Account:
 
     def median_s(self) -> float | None:
         """Return how long a completed attempt takes, none where there was none."""
-        from coordinator.scheduler.durations import quantile
+        from coordinator.scheduler.estimates import quantile
 
         return quantile(sorted(self.took_s), 0.5) if self.took_s else None
 

@@ -22,7 +22,8 @@ from coordinator.jobs.reasons import RESUMED
 from coordinator.scheduler.durations import History, default_epochs
 from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.feasibility import Waiting
-from coordinator.scheduler.forecast import Forecast, Held, forecast
+from coordinator.scheduler.forecast import Forecast, forecast
+from coordinator.scheduler.play import Held
 from coordinator.scheduler.rules import HostView
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Planned:
             row["uses_slot"],
             _earlier(row),
             is_stuck=bool(row.get("no_room")),
+            is_claimed=row["state"] == "claimed",
         )
 
 
@@ -225,4 +227,5 @@ def _view(row: Mapping[str, Any], capability: Capability) -> HostView:
             one for one in map(from_dict, row["barred"]) if one.code in RESUMED | {"revoked"}
         ),
         twins=row["presence"] == "twins",
+        distrusts=row.get("distrusts", {}),
     )

@@ -210,7 +210,8 @@ def on_started(world: World, host: str, report: Started, now: Now) -> None:
     world.holdbacks.get(job.job_id, {}).pop(host, None)
     if job.state is JobState.CLAIMED:
         take_back(world, job)
-        why = cause("started", resumes=report.resumes, slot=report.slot, pid=report.pid)
+        figures = {"resumes": report.resumes, "slot": report.slot, "pid": report.pid}
+        why = cause("started", **figures, **report.lead())
         job = world.move(
             job, Event.STARTED, now, f"host:{host}", why,
             instance=report.instance, started_at=now.text(),

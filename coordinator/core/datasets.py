@@ -103,7 +103,7 @@ def _row(world: World, record: DatasetRecord, jobs: int) -> dict[str, JsonValue]
 
 def _holders(world: World, digest: str) -> list[str]:
     """Return the hosts that have said that they hold a dataset."""
-    return [name for name, host in sorted(world.hosts.items()) if digest in host.datasets()]
+    return [name for name, host in sorted(world.hosts.items()) if digest in host.holdings()]
 
 
 def on_layout(world: World, client: str, ask: AskLayout, now: Now) -> Data:

@@ -82,7 +82,7 @@ def on_capability(world: World, name: str, payload: bytes, now: Now) -> None:
             was = before[model].version if model in before else ""
             if was and trainer.version and was != trainer.version:
                 world.edited[model] = trainer.version
-        host.capability = capability
+        host.capability, host.distrusts = capability, {}
         world.look_at(name)
 
 

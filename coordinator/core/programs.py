@@ -80,6 +80,7 @@ def _keep(world: World, push: Push, now: Now) -> None:
     offer = offer if earlier is None else _joined(offer, earlier.offer)
     record = ProgramRecord(offer, now.text(), user_of(push.client))
     world.programs[digest] = record
+    trust_anew(world)
     world.remember(record)
     for job in _jobs_of(world, digest):
         if job.state not in FINAL and job.spec.program != offer.program:
@@ -87,6 +88,14 @@ def _keep(world: World, push: Push, now: Now) -> None:
             why = cause("keys", names=["program"])
             world.move(job, Event.CHANGED, now, record.who, why, spec=spec)
             world.unsettled = True
+
+
+def trust_anew(world: World) -> None:
+    """Another list of the revoked is there, or a signature: hosts are asked again."""
+    for host in world.hosts.values():
+        if host.distrusts:
+            host.distrusts = {}
+            world.look_at(host.name)
 
 
 def _joined(offer: ProgramOffer, earlier: ProgramOffer) -> ProgramOffer:

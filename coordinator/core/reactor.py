@@ -211,7 +211,9 @@ class Core:
             case ReloadAsked():
                 world.do(ReadManifest(self.known()))
             case JournalRead(_, crl):
-                world.crl = crl
+                if crl != world.crl:
+                    world.crl = crl
+                    programs.trust_anew(world)
                 certificate_commands.on_journal(world, event, now)
             case Disconnected():
                 world.connected = False

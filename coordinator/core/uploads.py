@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, Literal
 
+from pydantic import JsonValue
+
 from broker.clock import Now
 from broker.protocol.messages import AgentResponse, Finished, Grant, Rejected, Released
-from broker.protocol.reasons import reason
+from broker.protocol.reasons import Reason
 from broker.protocol.topics import user_of
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, ReceiverEffect, WriteChunk
@@ -38,6 +40,10 @@ MAX_OF_HOST: Final = 2  # its agent announces the next one when one of them is s
 IDLE_S: Final = 10.0
 ABANDONED_S: Final = 60.0
 _UNUSABLE: Final = frozenset({"program", "dataset", "input"})  # what a host could not use or have
+_DISTRUSTED: Final = frozenset({
+    "no-signature", "bad-certificate", "other-ca", "no-operator", "other-signer",
+    "expired", "bad-crl", "signer-revoked", "bad-signature",
+})  # fmt: skip
 
 
 def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
@@ -123,7 +129,7 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         elif job.is_held:
             why = cause("released", because=because)
             if report.why.code in _UNUSABLE:
-                hold_back(world, job, host, (reason(report.why.code, said=report.why.text),), now)
+                _do_without(world, job, host, report, now)
             world.move(job, Event.RELEASED, now, f"host:{host}", why, host=None, ran_s=ran_s)
         else:
             # It was given up; a heartbeat from before may yet come, and has no word in it any more.
@@ -140,6 +146,21 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         world.note(host, report, "stored")
     else:
         receive(world, _upload(host, report.artifact_id, report), now)
+
+
+def _do_without(world: World, job: Job, host: str, report: Released, now: Now) -> None:
+    """Give a job no more to a host that cannot use what it needs: for a while, or its program.
+
+    A program whose signatures do not count there is given to the host again when it says anew what
+    it is, or signatures or the list of the revoked are others.
+    """
+    fault, known, digest = report.why.fault, world.hosts.get(host), job.spec.program_digest()
+    if fault is not None and fault.code in _DISTRUSTED and digest and known is not None:
+        known.distrusts = {**known.distrusts, digest: fault.told()}
+        world.look_at(host)
+        return
+    figures: dict[str, JsonValue] = {} if fault is None else {"fault": fault.told()}
+    hold_back(world, job, host, (Reason(report.why.code, figures),), now)
 
 
 def _upload(host: str, artifact_id: str, report: Finished | Released) -> Upload:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
+from pydantic import JsonValue
 from pydantic_core import to_json
 
 from broker.clock import Now
@@ -63,6 +64,7 @@ class Host:
     returns_s: list[float] = field(default_factory=list)
     ended_s: float | None = None
     replaced_alive_s: float | None = None
+    distrusts: dict[str, dict[str, JsonValue]] = field(default_factory=dict)  # as in `HostView`
     quick: set[str] = field(default_factory=set)  # models whose newest attempt there ran so briefly
 
     def has_run(self, model: str, ran_s: float | None) -> None:
@@ -74,9 +76,9 @@ class Host:
         else:
             self.quick.discard(model)
 
-    def datasets(self) -> tuple[str, ...]:
-        """Return the digests of the datasets that it holds, as far as it has said."""
-        return () if self.capability is None else self.capability.datasets
+    def holdings(self) -> tuple[str, ...]:
+        """Return the digests of the datasets and programs that it holds, as far as it has said."""
+        return () if self.capability is None else self.capability.holdings
 
     def has_joined(self) -> bool:
         """Return whether its present process has sent capability and heartbeat."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from broker.protocol.messages import LEAD
 from coordinator.jobs.records import AttemptFilter, Result
 from coordinator.jobs.states import Event
 from coordinator.ledger.database import Database, sql
@@ -44,7 +45,7 @@ def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
     of `ENDS`), `over` (the state in which the job is over, or none), `began` (RFC 3339: when its
     trainer started, or was last found to be at it; none where neither is known), `s` (how long it
     ran, none when it never did or is told elsewhere), and `whole`: it ran from the job's beginning
-    to its end in one go.
+    to its end in one go. `LEAD` are there where they are known.
     """
     (newest,) = database.execute(sql("newest_event")).fetchone()
     events = [event.value for event, end in ENDS.items() if not wanted.ends or end in wanted.ends]
@@ -76,6 +77,7 @@ def _attempt(row: Mapping[str, Any]) -> dict[str, JsonValue]:
         ran_s = None
     elif ran_s is None and held:
         ran_s = _seconds(row["began"], row["at"])
+    lead = json.loads(row["lead"] or "{}")
     is_over = row["to_state"] in {"completed", "failed", "cancelled"}
     keys = ("at", "job_id", "attempt", "name", "model", "mode", "epochs", "began")
     return {
@@ -85,6 +87,7 @@ def _attempt(row: Mapping[str, Any]) -> dict[str, JsonValue]:
         "over": row["to_state"] if is_over else None,
         "s": ran_s,
         "whole": is_whole,
+        **{key: lead[key] for key in LEAD if key in lead},
     }
 
 

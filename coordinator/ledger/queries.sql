@@ -109,7 +109,7 @@ INSERT OR REPLACE INTO fleet (only, record) VALUES (1, ?);
 SELECT ended.seq, ended.at, ended.event, ended.from_state, ended.to_state, ended.job_id,
     ended.attempt, jobs.name, jobs.model, jobs.mode,
     json_extract(jobs.spec, '$.hyper.epochs') AS epochs,
-    coalesce(began.host, ended.host) AS host, began.at AS began,
+    coalesce(began.host, ended.host) AS host, began.at AS began, began.why AS lead,
     (began.event = 'started' OR ended.ran_s IS NOT NULL) AND (
         SELECT json_extract(given.why, '$.resumed_from') IS NULL FROM events AS given
         WHERE given.job_id = ended.job_id AND given.attempt = ended.attempt

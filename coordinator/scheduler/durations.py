@@ -18,14 +18,16 @@ from coordinator.jobs.plan_entries import JobSpec
 from coordinator.scheduler.estimates import (
     AS_IT_WAS,
     HISTORY_HERE,
+    NEWEST,
     QUANTILES,
     Earlier,
     Estimate,
     Factors,
     Span,
+    quantile,
 )
+from coordinator.scheduler.lead_times import LeadTimes
 
-NEWEST: Final = 40  # of one model, mode, host and number of epochs: what was long ago counts less
 STAND_IN_S: Final = 3600.0
 LEAST_SHARE: Final = 0.02  # of less than that nobody can tell how long the rest takes
 SURE_AFTER_S: Final = 10.0  # nor of less than that: half of it may have gone to loading the data
@@ -66,7 +68,7 @@ _Key = tuple[str, str, str, float]  # model, mode, host, epochs
 
 
 class History:
-    """Durations of completed attempts."""
+    """Durations of completed attempts; `leads`: of what comes before their trainers start."""
 
     def __init__(
         self,
@@ -80,8 +82,10 @@ class History:
         those on a host that is not in it.
         """
         self._by_default = epochs_by_default or {}
+        self.leads = LeadTimes()
         kept: dict[_Key, list[float]] = {}
         for one in attempts:
+            self.leads.note(one)
             if one["end"] == "completed" and one["whole"] and one["s"] is not None:
                 model, mode, host = one["model"], one["mode"], one["host"]
                 epochs = self.epochs(model, host, one.get("epochs"))
@@ -287,14 +291,6 @@ def _begun_at(share: float, host: str, earlier: Earlier | None) -> float:
     """Return at which share an attempt has begun that has come to `share`."""
     begun_at = 0.0 if earlier is None else 1.0 - earlier.rest(host).median
     return begun_at if begun_at < share else 0.0  # else it has begun anew
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return a quantile of numbers in ascending order, by linear interpolation."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def _around(middle_s: float, ordered: Sequence[float]) -> Span:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 QUANTILES: Final = (0.1, 0.5, 0.9)
+NEWEST: Final = 40  # measurements of one kind: what was long ago counts less
 CHECKPOINT_EVERY_S: Final = 300.0  # a trainer keeps where it stands about so often
 FAR: Final = 4.0  # times as many epochs, or as few: a prediction that rests on that says so
 HISTORY_HERE: Final = frozenset({"here", "model-here"})
@@ -20,12 +22,23 @@ class Span(NamedTuple):
     slow_s: float
 
 
+NO_TIME: Final = Span(0.0, 0.0, 0.0)
+
+
 class Factors(NamedTuple):
     """What a duration is multiplied by in the quick case, the median, the slow case."""
 
     quick: float
     median: float
     slow: float
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return a quantile of numbers in ascending order, by linear interpolation."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 AS_IT_WAS: Final = Factors(1.0, 1.0, 1.0)

@@ -10,10 +10,12 @@ Free memory is what the newest heartbeat says, other people's processes counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+
+from pydantic import JsonValue
 
 from broker.protocol.messages import Capability, Dataset, Heartbeat, Needs, Program
 from broker.protocol.reasons import (
@@ -30,6 +32,7 @@ Rank = tuple[bool, int, bool, int, float, float, int, str]
 # What jobs have in common of which `of_kind` says the same of every host; what hosts have in common
 # that say the same of every job by `of_job`.
 Kind = tuple[str, Program | None, Needs, tuple[Dataset, ...], tuple[str, ...], tuple[str, ...]]
+Told = Mapping[str, JsonValue]
 Profile = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
@@ -40,7 +43,8 @@ class HostView:
     `presence` is in one word how it is there. `ahead`: how many jobs it may have beside those in
     its slots, since one will be free in a moment. `joined`: its present process has said what it is
     and what it holds. `restraints` are what operators have decided. `untold`: it has not taken the
-    manifest's rules yet. `twins`: two agents use its name.
+    manifest's rules yet. `twins`: two agents use its name. `distrusts` has by its digest each
+    program whose signatures do not count there, with the fault.
     """
 
     host: str
@@ -55,6 +59,7 @@ class HostView:
     restraints: tuple[Reason, ...] = ()
     untold: bool = False
     twins: bool = False
+    distrusts: Mapping[str, Told] = field(default_factory=dict)
 
     def without(self, *codes: str) -> HostView:
         """Return the view as it is once some restraints are lifted."""
@@ -69,10 +74,19 @@ class HostView:
         """Return how many more jobs it may take now."""
         return max(0, self.slots() - self.used_slots)
 
-    def lacks_bytes(self, data: Iterable[Dataset]) -> int:
-        """Return the size of those datasets that it does not hold."""
-        held = self.capability.datasets
-        return sum(one.size_bytes for one in data if one.digest not in held)
+    def lacks(self, job: JobSpec) -> dict[str, int]:
+        """Return the sizes of the job's program and datasets that it does not hold, by digest."""
+        held = self.capability.holdings
+        needs = {one.digest: one.size_bytes for one in job.data}
+        if job.program is not None:
+            needs[job.program.digest] = job.program.size_bytes
+        return {digest: needs[digest] for digest in needs if digest not in held}
+
+    def with_parts(self, job: JobSpec) -> HostView:
+        """Return the view as it is once it holds what the job needs."""
+        holdings = (*self.capability.holdings, *self.lacks(job))
+        capability = self.capability.model_copy(update={"holdings": holdings})
+        return replace(self, capability=capability)
 
     def profile(self) -> Profile:
         """Return its profile. Equal sets of trainers are the same object, see `TrainerSets`."""
@@ -93,7 +107,7 @@ class HostView:
         """Return what it has that decides whether it can ever take a job of some kind."""
         has = self.figures
         rooms = [(room.free is None, room.total) for room in has.rooms.values()]
-        return has.cores, has.has_data, has.cuda, has.programs, *rooms
+        return has.cores, has.has_data, has.cuda, has.programs, (*self.distrusts,), *rooms
 
 
 def slots(capability: Capability, policy: HostPolicy) -> int:
@@ -152,6 +166,8 @@ def of_kind(
     if view.host in job.denied_hosts:
         yield reason("denied")
     yield from of_needs(job.model, job.program, job.needs, view.figures, brings_data=bool(job.data))
+    if (fault := view.distrusts.get(job.program_digest())) is not None:
+        yield reason("distrusts", fault={**fault})
     if prefers_cuda(job) and not view.figures.cuda and left_s > 0:
         yield reason("grace", left_s=round(left_s), grace_s=grace_s)
 
@@ -175,8 +191,8 @@ def choose(
 
     A host with a free slot first; then a higher host priority; a CUDA host for a job that would use
     it, and rather another for one that would not; then `last_host`, which may still have a
-    checkpoint of it; then the host that has to fetch the least of its datasets; then the host where
-    the least memory is left over; then by name.
+    checkpoint of it; then the host that has to fetch the least (program, datasets); then the host
+    where the least memory is left over; then by name.
     """
     eligible = [view for view in views if not any(reasons(job, view, left_s))]
     return min(eligible, key=lambda view: preferred(rank(job, view), last_host), default=None)
@@ -187,7 +203,7 @@ def rank(job: JobSpec, view: HostView) -> Rank:
     has = view.figures
     mismatch = bool(has.cuda) != (job.needs.require_cuda or job.needs.prefer_cuda)
     spare_vram, spare_ram = (has.rooms[what].free or 0.0 for what in ("vram", "ram"))
-    waits, lacks_bytes = view.free_slots() == 0, view.lacks_bytes(job.data)
+    waits, lacks_bytes = view.free_slots() == 0, sum(view.lacks(job).values())
     return (
         waits, -view.policy.priority, mismatch, lacks_bytes, spare_vram, spare_ram, has.cores,
         view.host,

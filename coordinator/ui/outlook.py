@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from broker.figures import counted
+from broker.figures import counted, size
 from broker.figures import span as words_of_span
 from coordinator.jobs.reason_words import all_words, key
 from coordinator.jobs.reasons import Wait
@@ -156,9 +156,20 @@ def _less(found: Estimate) -> str:
     return "" if rest.quick == 1.0 else f"less {how} {1 - rest.quick:.0%} done before"
 
 
+def basis(one: Outlook, *, in_full: bool = False) -> str:
+    """Return what an outlook rests on, and what comes before its trainer starts."""
+    text = rests_on(one.estimate, in_full=in_full) if one.estimate else ""
+    lead = one.lead
+    if lead.then().median_s < SOON_S:
+        return text
+    text += f", after {words_of_span(lead.fetch_s)} to fetch {size(lead.lacks_bytes)}"
+    install_s = lead.prepare.median_s
+    return text + (f" and {words_of_span(install_s)} to install its packages" if install_s else "")
+
+
 def likely(one: Outlook, found: Forecast) -> str:
     """Say when a job will start, or end, and what that rests on."""
-    by = rests_on(one.estimate, in_full=True) if one.estimate else ""
+    by = basis(one, in_full=True)
     match one.verdict:
         case "running" if one.ends_known and one.end is not None:
             return f"It will likely end {about(one.end)}, by {by}."
@@ -214,6 +225,8 @@ def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
         "scaled_from": (one.estimate.scaled_from or None) if one.estimate else None,
         "epochs": (one.estimate.epochs or None) if one.estimate else None,
         "done_before": _done_before(one.estimate),
+        "fetches_bytes": one.lead.lacks_bytes,
+        "lead_s": _spread(one.lead.then()),
         "vague": one.vague,
         "after": one.after,
         "ahead": one.ahead,

@@ -243,14 +243,14 @@ class AgentNode(Node):
             session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
             ram_total_bytes=int(host.ram_gib * GIB), ram_available_bytes=int(host.ram_gib * GIB),
             gpus=gpus, trainers=TRAINERS, data_id="d", slots=host.slots,
-            programs=self.programs.allowed(), datasets=self.parts.held(),
+            programs=self.programs.allowed(), holdings=self.parts.held(),
         )  # fmt: skip
 
     def _measure(self, gpus: tuple[Gpu, ...]) -> None:
         def measured() -> None:
             slept_s = self.machine.suspended_s
             ram_bytes, here = int(self.host.ram_gib * GIB), self.parts.held()
-            self.put(Vitals(ram_bytes, "d", 10.0, 1.0, gpus, slept_s, datasets=here))
+            self.put(Vitals(ram_bytes, "d", 10.0, 1.0, gpus, slept_s, holdings=here))
 
         if gpus:
             self.background(measured)  # a driver may take its time

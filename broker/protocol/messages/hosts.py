@@ -31,7 +31,7 @@ from broker.protocol.messages.values import (
     finite,
 )
 
-MAX_DATASETS: Final = 100  # that a host tells of
+MAX_HOLDINGS: Final = 100  # programs, or datasets, that a host tells of
 
 
 class OwedResult(Piece):
@@ -141,10 +141,10 @@ class Capability(Wire):
         exclude_if=lambda allowed: allowed is None,
         description="Which programs it takes from the fleet; without it, none.",
     )
-    datasets: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_DATASETS)] = Field(
+    holdings: Annotated[tuple[ArtifactId, ...], Field(max_length=2 * MAX_HOLDINGS)] = Field(
         default=(),
-        exclude_if=lambda datasets: not datasets,
-        description="The digests of datasets that lie on its disk, used lately; sorted.",
+        exclude_if=lambda holdings: not holdings,
+        description="The digests of datasets and programs that lie on its disk, used lately.",
     )
 
     def with_versions(self, versions: Mapping[str, str]) -> Capability:

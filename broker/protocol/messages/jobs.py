@@ -239,6 +239,14 @@ RanS = Annotated[
 ]
 
 
+TookS = Annotated[float, Field(ge=0, le=1e9)]
+LEAD: Final = ("fetched_bytes", "fetch_s", "prepare_s")  # of `Started`
+
+
+def _none(figure: float) -> bool:
+    return not figure
+
+
 class _Report(Wire):
     type: str  # stands here for the order, see `encode`; each report says which
     job_id: JobId
@@ -273,6 +281,18 @@ class Started(_Report):
         ge=0, description="The trainer's; without a nursery (macOS) that of the keeper above it."
     )
     resumes: bool = Field(default=False, description="It goes on from a checkpoint.")
+    fetched_bytes: Bytes = Field(
+        default=0, exclude_if=_none, description="What was fetched for it before."
+    )
+    fetch_s: TookS = Field(default=0.0, exclude_if=_none, description="How long that took.")
+    prepare_s: TookS = Field(
+        default=0.0, exclude_if=_none, description="How long its packages took."
+    )
+
+    def lead(self) -> dict[str, float]:
+        """Return what it took to get ready, without what took nothing."""
+        told = {name: getattr(self, name) for name in LEAD}
+        return {name: figure for name, figure in told.items() if figure}
 
 
 class Finished(_Report):

@@ -77,6 +77,7 @@ def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
         "why": host.offline_why,
         "barred": host_commands.told_restraints(world, host),
         "policy": policy_to_dict(world.policy(host.name)),
+        **({"distrusts": {**host.distrusts}} if host.distrusts else {}),
         "jobs": _jobs(world, host),
         "last_seen": host.heard.text() if host.heard else None,
     }

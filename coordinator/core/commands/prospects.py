@@ -141,20 +141,22 @@ def on_plan(world: World, _client: str, ask: AskPlan, now: Now) -> Data:
 def why(world: World, job: Job, now: Now) -> Data:
     """Return what speaks against each host, clause by clause, and what would have to change.
 
-    `known`, how many hosts were looked at, is there for a job that waits for one. `hopeless`: none
-    of them can ever take it. `in_time`: one could by itself, if the fleet were not paused; else it
-    may have something that it `waits_for`. `predecessors` are the first reasons of jobs before it,
-    which are told once and not host by host, `predecessor_count` how many there are.
+    `known`, how many hosts were looked at, is there for a pending job: none behind one that does
+    not go on. `hopeless`: none of them can ever take it. `in_time`: one could by itself, if the
+    fleet were not paused; else it may have something that it `waits_for`. `predecessors` are the
+    first reasons of jobs before it, which are told once and not host by host, `predecessor_count`
+    how many there are.
     """
     waits = job.state is JobState.PENDING and job.in_plan
-    found = explain(world, job, now) if waits else []
+    before = [*successors.unmet(world, job)] if waits else []
+    # Behind a job that does not go on no host will have it in time.
+    found = explain(world, job, now) if waits and wait(before).passes else []
     suits = explanation.suitable(found)
     judged = explanation.unpaused(found)
     awaits, hosts = explanation.awaited(judged)
     # Where it is the pause alone, that it goes on is what helps.
     helps = found if awaits.passes else judged
     changes = _changes(world, job, helps) if waits else []
-    before = [*successors.unmet(world, job)] if waits else []
     mark = precedence.waits_for(before) or waits_for(awaits, hosts)
     return {
         "predecessors": [*(one.to_dict() for one in before[:MOST_BEFORE])],

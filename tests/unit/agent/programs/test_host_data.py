@@ -16,6 +16,8 @@ from agent.programs.host_data import LEFT_S, HostData
 from broker.clock import Now
 from broker.errors import BadStream
 from broker.programs.datasets import Layout, Pack, write_layout
+from broker.programs.unusable import Unusable
+from broker.protocol.messages import Fault
 from broker.system.files import RealDisk
 from tests.harness.agent import HEX, JOB
 from tests.harness.datasets import Made, digest_of
@@ -141,11 +143,11 @@ def host(tmp_path: Path) -> Host:
 def test_a_dataset_is_fetched_and_used(host: Host) -> None:
     assert host.gets(MADE) == FILES
     assert host.fetched == [MADE.dataset.layout, *(pack.digest for pack in MADE.packs)]
-    assert host.data.held == (MADE.dataset.digest,)
+    assert host.data.held() == (MADE.dataset.digest,)
     host.start()
     assert host.gets(MADE) == FILES
     assert len(host.fetched) == 3
-    assert host.data.held == (MADE.dataset.digest,)
+    assert host.data.held() == (MADE.dataset.digest,)
 
 
 def test_nobody_writes_what_lies_there(host: Host) -> None:
@@ -220,7 +222,7 @@ def test_a_pack_that_does_not_have_what_its_layout_says_is_not_used(host: Host) 
 def test_a_layout_of_another_dataset_is_not_used(host: Host) -> None:
     with pytest.raises(BadStream, match="another dataset"):
         host.gets(wrong(Made(FILES), Made({"a": b"one"}).layout))
-    assert not host.data.held
+    assert not host.data.held()
 
 
 def test_a_layout_that_lies_about_a_size_is_not_used(host: Host) -> None:
@@ -286,9 +288,9 @@ def test_a_full_disk_leaves_nothing_half_used_and_goes_on_later(tmp_path: Path) 
 
 def test_nothing_is_fetched_that_the_disk_has_no_room_for(host: Host) -> None:
     host.disk.free = 7  # the first pack has 7 bytes, and its files once more
-    with pytest.raises(OSError, match="no room") as error:
+    with pytest.raises(Unusable) as error:
         host.gets(MADE)
-    assert error.value.errno == errno.ENOSPC
+    assert error.value.fault == Fault(code="no-room", needed_bytes=14, free_bytes=7)
     assert host.fetched == [MADE.dataset.layout]
     host.disk.free = 14
     assert host.gets(MADE) == FILES
@@ -325,7 +327,7 @@ def test_a_full_cache_drops_what_was_used_least_lately_and_nothing_in_use(tmp_pa
     assert [bool(host.tree(one)) for one in made] == [True, False, False, True]
     pool = [path for path in (host.root / "files").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in pool) == 2_100
-    assert host.data.held == tuple(sorted((made[0].dataset.digest, made[3].dataset.digest)))
+    assert host.data.held() == tuple(sorted((made[0].dataset.digest, made[3].dataset.digest)))
     assert host.gets(made[1]) == {"own": bytes([1]) * 1000, "shared": b"s" * 100}
 
 
@@ -340,7 +342,7 @@ def test_a_disk_without_room_is_made_some_though_the_cache_is_not_full(tmp_path:
     *made, new = versions(3)
     host = used(tmp_path, made, 1e9)
     host.disk.free = 0
-    with pytest.raises(OSError, match="no room"):
+    with pytest.raises(Unusable, match="no-room"):
         host.gets(new, in_use=(made[1].dataset.digest,))
     assert [bool(host.tree(one)) for one in made] == [False, True]
 

@@ -11,11 +11,14 @@ import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
+from coordinator.client.predictions import look
 from coordinator.core import datasets as core_datasets
+from coordinator.jobs.records import AttemptFilter
 from coordinator.ledger.ledger import FILE_NAME
 from tests.harness import data_offers, programs
 from tests.harness.coordinator import OPERATOR, Host
 from tests.harness.data_offers import DIGEST, LAYOUT, PACKS, sha256
+from tests.harness.inclient import client_of
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 ALL = (*PACKS, LAYOUT)
@@ -319,11 +322,29 @@ def test_hosts_that_hold_a_dataset_are_listed_and_preferred(tmp_path: Path) -> N
     fleet = pushed(tmp_path)
     hosts = [Host(fleet.host().fleet, name) for name in ("attic", "pi")]
     hosts[0].joins(trainers=TRAINERS, slots=2)
-    hosts[1].joins(trainers=TRAINERS, slots=2, datasets=(DIGEST,))
+    hosts[1].joins(trainers=TRAINERS, slots=2, holdings=(DIGEST,))
     (row,) = fleet.asks(m.AskDatasets(id="x")).data["datasets"]
     assert (row["hosts"], row["host_count"]) == (["pi"], 1)
     run(fleet)
     assert [len(given(host)) for host in hosts] == [0, 1]
+
+
+def test_what_a_host_has_measured_is_in_the_forecast(tmp_path: Path) -> None:
+    """The ledger has it with the attempt; given out anew, the job still lacks its dataset."""
+    fleet = pushed(tmp_path)
+    host = fleet.host().joins(trainers=TRAINERS, slots=2)
+    run(fleet)
+    job = fleet.job("mine")
+    told = {"fetched_bytes": 20_000_000, "fetch_s": 40.0, "prepare_s": 5.0}
+    host.reports(m.Started, job, slot=0, pid=1, **told)
+    fleet.passes(10.0)
+    host.reports(m.Released, fleet.job("mine"), why=m.Why(code="busy"))
+    page = fleet.ledger.attempts(AttemptFilter())
+    assert [{key: one[key] for key in m.LEAD} for one in page["attempts"]] == [told]
+    seen = look(client_of(fleet, *page["attempts"])).forecast().outlooks
+    size_bytes = sum(map(len, PACKS))
+    lead = seen[fleet.job("mine").job_id].lead
+    assert (lead.lacks_bytes, lead.fetch_s) == (size_bytes, size_bytes / 500_000)
 
 
 def test_a_host_without_prepared_data_takes_a_job_that_brings_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from coordinator.core.effects import OpenPart, PartFailed, PartOpened
 from coordinator.faces import metrics
 from coordinator.faces.homeassistant_states import fleet_state
 from coordinator.faces.metrics import Inbox, Tally
-from coordinator.scheduler.forecast import Held
+from coordinator.scheduler.play import Held
 from coordinator.top import headline
 from tests.harness.coordinator import HEX, running
 from tests.harness.drawn import drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
+from coordinator.client.predictions import look
 from coordinator.core import programs as core_programs
-from coordinator.core.effects import ManifestRead
+from coordinator.core.effects import JournalRead, ManifestRead
 from coordinator.core.pushes import MAX_PUSHES
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import ProgramRecord
 from tests.harness import programs
-from tests.harness.coordinator import OPERATOR, spec
+from tests.harness.coordinator import OPERATOR, Host, spec
+from tests.harness.inclient import client_of
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 OTHERS, ANN = "operator:op/other", "operator:ann/cli"
@@ -238,13 +241,50 @@ def test_a_host_that_cannot_use_what_a_job_needs_is_not_asked_again_at_once(
     run(fleet)
     assign = host.heard(m.Assign)[-1]
     host.reports(m.Accepted, fleet.job("mine"), request_id=assign.id)
-    why = m.Why(code=code, text="its signer was revoked")
+    fault = m.Fault(code="not-installed", quoted="no network")
+    why = m.Why(code=code, fault=fault)
     host.reports(m.Released, fleet.job("mine"), why=why)
     assert not host.heard(m.Assign)
     told = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data["hosts"][0]["reasons"]
-    assert told[0]["reasons"] == [{"code": code, "said": "its signer was revoked"}]
+    assert told[0]["reasons"] == [{"code": code, "fault": fault.told()}]
     fleet.waits(31.0)
     assert host.heard(m.Assign), "it may have changed its mind"
+
+
+def no_revocations(fleet: Coordinator, _: Host) -> None:
+    fleet.handle(JournalRead((), "a list without alice"))
+
+
+def signs_again(fleet: Coordinator, _: Host) -> None:
+    push(fleet)
+
+
+def starts_again(_: Coordinator, host: Host) -> None:
+    pinned = m.ProgramsAllowed(pinned=(programs.DIGEST,))
+    host.returns(anew=True, programs=pinned, trainers={})
+
+
+@pytest.mark.parametrize("changes", [no_revocations, signs_again, starts_again])
+def test_a_host_that_does_not_trust_a_program_is_asked_no_more_until_something_changes(
+    tmp_path: Path, changes: Callable[[Coordinator, Host], None]
+) -> None:
+    """No job of the program waits for it, and the forecast does not hope for it."""
+    fleet = pushed(tmp_path)
+    host = fleet.host()
+    host.joins(programs=m.ProgramsAllowed(pinned=(programs.DIGEST,)), trainers={})
+    run(fleet)
+    fault = m.Fault(code="signer-revoked", signer="alice")
+    host.reports(m.Released, fleet.job("mine"), why=m.Why(code="program", fault=fault))
+    host.heard(m.Assign)
+    fleet.waits(31.0)
+    assert not host.heard(m.Assign)
+    why = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data
+    assert why["hopeless"]
+    told = why["hosts"][0]["reasons"]
+    assert {"code": "distrusts", "fault": fault.told()} in told
+    assert look(client_of(fleet)).forecast().outlooks[fleet.job("mine").job_id].verdict == "stuck"
+    changes(fleet, host)
+    assert [one.name for one in host.heard(m.Assign)] == ["mine"]
 
 
 @pytest.mark.parametrize("name", ["vision", f"vision@{programs.DIGEST[:6]}", programs.DIGEST[:9]])

@@ -66,6 +66,7 @@ def behind(fleet: Fleet, name: str = "second") -> list[tuple[str, str, str]]:
         assert (mark["what"], mark["job"], mark["state"]) == ("job", *first[1:])
         assert not row["unplaceable"]
         assert why["in_time"] is (first[0] == "waits")
+        assert bool(why["hosts"] or why["suitable"]) is why["in_time"], "it names that job alone"
         one = look(client_of(fleet)).forecast().outlooks[row["job_id"]]
         assert (one.awaits is Wait.PREDECESSOR) is (first[0] == "waits-failed")
     return found

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.manifest.builtin import builtin_trainers
-from coordinator.scheduler.durations import NEWEST, History, default_epochs, quantile
-from coordinator.scheduler.estimates import Earlier
+from coordinator.scheduler.durations import History, default_epochs
+from coordinator.scheduler.estimates import NEWEST, Earlier, quantile
 from coordinator.ui.outlook import rests_on
 
 

@@ -14,7 +14,8 @@ from coordinator.jobs.reasons import Wait
 from coordinator.scheduler.durations import History
 from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.feasibility import Against, Waiting
-from coordinator.scheduler.forecast import Forecast, Held, forecast
+from coordinator.scheduler.forecast import Forecast, forecast
+from coordinator.scheduler.play import Held
 from coordinator.scheduler.rules import HostView
 from coordinator.ui.outlook import rests_on
 from tests.unit.coordinator.scheduler.test_durations import ran

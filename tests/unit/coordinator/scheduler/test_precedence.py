@@ -10,7 +10,7 @@ import pytest
 from broker.protocol.reasons import reason
 from coordinator.jobs.reasons import NATURES, Wait
 from coordinator.scheduler.feasibility import Against, Waiting
-from coordinator.scheduler.forecast import Held
+from coordinator.scheduler.play import Held
 from coordinator.scheduler.precedence import Before, unmet, waits_for
 from coordinator.ui.outlook import end_of_plan
 from tests.unit.coordinator.scheduler.test_forecast import named, past, play, waits, whole

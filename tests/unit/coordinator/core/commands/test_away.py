@@ -9,7 +9,7 @@ import pytest
 from coordinator.cli import status as verb
 from coordinator.cli.lists import _draw_jobs as draw_jobs
 from coordinator.jobs import reason_words
-from coordinator.scheduler.forecast import Held
+from coordinator.scheduler.play import Held
 from tests.harness.coordinator import Fleet, running, spec
 from tests.harness.drawn import drawn
 from tests.unit.coordinator.scheduler.test_forecast import host, named, whole

@@ -14,7 +14,8 @@ from coordinator.cli.plan import _after, _cells, _last, _prepare, _times, after_
 from coordinator.cli.why import _read, _to_dict
 from coordinator.client.predictions import look
 from coordinator.jobs.plan_entries import Plan, spec_from_dict
-from coordinator.scheduler.forecast import Forecast, Held
+from coordinator.scheduler.forecast import Forecast
+from coordinator.scheduler.play import Held
 from coordinator.ui import terminal
 from coordinator.ui.outlook import end_of_plan, likely, rests_on, to_dict
 from tests.harness.coordinator import Fleet, joined, spec
