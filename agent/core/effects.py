@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.protocol.link_events import Outgoing
-from broker.protocol.messages import Assign, Capability, Failed, Finished, Gpu
+from broker.protocol.messages import Assign, Capability, Failed, Fault, Finished, Gpu
 
 # Effects: core to shell
 
@@ -328,11 +328,11 @@ class BundleFailed(AttemptEvent):
 
 @dataclass(frozen=True, slots=True)
 class PartFound(AttemptEvent):
-    """A part lies on this host, or is `missing` something; `error`: it cannot be used here."""
+    """A part lies on this host, or is `missing` something; `fault`: it cannot be used here."""
 
     part: Part
     missing: Missing | None = None
-    error: str = ""
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from agent.core import fetching, output, readiness, runs
 from agent.core.effects import Part
 from agent.core.state import Phase, Run, State, Stop
 from broker.clock import Now
-from broker.protocol.messages import Why
+from broker.protocol.messages import Fault, Why
 
 _CODES: Final = {
     Part.PROGRAM: "program",
@@ -31,8 +31,8 @@ def on_found(state: State, run: Run, event: fx.PartFound, now: Now) -> None:
     """Go on with a part that is here; fetch what it lacks; or go on without it."""
     if run.parts[:1] != [event.part]:
         return  # it was given up meanwhile
-    if event.error:
-        _go_without(state, run, event.part, event.error, now)
+    if event.fault is not None:
+        _go_without(state, run, event.part, event.fault, now)
     elif event.missing is not None:
         fetching.begin(state, run, event.part, event.missing, now)
     else:
@@ -42,8 +42,8 @@ def on_found(state: State, run: Run, event: fx.PartFound, now: Now) -> None:
 def on_fetch_timer(state: State, run: Run, now: Now) -> None:
     """Ask again for what is missing; give up what does not come."""
     if run.fetch is not None and fetching.is_given_up(state, run, now):
-        why = f"nothing came for {fetching.FETCH_IDLE_S:.0f} s"
-        _go_without(state, run, run.fetch.part, why, now)
+        fault = Fault(code="not-sent", limit_s=fetching.FETCH_IDLE_S)
+        _go_without(state, run, run.fetch.part, fault, now)
 
 
 def _go_on(state: State, run: Run, now: Now) -> None:
@@ -53,11 +53,11 @@ def _go_on(state: State, run: Run, now: Now) -> None:
     readiness.find(state, run, now)
 
 
-def _go_without(state: State, run: Run, part: Part, why: str, now: Now) -> None:
+def _go_without(state: State, run: Run, part: Part, fault: Fault, now: Now) -> None:
     if part is not Part.CHECKPOINT:
-        runs.stop(state, run, Stop.RELEASED, Why(code=_CODES[part], text=why[:500]), now)
+        runs.stop(state, run, Stop.RELEASED, Why(code=_CODES[part], fault=fault), now)
         return
     fetching.end(state, run)
-    text = f"the checkpoint could not be fetched ({why}); the job starts anew"
+    text = f"the checkpoint could not be fetched ({fault.code}); the job starts anew"
     output.say(state, run, text, now)
     _go_on(state, run, now)

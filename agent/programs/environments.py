@@ -26,7 +26,7 @@ from typing import Final
 from agent.programs import sandbox
 from agent.programs.environment_keys import REQUIREMENTS, is_locked, key_of
 from broker.clock import Clock
-from broker.errors import FleetError
+from broker.programs.unusable import Unusable
 from broker.system import children
 from broker.system.files import RealDisk
 
@@ -42,10 +42,6 @@ _KEPT: Final = frozenset({
     "SSL_CERT_FILE", "SYSTEMROOT", "TEMP", "TMP", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL",
     "UV_INDEX", "UV_INDEX_URL", "UV_NATIVE_TLS", "UV_NO_INDEX", "UV_OFFLINE", "UV_SYSTEM_CERTS",
 })  # fmt: skip
-
-
-class BuildError(FleetError):
-    """The packages of a program cannot be installed here; the words name the package."""
 
 
 def find_uv() -> Path | None:
@@ -100,7 +96,7 @@ class Environments:
     def build(self, parcel: Path) -> Path:
         """Return the environment of the parcel in a folder, built unless it is there.
 
-        Raises `BuildError` when a package cannot be installed, or the time is over.
+        Raises `Unusable` when a package cannot be installed, or the time is over.
         """
         key = key_of(parcel)
         with self._turn(key):
@@ -142,7 +138,7 @@ class Environments:
         with self._guard:
             turn = self._turns.setdefault(key, threading.Lock())
         if not turn.acquire(timeout=self._limit_s):
-            raise BuildError(f"its packages were not installed in {_time(self._limit_s)}")
+            raise Unusable("slow", limit_s=self._limit_s)
         try:
             with self._guard:
                 self._building.add(key)
@@ -159,7 +155,7 @@ class Environments:
         self._disk.make_folder(folder)
         for command in self._commands(parcel, venv):
             if self._run(self._placed(command, parcel), venv, log, end_s):
-                raise BuildError(f"its packages cannot be installed: {_words(log, parcel)}")
+                raise Unusable("not-installed", quoted=_words(log, parcel))
         # No later start can do it: a program cannot write there. What does not compile is data.
         # Without `site`, no package's code runs, as that of *.pth files would.
         compiling = [sys.executable, "-I", "-S", "-m", "compileall", "-q", str(venv)]
@@ -171,7 +167,7 @@ class Environments:
         """Yield what makes an environment: of `uv.lock`, else of `requirements.txt`."""
         uv = find_uv()
         if uv is None:
-            raise BuildError("this host has no uv", "install the extra `programs` there")
+            raise Unusable("no-uv")
         common = ["--directory", str(parcel), "--no-config", "--no-python-downloads",
                   "--no-progress", "--color", "never", "--link-mode", "hardlink"]  # fmt: skip
         this, its = ["--python", sys.executable], ["--python", str(python_of(venv))]
@@ -202,10 +198,9 @@ class Environments:
         }
         with log.open("ab") as said, self._started(command, environment, said.fileno()) as process:
             if not children.has_ended(process, max(0.0, end_s - self._clock().mono_s)):
-                limit = _time(self._limit_s)
-                raise BuildError(f"its packages were not installed in {limit}")
+                raise Unusable("slow", limit_s=self._limit_s)
             if self._is_stopped:
-                raise BuildError("the agent ends")
+                raise Unusable("leaving")
             return process.returncode
 
     @contextlib.contextmanager
@@ -214,7 +209,7 @@ class Environments:
     ) -> Iterator[children.Process]:
         with self._guard:
             if self._is_stopped:
-                raise BuildError("the agent ends")
+                raise Unusable("leaving")
             process = children.start(command, environment, stdout=children.NULL, stderr=said)
             self._running.add(process)
         try:
@@ -278,8 +273,4 @@ def _words(log: Path, parcel: Path) -> str:
     lines = [line.strip() for line in text.splitlines()]
     at = next((n for n, line in enumerate(lines) if line.startswith(_FAULT)), 0)
     words = " ".join(" ".join(filter(None, lines[at:])).split())
-    return words.removeprefix("error: ")[:MAX_WORDS] or "uv said nothing"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    return words.removeprefix("error: ")[:MAX_WORDS]

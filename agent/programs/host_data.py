@@ -24,8 +24,8 @@ from agent.programs.cached_folders import KEPT_S, CachedFolders
 from agent.spool.fetched import Fetched
 from broker.clock import Clock
 from broker.errors import BadStream
-from broker.figures import size
 from broker.programs.datasets import MAX_LAYOUT_BYTES, File, Layout, Pack, read_layout
+from broker.programs.unusable import Unusable
 from broker.protocol.messages import MAX_DATASETS, Dataset
 from broker.system.files import RealDisk, read
 
@@ -108,7 +108,7 @@ class HostData:
             path = self._layouts / dataset.layout
             if self._disk.size_bytes(path) is None:
                 if dataset.layout_bytes > MAX_LAYOUT_BYTES:
-                    raise BadStream(f"the layout of {dataset.name} is too large")
+                    raise Unusable("too-large", limit_bytes=MAX_LAYOUT_BYTES)
                 return Pack(dataset.layout, dataset.layout_bytes)
             wanted = self._wanted[dataset.digest] = self._read(dataset, path)
             packs = wanted.layout.packs
@@ -139,7 +139,7 @@ class HostData:
     def _next(self, wanted: _Wanted) -> Pack | None:
         """Return the first pack with files that are not here.
 
-        Raises OSError unless there is room for it, and once more for the files that it has.
+        Raises `Unusable` unless there is room for it, and once more for the files that it has.
         """
         for number, files in sorted(wanted.lacking.items()):
             if all(map(self._has, files)):
@@ -147,9 +147,8 @@ class HostData:
                 continue
             pack = wanted.layout.packs[number]
             needed_bytes = pack.size_bytes * (1 if files[0].digest == pack.digest else 2)
-            if self._disk.free_bytes(self._root) < needed_bytes:
-                text = f"no room for a part of it, which takes {size(needed_bytes)}"
-                raise OSError(errno.ENOSPC, text)
+            if (free_bytes := self._disk.free_bytes(self._root)) < needed_bytes:
+                raise Unusable("no-room", needed_bytes=needed_bytes, free_bytes=free_bytes)
             return pack
         return None
 

@@ -10,11 +10,11 @@ from agent.core.effects import Missing, Part
 from agent.core.state import Run
 from agent.programs.host_data import HostData
 from agent.programs.parcels import Parcels, open_inputs
-from agent.programs.programs import NotTrusted, Programs
+from agent.programs.programs import Programs
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.fetched import Fetched
 from broker.clock import Clock
-from broker.errors import FleetError
+from broker.programs.unusable import Unusable
 from broker.protocol.messages import Assign
 from broker.stream.stream import chunk_size
 
@@ -42,7 +42,7 @@ class Parts:
         """Return what a part lacks; none: it is here. An environment is made.
 
         `in_use` are the digests that attempts use; they do not make room for others. Raises
-        `FleetError` when it cannot be used here.
+        `Unusable` or `BadStream` when it cannot be used here.
         """
         match part:
             case Part.PROGRAM:
@@ -60,7 +60,7 @@ class Parts:
                 if not self.checkpoints.is_here(assign.job_id, kept.attempt):
                     return Missing(kept.artifact_id, kept.size_bytes, kept.chunk_bytes)
             case _:
-                raise FleetError(f"this agent takes no {part}")
+                raise Unusable("not-allowed")
         return None
 
     def install(self, assign: Assign, part: Part, artifact_id: str) -> None:
@@ -123,7 +123,7 @@ class Parts:
 
     def _lacks_program(self, assign: Assign) -> Missing | None:
         if self.programs is None:
-            raise NotTrusted("this agent takes no programs")
+            raise Unusable("not-allowed")
         is_here = self.programs.find(assign)
         program = assign.program
         return None if is_here or program is None else _missing(program.digest, program.size_bytes)

@@ -23,6 +23,7 @@ from broker.clock import Clock
 from broker.errors import BadMessage, FleetError
 from broker.pki.identity import CA_FILE
 from broker.programs.program_file import Program, read_program
+from broker.programs.unusable import Unusable
 from broker.protocol.hyperschema import check_hyper
 from broker.protocol.messages import Assign, ProgramsAllowed, ProgramSignature
 from broker.protocol.reasons import of_program
@@ -35,12 +36,8 @@ _WORK: Final = "program"  # folder of a program that runs without a sandbox, in 
 _ENVIRONMENT: Final = frozenset({"LANG", "LC_ALL", "PATH", "SYSTEMROOT", "TZ"})
 
 
-# Raises `NotTrusted` unless a signature of an assignment's program counts.
+# Raises `Unusable` unless a signature of an assignment's program counts.
 Verify = Callable[[Assign, ProgramSignature], None]
-
-
-class NotTrusted(FleetError):  # noqa: N818 - what the program is
-    """A program may not run here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +79,21 @@ class Programs:
         return self._settings.allowed()
 
     def find(self, assign: Assign) -> bool:
-        """Return whether the program of an assignment is here. Raises `NotTrusted`."""
+        """Return whether the program of an assignment is here. Raises `Unusable`."""
         program = assign.program
         if program is None:
             return True
         if any(of_program(program, self._settings.allowed())):
-            raise NotTrusted("the owner of this host does not let it in")
+            raise Unusable("not-allowed")
         if program.signers and program.digest not in self._settings.pinned:
             self._check_signature(assign)
         return self.parcels.folder(program.digest) is not None
 
     def prepare(self, digest: str) -> None:
-        """Install the packages of a program that is here. Raises `FleetError` and OSError."""
+        """Install the packages of a program that is here. Raises `Unusable` and OSError."""
         folder = self.parcels.folder(digest)
         if folder is None or self._environments is None:
-            raise FleetError(f"the parcel {digest[:12]} is not here any more")
+            raise Unusable("gone")
         self._environments.build(folder)
 
     def collect(self, used: Collection[str], now_wall_s: float) -> None:
@@ -174,13 +171,13 @@ class Programs:
         return folder, read_program(folder, ())
 
     def _check_signature(self, assign: Assign) -> None:
-        """Find a signature that counts, of somebody whom the owner trusts. Raises `NotTrusted`."""
-        refusal = NotTrusted("it has no signature that this host can check")
+        """Find a signature that counts, of somebody whom the owner trusts. Raises `Unusable`."""
+        refusal = Unusable("no-signature")
         for one in assign.signatures if self._verify is not None else ():
             if one.signer in self._settings.signed_by and self._verify is not None:
                 try:
                     self._verify(assign, one)
-                except NotTrusted as error:
+                except Unusable as error:
                     refusal = error
                 else:
                     return
@@ -215,11 +212,7 @@ def verifier(ca: Path, clock: Clock) -> Verify:
 
         digest = "" if assign.program is None else assign.program.digest
         crl, now_s = assign.crl.encode(), clock().wall_s
-        try:
-            signatures.check(signature, assign.model, digest, ca.read_bytes(), crl, now_s)
-        except signatures.Untrusted as refusal:
-            figures = ", ".join(f"{key} {value}" for key, value in refusal.figures.items())
-            raise NotTrusted(f"its signature does not count: {refusal.code} ({figures})") from None
+        signatures.check(signature, assign.model, digest, ca.read_bytes(), crl, now_s)
 
     return verify
 

@@ -20,7 +20,7 @@ from agent.core.effects import (
 )
 from agent.core.state import Run
 from agent.programs.parts import Parts, in_use
-from agent.service.disk_faults import logged, words
+from agent.service.disk_faults import fault_of, logged
 from broker.clock import Now
 
 _CALLED: Final = {
@@ -97,7 +97,7 @@ class PartWork:
     def _put_found(self, task: FindPart | InstallPart | WriteFetched, found: Any) -> None:
         key = (task.job_id, task.attempt, task.part)
         if isinstance(found, Exception):
-            self._put(PartFound(*key, error=words(found)))
+            self._put(PartFound(*key, fault=fault_of(found)))
         elif not isinstance(task, WriteFetched):
             self._put(PartFound(*key, found))
 

@@ -9,7 +9,6 @@ model has checked.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import math
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from broker.errors import BadStream
-from broker.figures import size
+from broker.programs.unusable import Unusable
 from broker.system.files import RealDisk
 
 SUFFIX: Final = ".fetching"
@@ -36,9 +35,9 @@ class Fetched:
             disk.unlink(path)
 
     def write(self, job_id: str, attempt: int, offset: int, data: bytes) -> None:
-        """Put a piece of what an attempt fetches in its place."""
+        """Put a piece of what an attempt fetches in its place. Raises `Unusable` for too much."""
         if offset + len(data) > self._most_bytes:
-            raise OSError(errno.EFBIG, f"at most {size(self._most_bytes)} are taken")
+            raise Unusable("too-large", limit_bytes=self._most_bytes)
         path = self._path(job_id, attempt)
         file = self._files.get(path)
         if file is None:

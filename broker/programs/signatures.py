@@ -15,31 +15,18 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from pydantic import JsonValue
 
 from broker.errors import ConfigError
 from broker.pki import certificates as certs
 from broker.pki import keyfiles
 from broker.pki.identity import CA_FILE, CERTIFICATE_FILE, KEY_FILE, day
+from broker.programs.unusable import Unusable
 from broker.protocol.acl import Principal
 from broker.protocol.messages import ProgramSignature
 from broker.protocol.topic_table import Role
 
 _PURPOSE: Final = b"fleet program\0"  # the key signs in TLS handshakes as well
 _ALGORITHM: Final = ec.ECDSA(hashes.SHA256())
-
-
-class Untrusted(Exception):  # noqa: N818 - what the program is
-    """A signature does not count; `code` says why, `figures` tell more.
-
-    Codes: bad-certificate, other-ca, no-operator (figure: name), other-signer (name),
-    not-valid-yet and expired (day), bad-crl, signer-revoked, bad-signature. Each has the figure
-    `signer`, as the signature names it.
-    """
-
-    def __init__(self, code: str, **figures: JsonValue) -> None:
-        super().__init__(code)
-        self.code, self.figures = code, figures
 
 
 def sign(identity: Path, name: str, digest: str) -> ProgramSignature:
@@ -68,7 +55,7 @@ def sign(identity: Path, name: str, digest: str) -> ProgramSignature:
 def check(
     signature: ProgramSignature, name: str, digest: str, ca: bytes, crl: bytes, now_s: float
 ) -> str:
-    """Return the operator who signed a program, such as `alice`. Raises `Untrusted`.
+    """Return the operator who signed a program, such as `alice`. Raises `Unusable`.
 
     `ca` is the fleet's CA and `crl` its revocation list, both PEM; an empty `crl`: no list is
     known, so nobody is revoked. `now_s` is in seconds since the epoch. Raises `ConfigError` when
@@ -82,8 +69,9 @@ def check(
         if crl:
             _check_revoked(certificate, authority, crl)
         _check_value(certificate, signature.value, _signed(name, digest))
-    except Untrusted as refusal:
-        raise Untrusted(refusal.code, signer=signature.signer, **refusal.figures) from None
+    except Unusable as refusal:
+        refusal.fault = refusal.fault.model_copy(update={"signer": signature.signer})
+        raise
     return signature.signer
 
 
@@ -106,11 +94,11 @@ def _issued(pem: str, authority: x509.Certificate) -> x509.Certificate:
     try:
         certificate = x509.load_pem_x509_certificate(pem.encode())
     except Exception:  # noqa: BLE001 - whatever a stranger's bytes do to the parser
-        raise Untrusted("bad-certificate") from None
+        raise Unusable("bad-certificate") from None
     try:
         certificate.verify_directly_issued_by(authority)
     except Exception:  # noqa: BLE001 - likewise: an unknown algorithm has an error of its own
-        raise Untrusted("other-ca") from None
+        raise Unusable("other-ca") from None
     return certificate
 
 
@@ -118,17 +106,17 @@ def _check_owner(certificate: x509.Certificate, signer: str) -> None:
     common_name = certs.common_name(certificate)
     owner = _operator(common_name)
     if owner is None:
-        raise Untrusted("no-operator", name=common_name)
+        raise Unusable("no-operator", name=common_name)
     if owner != signer:
-        raise Untrusted("other-signer", name=owner)
+        raise Unusable("other-signer", name=owner)
 
 
 def _check_time(certificate: x509.Certificate, now_s: float) -> None:
     begins_s, ends_s = certs.validity_s(certificate)
     if now_s < begins_s:
-        raise Untrusted("not-valid-yet", day=day(begins_s))
+        raise Unusable("not-valid-yet", day=day(begins_s))
     if now_s > ends_s:
-        raise Untrusted("expired", day=day(ends_s))
+        raise Unusable("expired", day=day(ends_s))
 
 
 def _check_revoked(certificate: x509.Certificate, authority: x509.Certificate, pem: bytes) -> None:
@@ -139,18 +127,18 @@ def _check_revoked(certificate: x509.Certificate, authority: x509.Certificate, p
         is_ours = isinstance(key, ec.EllipticCurvePublicKey) and crl.is_signature_valid(key)
         entry = crl.get_revoked_certificate_by_serial_number(certificate.serial_number)
     except Exception:  # noqa: BLE001 - it may have come over the wire
-        raise Untrusted("bad-crl") from None
+        raise Unusable("bad-crl") from None
     if not is_ours:
-        raise Untrusted("bad-crl")
+        raise Unusable("bad-crl")
     if entry is not None:
-        raise Untrusted("signer-revoked")
+        raise Unusable("signer-revoked")
 
 
 def _check_value(certificate: x509.Certificate, value: str, signed: bytes) -> None:
     key = certificate.public_key()
     try:
         if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise Untrusted("bad-signature")
+            raise Unusable("bad-signature")
         key.verify(base64.b64decode(value, validate=True), signed, _ALGORITHM)
     except (InvalidSignature, ValueError):
-        raise Untrusted("bad-signature") from None
+        raise Unusable("bad-signature") from None

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, Literal
 
+from pydantic import JsonValue
+
 from broker.clock import Now
 from broker.protocol.messages import AgentResponse, Finished, Grant, Rejected, Released
-from broker.protocol.reasons import reason
+from broker.protocol.reasons import Reason
 from broker.protocol.topics import user_of
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, ReceiverEffect, WriteChunk
@@ -123,7 +125,7 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         elif job.is_held:
             why = cause("released", because=because)
             if report.why.code in _UNUSABLE:
-                hold_back(world, job, host, (reason(report.why.code, said=report.why.text),), now)
+                hold_back(world, job, host, (Reason(report.why.code, _fault(report)),), now)
             world.move(job, Event.RELEASED, now, f"host:{host}", why, host=None, ran_s=ran_s)
         else:
             # It was given up; a heartbeat from before may yet come, and has no word in it any more.
@@ -140,6 +142,10 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         world.note(host, report, "stored")
     else:
         receive(world, _upload(host, report.artifact_id, report), now)
+
+
+def _fault(report: Released) -> dict[str, JsonValue]:
+    return {} if report.why.fault is None else {"fault": report.why.fault.told()}
 
 
 def _upload(host: str, artifact_id: str, report: Finished | Released) -> Upload:

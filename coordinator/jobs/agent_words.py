@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from broker.figures import span
+from broker.figures import size, span
 from broker.protocol.messages import Why
 from broker.protocol.quiet_hours import DAYS
 
@@ -18,13 +19,38 @@ _WHY: Final[Mapping[str, str]] = {
     "lease": "the coordinator did not renew its lease in time",
     "busy": "no slot came free",
     "data": "its prepared data is not there ({text})",
-    "program": "its program could not be used there ({text})",
-    "dataset": "a dataset could not be used there ({text})",
-    "input": "an input could not be used there ({text})",
+    "program": "its program could not be used there ({fault})",
+    "dataset": "a dataset could not be used there ({fault})",
+    "input": "an input could not be used there ({fault})",
     "drained": "drained by {by}",
     "snoozed": "snoozed{until} by {by}",
     "quiet": "quiet{until} by {by}",
     "in_use": "in use: {signs}",
+}
+# The figures are those of a `Fault`.
+FAULTS: Final[Mapping[str, str]] = {
+    "not-allowed": "its owner does not let it in",
+    "no-signature": "it has no signature that the host can check",
+    "bad-certificate": "the certificate of {signer} cannot be read",
+    "other-ca": "the certificate of {signer} is not of the fleet's CA",
+    "no-operator": "{name} is no operator",
+    "other-signer": "the certificate of {signer} is that of {name}",
+    "not-valid-yet": "the certificate of {signer} is valid from {day} on",
+    "expired": "the certificate of {signer} expired on {day}",
+    "bad-crl": "the list of revoked certificates is not the CA's",
+    "signer-revoked": "the certificate of {signer} was revoked",
+    "bad-signature": "the signature of {signer} is not of this program",
+    "no-uv": "the host has no uv; install the extra `programs` there",
+    "slow": "its packages were not installed in {limit_s}",
+    "not-installed": "uv cannot install its packages: {quoted}",
+    "not-sent": "nothing came for {limit_s}",
+    "bad-content": "what came is not what was asked for",
+    "too-large": "it is larger than {limit_bytes}",
+    "no-room": "the host's disk has no room",
+    "disk": "the host's disk refuses, by {name}",
+    "gone": "it was deleted there meanwhile",
+    "leaving": "its agent was told to end",
+    "internal": "an error of the agent, {name}",
 }
 _WHOSE: Final = {"owner": "its owner", "manifest": "the manifest"}
 
@@ -36,8 +62,28 @@ def because(why: _Told) -> str:
         return f"always quiet by {_whose(why)}"
     text = why.get("text", "")
     until = f" until {_local(end)}" if end else ""
-    told = {"text": text, "until": until, "by": _whose(why), "signs": ", ".join(_signs(why))}
+    told = {
+        "text": text, "fault": fault_words(why.get("fault")), "until": until, "by": _whose(why),
+        "signs": ", ".join(_signs(why)),
+    }  # fmt: skip
     return _WHY[code].format(**told) if code in _WHY else code  # of a newer agent
+
+
+def fault_words(fault: _Told | None) -> str:
+    """Return why something could not be used, in words."""
+    if not fault:
+        return "its agent does not say why"
+    told: dict[str, str] = {key: _figure(key, value) for key, value in fault.items()}
+    text = FAULTS.get(told["code"], told["code"])  # of a newer agent
+    if "needed_bytes" in told:
+        text += " for {needed_bytes}; {free_bytes} is free"
+    return text.format_map(defaultdict(str, told)).rstrip(": ")
+
+
+def _figure(key: str, value: Any) -> str:
+    if key.endswith("_bytes"):
+        return size(value)
+    return span(value) if key.endswith("_s") else f"{value}"
 
 
 def _whose(why: _Told) -> str:

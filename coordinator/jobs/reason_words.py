@@ -12,7 +12,7 @@ from broker.figures import counted, size, span
 from broker.protocol.messages import AMOUNTS
 from broker.protocol.reasons import Reason
 from coordinator.jobs import predecessor_words
-from coordinator.jobs.agent_words import holds
+from coordinator.jobs.agent_words import fault_words, holds
 
 NAMED: Final = 2  # names of hosts, and words of theirs, in one line
 
@@ -55,9 +55,9 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "cores": ("needs {needed:g} cores; this host has {available:g}", ""),
     "grace": ("prefers CUDA; waits {left_s:.0f} s more (of {grace_s:g} s) for a CUDA host", ""),
     "retry": ("retry {number} of {most} begins in {left_s:.0f} s", ""),
-    "program": ("could not use its program: {said}", ""),
-    "dataset": ("could not use a dataset: {said}", ""),
-    "input": ("could not use an input: {said}", ""),
+    "program": ("could not use its program: {fault}", ""),
+    "dataset": ("could not use a dataset: {fault}", ""),
+    "input": ("could not use an input: {fault}", ""),
     "silent": ("did not answer the assignment", ""),
     "failed": ("it has just failed here", ""),
     "stopping": ("an earlier attempt of it is still stopping here", ""),
@@ -138,6 +138,7 @@ def _in_words(told: dict[str, Any]) -> tuple[str, str]:
             return f"refused a moment ago: {'; '.join(map(words, told['reasons']))}", ""
     if code not in _REASONS:  # of a newer agent
         return f"{code}: {told['said']}" if told.get("said") else code, ""
+    told["fault"] = fault_words(told.get("fault"))
     told["of"] = f" (of {told['total']:.1f} GiB)" if "total" in told else ""
     what, lifted = _REASONS[code]
     return what.format(**told), lifted.format(**told)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.programs.parcels import Parcels
-from agent.programs.programs import NotTrusted, Programs
+from agent.programs.programs import Programs
 from agent.programs.settings import ProgramSettings
+from broker.programs.unusable import Unusable
 from broker.protocol.link_events import Incoming, LinkEvent, Outgoing
 from broker.protocol.messages import (
     GRANT,
@@ -113,9 +114,9 @@ def parcels(machine: Machine, folder: str) -> Parcels:
 
 def _verify(assign: Assign, signature: ProgramSignature) -> None:
     if signature != SIGNATURES.get(signature.signer):
-        raise NotTrusted("forged")
+        raise Unusable("bad-signature")
     if assign.crl == REVOKED and signature == SIGNATURES["op"]:
-        raise NotTrusted("revoked")
+        raise Unusable("signer-revoked")
 
 
 def check_started(machine: Machine, host: HostSpec, assign: Assign) -> None:

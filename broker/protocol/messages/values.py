@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Final, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -194,6 +194,32 @@ def _absent(value: object) -> bool:
     return value in ("", (), None)
 
 
+FaultCode = Literal[
+    "not-allowed", "no-signature", "bad-certificate", "other-ca", "no-operator", "other-signer",
+    "not-valid-yet", "expired", "bad-crl", "signer-revoked", "bad-signature", "no-uv", "slow",
+    "not-installed", "not-sent", "bad-content", "too-large", "no-room", "disk", "gone", "leaving",
+    "internal",
+]  # fmt: skip
+
+
+class Fault(Piece):
+    """Why a program, dataset or input cannot be used, or a result not be bundled."""
+
+    code: Word = Field(description="Of these: " + ", ".join(get_args(FaultCode)) + ".")
+    signer: Short = Field(default="", exclude_if=_absent, description="As the signature says.")
+    name: Short = Field(default="", exclude_if=_absent, description="In the certificate, or errno.")
+    day: Short = Field(default="", exclude_if=_absent, description="Of the certificate's validity.")
+    limit_s: float | None = Field(default=None, exclude_if=_absent)
+    limit_bytes: Bytes | None = Field(default=None, exclude_if=_absent)
+    needed_bytes: Bytes | None = Field(default=None, exclude_if=_absent)
+    free_bytes: Bytes | None = Field(default=None, exclude_if=_absent)
+    quoted: Line = Field(default="", exclude_if=_absent, description="What uv printed.")
+
+    def told(self) -> dict[str, JsonValue]:
+        """Return it as JSON values."""
+        return self.model_dump(mode="json")
+
+
 class Why(Piece):
     """Why an agent takes no jobs, or gives one back: a code, with figures."""
 
@@ -210,6 +236,9 @@ class Why(Piece):
         default=None, exclude_if=_absent, description="Of all cores."
     )
     text: Line = Field(default="", exclude_if=_absent, description="What the trainer said.")
+    fault: Fault | None = Field(
+        default=None, exclude_if=_absent, description="Of program, dataset and input."
+    )
 
     def told(self) -> dict[str, JsonValue]:
         """Return it as JSON values."""

@@ -90,7 +90,7 @@ def test_a_checkpoint_that_cannot_be_had_costs_time_and_not_the_job(how: str) ->
     if how == "nothing comes":
         agent.passes(61)
     else:
-        agent.handle(fx.PartFound(JOB, 2, PART, error="does not hash to its id"))
+        agent.handle(fx.PartFound(JOB, 2, PART, fault=m.Fault(code="bad-content")))
     assert agent.took(fx.StartTrainer)
     assert agent.took(fx.GiveUpFetch)
     agent.passes(1)

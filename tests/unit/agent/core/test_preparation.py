@@ -29,7 +29,8 @@ def released(agent: Agent) -> str:
     assert not agent.took(fx.StartTrainer)
     (report,) = agent.said(m.Released)
     assert report.why.code == "program"
-    return str(report.why.text)
+    assert report.why.fault is not None
+    return str(report.why.fault.code)
 
 
 def test_a_program_that_the_owner_does_not_let_in_is_refused() -> None:
@@ -64,15 +65,15 @@ def test_a_program_that_is_not_here_is_fetched_first() -> None:
 
 def test_a_program_that_may_not_be_used_is_given_back() -> None:
     agent = given()
-    agent.handle(fx.PartFound(JOB, 1, PROGRAM, error="its signer was revoked"))
-    assert released(agent) == "its signer was revoked"
+    agent.handle(fx.PartFound(JOB, 1, PROGRAM, fault=m.Fault(code="signer-revoked")))
+    assert released(agent) == "signer-revoked"
 
 
 def test_a_program_that_does_not_come_is_given_back() -> None:
     agent = given()
     agent.handle(fx.PartFound(JOB, 1, PROGRAM, MISSING))
     agent.passes(FETCH_IDLE_S + 1.0)
-    assert "nothing came" in released(agent)
+    assert released(agent) == "not-sent"
     assert agent.took(fx.GiveUpFetch)
 
 
@@ -86,15 +87,15 @@ def test_a_program_whose_job_is_cancelled_is_fetched_no_more() -> None:
     assert not agent.took(fx.StartTrainer)
 
 
-@pytest.mark.parametrize("error", ["", "torch==9.9 cannot be installed"])
-def test_packages_are_installed_as_a_phase_of_its_own(error: str) -> None:
+@pytest.mark.parametrize("fault", [None, m.Fault(code="not-installed", quoted="torch==9.9?")])
+def test_packages_are_installed_as_a_phase_of_its_own(fault: m.Fault | None) -> None:
     agent = given("uv")
     agent.handle(fx.PartFound(JOB, 1, PROGRAM))
     assert [one.part for one in agent.took(fx.FindPart)] == [fx.Part.ENVIRONMENT]
     assert agent.phase() == "preparing"
-    agent.handle(fx.PartFound(JOB, 1, fx.Part.ENVIRONMENT, error=error))
-    if error:
-        assert released(agent) == error
+    agent.handle(fx.PartFound(JOB, 1, fx.Part.ENVIRONMENT, fault=fault))
+    if fault is not None:
+        assert released(agent) == fault.code
     else:
         assert agent.took(fx.StartTrainer)
 
@@ -117,8 +118,8 @@ def test_two_jobs_of_one_program_start_from_the_same_chunks() -> None:
     assert [one.job_id for one in agent.took(fx.InstallPart)] == jobs
     agent.handle(fx.PartFound(other, 1, PROGRAM))
     assert [one.assign.job_id for one in agent.took(fx.StartTrainer)] == [other]
-    agent.handle(fx.PartFound(JOB, 1, PROGRAM, error="its parcel is damaged"))
-    assert released(agent) == "its parcel is damaged"
+    agent.handle(fx.PartFound(JOB, 1, PROGRAM, fault=m.Fault(code="bad-content")))
+    assert released(agent) == "bad-content"
     assert not agent.said(m.Stopped), "the other goes on"
 
 
@@ -175,20 +176,21 @@ def test_a_dataset_comes_piece_by_piece_until_it_is_whole() -> None:
 
 
 @pytest.mark.parametrize(("part", "code"), [(DATA, "dataset"), (INPUTS, "input")])
-@pytest.mark.parametrize("how", ["nothing comes", "the disk is full"])
+@pytest.mark.parametrize("how", ["not-sent", "no-room"])
 def test_data_that_cannot_be_had_gives_the_job_back(part: fx.Part, code: str, how: str) -> None:
     agent = given(data=(DATASET,), inputs=(INPUT,))
     agent.handle(fx.PartFound(JOB, 1, PROGRAM))
     if part is INPUTS:
         agent.handle(fx.PartFound(JOB, 1, DATA))
     agent.handle(fx.PartFound(JOB, 1, part, MISSING))
-    if how == "nothing comes":
+    if how == "not-sent":
         agent.passes(FETCH_IDLE_S + 1.0)
     else:
-        agent.handle(fx.PartFound(JOB, 1, part, error=how))
+        agent.handle(fx.PartFound(JOB, 1, part, fault=m.Fault(code=how)))
     (report,) = agent.said(m.Released)
     assert report.why.code == code
-    assert how.partition(" ")[0] in report.why.text
+    assert report.why.fault is not None
+    assert report.why.fault.code == how
     assert agent.took(fx.GiveUpFetch)
     agent.handle(fx.PartFound(JOB, 1, part))
     assert not agent.took(fx.StartTrainer)
@@ -217,7 +219,7 @@ def test_which_datasets_are_here_is_told_when_that_changes() -> None:
 def test_a_late_word_of_a_part_that_is_here_changes_nothing() -> None:
     agent = given(data=(DATASET,))
     agent.handle(fx.PartFound(JOB, 1, PROGRAM))
-    agent.handle(fx.PartFound(JOB, 1, PROGRAM, error="a piece could not be written"))
+    agent.handle(fx.PartFound(JOB, 1, PROGRAM, fault=m.Fault(code="disk")))
     assert not agent.said(m.Released)
     agent.handle(fx.PartFound(JOB, 1, PROGRAM))
     assert not agent.took(fx.StartTrainer)

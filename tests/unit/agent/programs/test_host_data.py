@@ -16,6 +16,7 @@ from agent.programs.host_data import LEFT_S, HostData
 from broker.clock import Now
 from broker.errors import BadStream
 from broker.programs.datasets import Layout, Pack, write_layout
+from broker.programs.unusable import Unusable
 from broker.system.files import RealDisk
 from tests.harness.agent import HEX, JOB
 from tests.harness.datasets import Made, digest_of
@@ -286,9 +287,8 @@ def test_a_full_disk_leaves_nothing_half_used_and_goes_on_later(tmp_path: Path) 
 
 def test_nothing_is_fetched_that_the_disk_has_no_room_for(host: Host) -> None:
     host.disk.free = 7  # the first pack has 7 bytes, and its files once more
-    with pytest.raises(OSError, match="no room") as error:
+    with pytest.raises(Unusable, match="no-room, needed_bytes 14, free_bytes 7"):
         host.gets(MADE)
-    assert error.value.errno == errno.ENOSPC
     assert host.fetched == [MADE.dataset.layout]
     host.disk.free = 14
     assert host.gets(MADE) == FILES
@@ -340,7 +340,7 @@ def test_a_disk_without_room_is_made_some_though_the_cache_is_not_full(tmp_path:
     *made, new = versions(3)
     host = used(tmp_path, made, 1e9)
     host.disk.free = 0
-    with pytest.raises(OSError, match="no room"):
+    with pytest.raises(Unusable, match="no-room"):
         host.gets(new, in_use=(made[1].dataset.digest,))
     assert [bool(host.tree(one)) for one in made] == [False, True]
 

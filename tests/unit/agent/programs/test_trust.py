@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent.programs.programs import NotTrusted, verifier
+from agent.programs.programs import verifier
 from broker.clock import Now
 from broker.pki.identity import CA_FILE, DAY_S
 from broker.programs.signatures import sign
+from broker.programs.unusable import Unusable
 from broker.protocol import messages as m
 from tests.harness.agent import HEX
 from tests.harness.signers import NOW_S, Fleet
@@ -63,33 +64,33 @@ def test_one_signature_that_counts_is_enough(site: Site, tmp_path: Path) -> None
 def test_what_an_owner_does_not_name_is_not_let_in(site: Site) -> None:
     other = site.host.program.model_copy(update={"digest": HEX})
     for refused in ([site.sign("bob")], []):
-        with pytest.raises(NotTrusted, match="does not let it in"):
+        with pytest.raises(Unusable, match="not-allowed"):
             site.find(*refused)
-    with pytest.raises(NotTrusted, match="does not let it in"):
+    with pytest.raises(Unusable, match="not-allowed"):
         site.find(site.sign("alice"), program=other)
 
 
 def test_a_signer_whom_the_coordinator_makes_up_is_refused(site: Site) -> None:
     program = site.host.program.model_copy(update={"signers": ("alice",)})
     bobs = site.sign("bob")
-    with pytest.raises(NotTrusted, match="no signature"):
+    with pytest.raises(Unusable, match="no-signature"):
         site.find(bobs, program=program)
     as_alice = bobs.model_copy(update={"signer": "alice"})
-    with pytest.raises(NotTrusted, match=r"other-signer .*name bob"):
+    with pytest.raises(Unusable, match=r"other-signer, .*name bob"):
         site.find(as_alice)
-    with pytest.raises(NotTrusted, match="no signature"):
+    with pytest.raises(Unusable, match="no-signature"):
         site.find(program=program)
 
 
 def test_a_signature_of_another_program_is_refused(site: Site) -> None:
     alices = site.fleet.identity("operator:alice")
     for name, digest in (("vision", HEX), ("other", site.host.program.digest)):
-        with pytest.raises(NotTrusted, match="bad-signature"):
+        with pytest.raises(Unusable, match="bad-signature"):
             site.find(sign(alices, name, digest))
 
 
 def test_a_certificate_of_another_fleet_is_refused(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(NotTrusted, match="other-ca"):
+    with pytest.raises(Unusable, match="other-ca"):
         site.find(site.sign("alice", Fleet(tmp_path / "elsewhere")))
 
 
@@ -97,7 +98,7 @@ def test_a_revoked_signer_is_refused_though_the_program_is_here(site: Site) -> N
     signature = site.sign("alice")
     site.host.fetch()
     site.fleet.authority.revoke("operator:alice", NOW_S)
-    with pytest.raises(NotTrusted, match="signer-revoked"):
+    with pytest.raises(Unusable, match="signer-revoked"):
         site.find(signature)
 
 
@@ -106,7 +107,7 @@ def test_a_signature_counts_until_its_certificate_ends(site: Site) -> None:
     site.host.fetch()
     assert site.find(signature)
     site.now_s += 3 * DAY_S
-    with pytest.raises(NotTrusted, match="expired"):
+    with pytest.raises(Unusable, match="expired"):
         site.find(signature)
 
 
@@ -115,7 +116,7 @@ def test_a_host_without_certificates_takes_no_signature(tmp_path: Path) -> None:
     bare = Host(tmp_path / "state", pinned=(), signed_by=("alice",), sandbox="none")
     program = bare.program.model_copy(update={"signers": ("alice",)})
     signature = site.sign("alice")
-    with pytest.raises(NotTrusted, match="no signature that this host can check"):
+    with pytest.raises(Unusable, match="no-signature"):
         bare.programs.find(bare.assign(program=program, signatures=(signature,)))
 
 
@@ -129,5 +130,5 @@ def test_a_pinned_program_needs_no_signature_that_counts(tmp_path: Path) -> None
     assert host.programs.find(host.assign())
     assert host.programs.find(host.assign(program=signed, signatures=(signature,)))
     other = host.program.model_copy(update={"digest": HEX})
-    with pytest.raises(NotTrusted, match="does not let it in"):
+    with pytest.raises(Unusable, match="not-allowed"):
         host.programs.find(host.assign(program=other))

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from agent.core.effects import TrainerExited, TrainerLine, Vitals
+from agent.service.disk_faults import fault_of
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
-from broker.errors import plain
+from broker.errors import BadStream, plain
+from broker.programs.unusable import Unusable
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from broker.system.bundle import BundleInfo
@@ -30,6 +32,15 @@ def test_an_error_in_words_is_never_empty(tmp_path: Path) -> None:
     assert plain(denied) == "/srv/x: Permission denied; be its owner, or use sudo"
     assert plain(ValueError("too many")) == "too many"
     assert plain(ConnectionResetError()) == "ConnectionResetError"
+
+
+def test_what_cannot_be_used_is_told_by_a_code() -> None:
+    refused = BadStream("its bytes have another hash")
+    full, broken = OSError(errno.ENOSPC, "No space left"), OSError(errno.EIO, "I/O error")
+    codes = {refused: "bad-content", full: "no-room", broken: "disk", KeyError("x"): "internal"}
+    assert {error: fault_of(error).code for error in codes} == codes
+    assert fault_of(broken).name == "EIO"
+    assert fault_of(Unusable("slow", limit_s=9.0)) == m.Fault(code="slow", limit_s=9.0)
 
 
 def test_the_end_of_a_pause_is_not_recorded_as_a_pause() -> None:

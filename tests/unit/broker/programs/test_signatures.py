@@ -10,8 +10,9 @@ import pytest
 from broker.errors import ConfigError
 from broker.pki import identity as ids
 from broker.pki.identity import DAY_S
-from broker.programs.signatures import Untrusted, sign
-from broker.protocol.messages import ProgramSignature
+from broker.programs.signatures import sign
+from broker.programs.unusable import Unusable
+from broker.protocol.messages import Fault, ProgramSignature
 from tests.harness.signers import DIGEST, NOW_S, Fleet
 
 
@@ -24,10 +25,10 @@ def signed(fleet: Fleet, name: str = "operator:alice") -> ProgramSignature:
     return sign(fleet.identity(name), "vision", DIGEST)
 
 
-def refused(fleet: Fleet, signature: ProgramSignature, **how: object) -> Untrusted:
-    with pytest.raises(Untrusted) as refusal:
+def refused(fleet: Fleet, signature: ProgramSignature, **how: object) -> Fault:
+    with pytest.raises(Unusable) as refusal:
         fleet.check(signature, **how)  # type: ignore[arg-type]
-    return refusal.value
+    return refusal.value.fault
 
 
 def test_an_operators_signature_names_the_operator(fleet: Fleet) -> None:
@@ -64,9 +65,7 @@ def test_what_another_key_signed_is_refused(fleet: Fleet) -> None:
 def test_nobody_signs_in_the_name_of_another(fleet: Fleet) -> None:
     lie = signed(fleet, "operator:mallory").model_copy(update={"signer": "alice"})
     refusal = refused(fleet, lie)
-    assert (refusal.code, refusal.figures) == (
-        "other-signer", {"signer": "alice", "name": "mallory"}
-    )  # fmt: skip
+    assert refusal == Fault(code="other-signer", signer="alice", name="mallory")
 
 
 @pytest.mark.parametrize("certificate", ["", "junk", "é\ud800", "-----BEGIN CERTIFICATE-----\n"])
@@ -89,15 +88,14 @@ def test_only_operators_sign(fleet: Fleet, name: str) -> None:
         sign(identity, "vision", DIGEST)
     theirs = (identity / ids.CERTIFICATE_FILE).read_text()
     forged = signed(fleet).model_copy(update={"certificate": theirs, "signer": name})
-    assert refused(fleet, forged).figures == {"signer": name, "name": name}
-    assert refused(fleet, forged).code == "no-operator"
+    assert refused(fleet, forged) == Fault(code="no-operator", signer=name, name=name)
 
 
 def test_a_signature_counts_while_its_certificate_is_valid(fleet: Fleet) -> None:
     signature = sign(fleet.identity("operator:alice", days=2), "vision", DIGEST)
     assert fleet.check(signature, now_s=NOW_S + 2 * DAY_S) == "alice"
     late = refused(fleet, signature, now_s=NOW_S + 2 * DAY_S + 1)
-    assert (late.code, late.figures["day"]) == ("expired", ids.day(NOW_S + 2 * DAY_S))
+    assert (late.code, late.day) == ("expired", ids.day(NOW_S + 2 * DAY_S))
     assert refused(fleet, signature, now_s=NOW_S - DAY_S).code == "not-valid-yet"
 
 

@@ -238,11 +238,14 @@ def test_a_host_that_cannot_use_what_a_job_needs_is_not_asked_again_at_once(
     run(fleet)
     assign = host.heard(m.Assign)[-1]
     host.reports(m.Accepted, fleet.job("mine"), request_id=assign.id)
-    why = m.Why(code=code, text="its signer was revoked")
+    fault = m.Fault(code="signer-revoked", signer="alice")
+    why = m.Why(code=code, fault=fault)
     host.reports(m.Released, fleet.job("mine"), why=why)
     assert not host.heard(m.Assign)
     told = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data["hosts"][0]["reasons"]
-    assert told[0]["reasons"] == [{"code": code, "said": "its signer was revoked"}]
+    assert told[0]["reasons"] == [
+        {"code": code, "fault": {"code": "signer-revoked", "signer": "alice"}}
+    ]
     fleet.waits(31.0)
     assert host.heard(m.Assign), "it may have changed its mind"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from broker.protocol import messages as m
 from broker.protocol.reasons import from_dict
-from coordinator.jobs.agent_words import because
+from coordinator.jobs.agent_words import FAULTS, because, fault_words
 from coordinator.jobs.causes import cause, in_words, refusal
 from coordinator.jobs.reason_words import (
     alike,
@@ -117,6 +117,19 @@ def test_a_remedy_says_what_would_open_a_host(told: dict[str, Any], said: str) -
 )  # fmt: skip
 def test_an_agent_says_why_it_takes_no_jobs(why: dict[str, Any], said: str) -> None:
     assert because(why) == said
+
+
+@pytest.mark.words
+def test_each_fault_of_a_program_has_words() -> None:
+    assert {*FAULTS} == {*get_args(m.FaultCode)}
+    room = m.Fault(code="no-room", needed_bytes=3 << 30, free_bytes=1 << 20).told()
+    assert because({"code": "dataset", "fault": room}) == (
+        "a dataset could not be used there (the host's disk has no room for 3.0 GiB; 1.0 MiB is "
+        "free)"
+    )
+    said = m.Fault(code="not-installed", quoted="no such package").told()
+    assert words({"code": "program", "fault": said}).endswith(": no such package")
+    assert fault_words({"code": "of-a-newer-agent", "quoted": "?"}) == "of-a-newer-agent"
 
 
 @pytest.mark.words
