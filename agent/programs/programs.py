@@ -23,9 +23,10 @@ from broker.clock import Clock
 from broker.errors import BadMessage, FleetError
 from broker.pki.identity import CA_FILE
 from broker.programs.program_file import Program, read_program
+from broker.programs.trust import Verify, verifier
 from broker.programs.unusable import Unusable
 from broker.protocol.hyperschema import check_hyper
-from broker.protocol.messages import Assign, ProgramsAllowed, ProgramSignature
+from broker.protocol.messages import Assign, ProgramsAllowed
 from broker.protocol.reasons import of_program
 
 METRICS_FILE: Final = "metrics.json"
@@ -34,10 +35,6 @@ _PYTHON: Final = frozenset({"python", "python3"})
 _WORK: Final = "program"  # folder of a program that runs without a sandbox, in the work folder
 # What a program is told of the machine, of all that the agent's environment says.
 _ENVIRONMENT: Final = frozenset({"LANG", "LC_ALL", "PATH", "SYSTEMROOT", "TZ"})
-
-
-# Raises `Unusable` unless a signature of an assignment's program counts.
-Verify = Callable[[Assign, ProgramSignature], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class Programs:
         if any(of_program(program, self._settings.allowed())):
             raise Unusable("not-allowed")
         if program.signers and program.digest not in self._settings.pinned:
-            self._check_signature(assign)
+            self._check_signature(assign, program.digest)
         return self.parcels.folder(program.digest) is not None
 
     def prepare(self, digest: str) -> None:
@@ -170,13 +167,13 @@ class Programs:
             raise FleetError(f"the parcel {digest[:12]} is not here any more")
         return folder, read_program(folder, ())
 
-    def _check_signature(self, assign: Assign) -> None:
+    def _check_signature(self, assign: Assign, digest: str) -> None:
         """Find a signature that counts, of somebody whom the owner trusts. Raises `Unusable`."""
         refusal = Unusable("no-signature")
         for one in assign.signatures if self._verify is not None else ():
             if one.signer in self._settings.signed_by and self._verify is not None:
                 try:
-                    self._verify(assign, one)
+                    self._verify(one, assign.model, digest, assign.crl)
                 except Unusable as error:
                     refusal = error
                 else:
@@ -201,20 +198,6 @@ def open_programs(
     verify = None if identity is None else verifier(identity / CA_FILE, clock)
     parcels = Parcels(state / "programs", limit_bytes)
     return Programs(settings, parcels, verify, environments, building)
-
-
-def verifier(ca: Path, clock: Clock) -> Verify:
-    """Return what checks the signature of an assignment's program by the CA's certificate file."""
-
-    def verify(assign: Assign, signature: ProgramSignature) -> None:
-        # Not above: an agent without programs saves the memory.
-        from broker.programs import signatures
-
-        digest = "" if assign.program is None else assign.program.digest
-        crl, now_s = assign.crl.encode(), clock().wall_s
-        signatures.check(signature, assign.model, digest, ca.read_bytes(), crl, now_s)
-
-    return verify
 
 
 def metrics_line(out: Path) -> str | None:

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import LogLines
-from broker.protocol.messages import AskFetch, AskIdentity, NoRoom, Progress
+from broker.protocol.messages import AskFetch, AskIdentity, AskPush, Fault, NoRoom, Progress
 from broker.stream.ranges import RangeSet
 from coordinator.jobs.causes import Cause
 from coordinator.jobs.plan_entries import Plan
@@ -175,6 +175,15 @@ class ReadManifest(Task):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckSignatures(Task):
+    """Check the signatures of an offered program by the CA; answer `SignaturesChecked`."""
+
+    client: str
+    ask: AskPush
+    crl: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendChunk(Task):
     """Read a piece of a stored artifact and publish it on the topic of one who downloads it."""
 
@@ -276,6 +285,14 @@ class ResultsFound(ShellEvent):
 
     asked: FindResults
     results: tuple[Result, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SignaturesChecked(ShellEvent):
+    """The signatures of an offered program were checked; `fault`: one of them does not count."""
+
+    asked: CheckSignatures
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)

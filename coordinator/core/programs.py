@@ -26,6 +26,7 @@ from broker.protocol.reasons import of_program
 from broker.protocol.topics import user_of
 from coordinator.core import pushes
 from coordinator.core.authorization import Data, refused
+from coordinator.core.effects import CheckSignatures
 from coordinator.core.entries import Push
 from coordinator.core.state import World
 from coordinator.jobs.causes import cause
@@ -36,12 +37,21 @@ from coordinator.jobs.states import FINAL, Event
 MAX_PROGRAMS: Final = 100  # what is known of all of them fits into one answer
 
 
-def on_push(world: World, client: str, ask: AskPush, now: Now) -> Data:
-    """Take a program in; ask for its parcel where it is not stored yet."""
-    offer, digest = ask.offer, ask.offer.program.digest
+def on_push(world: World, client: str, ask: AskPush, now: Now) -> Data | None:
+    """Take a program in; none: its signatures are checked first."""
+    offer = ask.offer
     signers = tuple(one.signer for one in offer.signatures)
     if offer.program.signers != signers or {*signers} - {user_of(client).partition(":")[2]}:
         raise refused("signer", name=", ".join(signers))
+    if not signers:
+        return take_in(world, client, ask, now)
+    world.do(CheckSignatures(client, ask, world.crl))
+    return None
+
+
+def take_in(world: World, client: str, ask: AskPush, now: Now) -> Data:
+    """Take a program in; ask for its parcel where it is not stored yet."""
+    offer, digest = ask.offer, ask.offer.program.digest
     size_bytes = offer.program.size_bytes
     pushes.check_size(world, offer, digest, size_bytes)
     is_full = digest not in world.programs and len(world.programs) >= MAX_PROGRAMS

@@ -63,6 +63,7 @@ from coordinator.core.effects import (
     ReloadAsked,
     ResultsFound,
     ShellEvent,
+    SignaturesChecked,
     Tell,
     Tick,
     Warn,
@@ -204,6 +205,8 @@ class Core:
                 world.stored.update(kept)
             case ResultsFound():
                 downloads.on_results(world, event, now)
+            case SignaturesChecked():
+                requests.on_checked(world, event, now)
             case ManifestRead() | ManifestRefused():
                 self._on_manifest(event, now)
             case ManifestChanged(how):

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from broker.figures import counted, some, span
+from coordinator.jobs.agent_words import fault_words
 from coordinator.jobs.reason_words import all_words, moment, words
 from coordinator.jobs.result_words import command, kept_words
 
@@ -170,5 +171,6 @@ FUNCTIONS: Final[Mapping[str, Callable[[_Told], str]]] = {
     "no_program": partial(_no_such, "program", "programs", "push DIR"),
     "no_dataset": partial(_no_such, "dataset", "data", "data push NAME DIR"),
     "program_in_use": _in_use,
+    "untrusted": lambda why: f"the program is not taken: {fault_words(why['fault'])}",
     "dataset_in_use": _in_use,
 }

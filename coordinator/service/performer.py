@@ -10,7 +10,9 @@ from functools import partial
 from typing import Any, get_args
 
 from broker.clock import Now, Randomness, rfc3339
-from broker.errors import StorageError
+from broker.errors import ConfigError, StorageError, plain
+from broker.programs.trust import Verify
+from broker.programs.unusable import Unusable
 from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing, Publish
 from broker.protocol.messages import OperatorResponse, encode
 from broker.protocol.topics import Topics
@@ -22,6 +24,7 @@ from coordinator.core.effects import (
     AppendLog,
     ArtifactLost,
     BundleRefused,
+    CheckSignatures,
     Collect,
     Collected,
     Effect,
@@ -35,6 +38,7 @@ from coordinator.core.effects import (
     ResultsFound,
     SendChunk,
     ShellEvent,
+    SignaturesChecked,
     Tell,
     VerifyStored,
     Warn,
@@ -66,6 +70,7 @@ class Surroundings:
     a slow function elsewhere, `writing` one after the other on the thread of part files, `reading`
     on the thread that reads the manifest. `read_plan` returns the plan, none without a manifest,
     given what its jobs may name; it raises `ManifestError`. `tell` tells the service manager.
+    `verify` checks a program's signature; without it none is checked.
     """
 
     topics: Topics
@@ -78,6 +83,7 @@ class Surroundings:
     writing: Callable[[Callable[[], None]], object]
     read_plan: Callable[[Catalogue], Plan | None]
     tell: Callable[[str], object] = lambda _: None
+    verify: Verify | None = None
     reading: Callable[[Callable[[], None]], object] = lambda read: read()
 
 
@@ -128,6 +134,7 @@ class Performer:
             Tell: self._tell,
             Warn: lambda effect: log.warning("%s", effect.text),
             FindResults: self._find_results,
+            CheckSignatures: lambda effect: around.reading(partial(self._check, effect)),
         }
         by_kind |= dict.fromkeys(get_args(Task), self._intake.do)
         by_kind |= dict.fromkeys(get_args(Asked), self._answer)
@@ -250,6 +257,19 @@ class Performer:
         if events or parts or gone:
             log.info("deleted %d old events, %d parts, %d artifacts", events, parts, gone)
         self._around.put(Collected(kept))
+
+    def _check(self, effect: CheckSignatures) -> None:
+        """Check signatures. What cannot be checked here is left to the hosts, which decide."""
+        fault, offer, verify = None, effect.ask.offer, self._around.verify
+        try:
+            for one in offer.signatures:
+                if verify is not None:
+                    verify(one, offer.name, offer.program.digest, effect.crl)
+        except Unusable as refusal:
+            fault = refusal.fault
+        except (ConfigError, OSError) as error:
+            log.error("the signature of %s is not checked: %s", offer.name, plain(error))
+        self._around.put(SignaturesChecked(effect, fault))
 
     def _read_manifest(self, effect: ReadManifest) -> None:
         client, request_id = effect.client, effect.request_id

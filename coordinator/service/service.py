@@ -17,6 +17,8 @@ from broker.client.access import Access
 from broker.client.link import Link
 from broker.client.mailbox import Mailbox, feed
 from broker.clock import Now, earliest
+from broker.pki.identity import CA_FILE
+from broker.programs.trust import verifier
 from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import Holder
 from broker.protocol.signing import OperatorKey
@@ -105,6 +107,8 @@ class Service:
         if self._scrapes is not None:
             self._store.on_stored = self._scrapes.tally.on_stored
         self._link = self._open_link(access)
+        me = access.identity
+        self._verify = None if me is None else verifier(me.folder / CA_FILE, system_clock)
         now = system_clock()
         core_settings = self._core_settings(access, broker.operator_key(), own, home, now)
         self._memory = HomeMemory(settings.state)
@@ -203,6 +207,7 @@ class Service:
             writing=self._writer.submit,
             read_plan=self._plan_file.read,
             tell=self._manager.status,
+            verify=self._verify,
             reading=self._reader.submit,
         )
         face = None

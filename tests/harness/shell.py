@@ -16,6 +16,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from broker.clock import Now
+from broker.programs.trust import Verify
 from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Incoming, Outgoing
 from broker.protocol.signing import OperatorKey, signed_by
@@ -52,6 +53,7 @@ class Coordinator:
         self.inbox: deque[Any] = deque()
         self.slow: deque[Callable[[], None]] = deque()  # what a thread of its own would do
         self.reads: deque[Callable[[], None]] = deque()  # what the manifest's thread would do
+        self.verify: Verify | None = None  # by default each signature counts
         self.mono_s = 0.0
         self._ids = itertools.count()
         self._plan = Plan(specs or (spec(),))
@@ -64,6 +66,7 @@ class Coordinator:
             topics=self.topics, disk=self.disk, rng=random.Random(1), new_id=self.new_id,
             publish=self._publish, put=self.put, background=self.slow.append,
             writing=self.slow.append, read_plan=lambda _: self.plan(), reading=self.read,
+            verify=self._verify,
         )  # fmt: skip
         self.ledger = Ledger(self.folder / FILE_NAME)
         self.opened.append(self.ledger)
@@ -80,6 +83,10 @@ class Coordinator:
     def put(self, event: Any) -> None:
         """An event comes from another thread."""
         self.inbox.append(event)
+
+    def _verify(self, *signed: Any) -> None:
+        if self.verify is not None:
+            self.verify(*signed)
 
     def read(self, work: Callable[[], None]) -> None:
         """The manifest is to be read."""
@@ -101,10 +108,10 @@ class Coordinator:
         self.shell.turn(events, self.now)
 
     def files(self) -> None:
-        """The other thread does what it was given; what comes of it is taken in."""
-        while self.slow or self.inbox:
-            while self.slow:
-                self.slow.popleft()()
+        """The other threads do what they were given; what comes of it is taken in."""
+        while self.slow or self.reads or self.inbox:
+            while self.slow or self.reads:
+                (self.slow or self.reads).popleft()()
             if self.inbox:
                 events = [*self.inbox]
                 self.inbox.clear()
@@ -170,7 +177,7 @@ class Coordinator:
     def _publish(self, *messages: Outgoing) -> bool:
         for message in messages:
             topic = self.topics.parse(message.topic)
-            if topic.kind is Kind.DOWNLOAD_CHUNK:
+            if topic.kind in {Kind.DOWNLOAD_CHUNK, Kind.CHECKPOINT_CHUNK}:
                 self.chunks.append(message.payload)
             elif topic.kind in ADAPTERS and message.payload:
                 self.sent.append((topic, m.decode(ADAPTERS[topic.kind], message.payload)))

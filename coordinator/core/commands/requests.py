@@ -74,6 +74,7 @@ from coordinator.core.effects import (
     AnswerWithLog,
     AnswerWithStory,
     ReadManifest,
+    SignaturesChecked,
 )
 from coordinator.core.entries import Answer
 from coordinator.core.finding import find, others
@@ -81,6 +82,8 @@ from coordinator.core.state import World
 from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.records import AttemptFilter, StoryFilter
 from coordinator.jobs.states import JobState
+
+Handler = Callable[[World, str, Any, Now], Data | None]
 
 
 def on_request(
@@ -109,7 +112,25 @@ def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
     response = _response(world, client, ask, now)
     if response is None:
         world.answers[authorization.key_of(client, ask)] = Answer(None, now.wall_s)
-    elif isinstance(ask, AskData) and datasets.is_on_the_way(response):
+    else:
+        _settle(world, client, ask, response, now)
+
+
+def on_checked(world: World, event: SignaturesChecked, now: Now) -> None:
+    """The signatures of a program were checked: it is taken in, or refused."""
+    client, ask = event.asked.client, event.asked.ask
+    if _is_answered(world, client, ask):
+        return
+    if event.fault is None:
+        response = _response(world, client, ask, now, programs.take_in)
+    else:
+        response = refused("untrusted", fault=event.fault.told()).response(ask.id)
+    if response is not None:
+        _settle(world, client, ask, response, now)
+
+
+def _settle(world: World, client: str, ask: Command, response: OperatorResponse, now: Now) -> None:
+    if isinstance(ask, AskData) and datasets.is_on_the_way(response):
         # One of many for a dataset, of which the last is recorded; to repeat it does no harm.
         authorization.answer(world, client, response, now)
     else:
@@ -117,10 +138,12 @@ def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
         authorization.settle(world, client, ask, response, now, what)
 
 
-def _response(world: World, client: str, ask: Ask, now: Now) -> OperatorResponse | None:
-    """Return the answer of the request's handler; none: it follows."""
+def _response(
+    world: World, client: str, ask: Ask, now: Now, handler: Handler | None = None
+) -> OperatorResponse | None:
+    """Return the answer of a handler, by default that of the table; none: it follows."""
     try:
-        data = HANDLERS[type(ask)](world, client, ask, now)
+        data = (handler or HANDLERS[type(ask)])(world, client, ask, now)
     except RequestRefused as refusal:
         return refusal.response(ask.id)
     return None if data is None else given(ask.id, data)
@@ -131,9 +154,13 @@ def on_reloaded(
 ) -> None:  # fmt: skip
     """Answer a reload that was asked for, once; `what` came of it."""
     ask = AskReload(id=response.id)
-    known = world.answers.get(authorization.key_of(client, ask))
-    if known is None or known.response is None:
+    if not _is_answered(world, client, ask):
         authorization.settle(world, client, ask, response, now, what)
+
+
+def _is_answered(world: World, client: str, ask: Command) -> bool:
+    known = world.answers.get(authorization.key_of(client, ask))
+    return known is not None and known.response is not None
 
 
 def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
@@ -253,7 +280,7 @@ def host_counts(world: World) -> dict[str, JsonValue]:
     return {"online": online, "offline": len(world.hosts) - online}
 
 
-HANDLERS: Final[dict[type[Wire], Callable[[World, str, Any, Now], Data | None]]] = {
+HANDLERS: Final[dict[type[Wire], Handler]] = {
     AskStatus: _on_status,
     AskList: job_commands.on_list,
     AskShow: job_commands.on_show,

@@ -17,7 +17,6 @@ from broker.clock import Now
 from broker.errors import BadStream
 from broker.programs.datasets import Layout, Pack, write_layout
 from broker.programs.unusable import Unusable
-from broker.protocol.messages import Fault
 from broker.system.files import RealDisk
 from tests.harness.agent import HEX, JOB
 from tests.harness.datasets import Made, digest_of
@@ -288,9 +287,8 @@ def test_a_full_disk_leaves_nothing_half_used_and_goes_on_later(tmp_path: Path) 
 
 def test_nothing_is_fetched_that_the_disk_has_no_room_for(host: Host) -> None:
     host.disk.free = 7  # the first pack has 7 bytes, and its files once more
-    with pytest.raises(Unusable) as error:
+    with pytest.raises(Unusable, match="no-room, needed_bytes 14, free_bytes 7"):
         host.gets(MADE)
-    assert error.value.fault == Fault(code="no-room", needed_bytes=14, free_bytes=7)
     assert host.fetched == [MADE.dataset.layout]
     host.disk.free = 14
     assert host.gets(MADE) == FILES

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent.programs.programs import verifier
 from broker.clock import Now
 from broker.pki.identity import CA_FILE, DAY_S
 from broker.programs.signatures import sign
+from broker.programs.trust import verifier
 from broker.programs.unusable import Unusable
 from broker.protocol import messages as m
 from tests.harness.agent import HEX

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from broker.programs.signatures import sign
+from broker.programs.trust import verifier
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from coordinator.client.predictions import look
@@ -18,7 +20,7 @@ from coordinator.core.effects import JournalRead, ManifestRead
 from coordinator.core.pushes import MAX_PUSHES
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import ProgramRecord
-from tests.harness import programs
+from tests.harness import programs, signers
 from tests.harness.coordinator import OPERATOR, Host, spec
 from tests.harness.inclient import client_of
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
@@ -29,6 +31,10 @@ OTHERS, ANN = "operator:op/other", "operator:ann/cli"
 def push(fleet: Coordinator, client: str = OPERATOR, **more: Any) -> Any:
     """Somebody pushes; what is answered."""
     ask = m.AskPush(id=fleet.new_id(), offer=programs.offer(**more), chunk_bytes=1024)
+    return pushes(fleet, ask, client)
+
+
+def pushes(fleet: Coordinator, ask: m.AskPush, client: str = OPERATOR) -> Any:
     fleet.answers()
     fleet.handle(Incoming(fleet.topics.operator_request(client), m.encode(ask)))
     fleet.files()
@@ -94,6 +100,40 @@ def test_a_parcel_that_is_stored_has_one_size(tmp_path: Path) -> None:
     other = offer.program.model_copy(update={"size_bytes": 9})
     ask = m.AskPush(id="other", offer=offer.model_copy(update={"program": other}))
     assert fleet.asks(ask).why["code"] == "other_size"
+
+
+@pytest.mark.parametrize("code", ["bad-signature", "other-ca", "expired", "signer-revoked"])
+def test_a_signature_that_no_host_would_take_is_refused_at_once(tmp_path: Path, code: str) -> None:
+    ours, fleet = signers.Fleet(tmp_path / "ours"), Coordinator(tmp_path)
+    (tmp_path / "ca.crt").write_bytes(ours.authority.pem)
+    fleet.verify = verifier(tmp_path / "ca.crt", lambda: fleet.now)
+    theirs = signers.Fleet(tmp_path / "theirs") if code == "other-ca" else ours
+    name = "other" if code == "bad-signature" else "vision"
+    made = sign(theirs.identity("operator:op", days=2), name, programs.DIGEST)
+    ask = m.AskPush(id="p", offer=programs.offer(signer="op", signature=made), chunk_bytes=1024)
+    if code == "expired":
+        fleet.mono_s += 3 * 86_400.0
+    if code == "signer-revoked":
+        ours.authority.revoke("operator:op", signers.NOW_S)
+        fleet.handle(JournalRead((), ours.crl.decode()))
+    answer = pushes(fleet, ask)
+    assert (answer.why["code"], answer.why["fault"]["code"]) == ("untrusted", code)
+    assert answer.why["fault"]["signer"] == "op"
+    assert not [said for _, said in fleet.sent if isinstance(said, m.Grant)]
+    assert pushes(fleet, ask) == answer, "a repetition is answered alike"
+
+
+def test_a_signature_that_counts_is_checked_and_the_program_taken(tmp_path: Path) -> None:
+    ours, fleet = signers.Fleet(tmp_path / "ours"), Coordinator(tmp_path)
+    (tmp_path / "ca.crt").write_bytes(ours.authority.pem)
+    fleet.verify = verifier(tmp_path / "ca.crt", lambda: fleet.now)
+    made = sign(ours.identity("operator:op"), "vision", programs.DIGEST)
+    assert push(fleet, signer="op", signature=made).ok
+    assert isinstance(sends(fleet)[-1], m.Stored)
+    (tmp_path / "ca.crt").unlink()
+    assert push(fleet, signer="op", signature=made).ok, (
+        "the hosts decide where it cannot be checked"
+    )
 
 
 def test_a_job_is_not_requeued_without_its_program(tmp_path: Path) -> None:
@@ -229,6 +269,33 @@ def test_a_host_gets_the_parcel_of_its_own_job_alone(tmp_path: Path) -> None:
     assert asks() == []
     run(fleet)
     assert asks() == [f"pi/{programs.DIGEST}"]
+
+
+def test_a_host_beyond_the_places_is_told_to_wait_and_gets_the_next_one(tmp_path: Path) -> None:
+    fleet = Coordinator(tmp_path, max_fetches=1)
+    push(fleet)
+    sends(fleet)
+    names = ("a", "b", "c")
+    for name in names:
+        allowed = m.ProgramsAllowed(pinned=(programs.DIGEST,))
+        fleet.host(name).joins(programs=allowed, trainers={})
+        run(fleet, name=name, parameters={"lr": 0.1, "epochs": len(name) + ord(name)})
+
+    def asks(name: str) -> bytes:
+        """What a host gets that wants the whole of it."""
+        fleet.chunks.clear()
+        grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
+        fleet.host(name).says(fleet.topics.checkpoint_grant(name, programs.DIGEST), grant)
+        (chunk,) = fleet.chunks
+        return chunk
+
+    waiting = [*names]
+    while waiting:
+        assert asks(waiting[0]) == programs.PARCEL
+        assert [asks(name) for name in waiting[1:]] == [b""] * (len(waiting) - 1)
+        done = fleet.host(waiting.pop(0))
+        done.says(fleet.topics.checkpoint_grant(done.name, programs.DIGEST), m.Stored())
+    assert not fleet.core.world.downloads
 
 
 @pytest.mark.parametrize("code", ["program", "dataset", "input"])
