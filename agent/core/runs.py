@@ -14,6 +14,7 @@ from broker.protocol import messages as m
 
 MAX_WAITING: Final = 32
 MAX_REFUSED: Final = 256
+FRESH_S: Final = 0.5  # for so long what was measured may speak for an assignment
 TAIL_LINES: Final = 30
 
 
@@ -37,6 +38,10 @@ def on_assign(state: State, assign: m.Assign, now: Now) -> None:
         pass  # it is being judged
     elif len(state.waiting) >= MAX_WAITING:
         _refuse(state, assign, (m.Objection(code="many"),))
+    elif now.mono_s < state.fresh_until_s and not isinstance(
+        found := place(state, assign), tuple
+    ):  # fmt: skip
+        _start(state, assign, found, now)
     else:
         state.waiting.append(assign)
         state.do(Measure())
@@ -44,7 +49,7 @@ def on_assign(state: State, assign: m.Assign, now: Now) -> None:
 
 def on_vitals(state: State, vitals: Vitals, now: Now) -> None:
     """Judge the assignments that wait for fresh figures."""
-    state.vitals = vitals
+    state.vitals, state.fresh_until_s = vitals, now.mono_s + FRESH_S
     waiting, state.waiting = state.waiting, []
     for assign in waiting:
         found = place(state, assign)

@@ -204,6 +204,7 @@ class State:
     capability: m.Capability | None = None
     capability_due: bool = False  # with the next birth that a coordinator brings about
     vitals: Vitals | None = None
+    fresh_until_s: float = 0.0  # these figures (monotonic)
     runs: dict[str, Run] = field(default_factory=dict)
     owed: dict[str, Owed] = field(default_factory=dict)
     kept: dict[tuple[str, int], Kept] = field(default_factory=dict)  # by attempt
