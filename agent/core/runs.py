@@ -24,7 +24,7 @@ def on_assign(state: State, assign: m.Assign, now: Now) -> None:
     if run is not None and run.attempt == assign.attempt:
         _accept(state, assign, now)
         if run.pid:
-            _say_started(state, run)
+            _say_started(state, run, now)
         return
     held = state.owed.get(assign.job_id)
     if held is not None and held.report.attempt == assign.attempt:
@@ -73,7 +73,7 @@ def on_started(state: State, run: Run, event: TrainerStarted, now: Now) -> None:
             state.timers.set(("timeout", run.job_id), now.mono_s + run.assign.timeout_s)
         if run.assign.stall_timeout_s is not None:
             state.timers.set(("stall", run.job_id), now.mono_s + run.assign.stall_timeout_s)
-    _say_started(state, run)
+    _say_started(state, run, now)
     state.beat_soon(now)
 
 
@@ -206,7 +206,11 @@ def _accept(state: State, assign: m.Assign, now: Now) -> None:
         **state.about(assign.job_id, assign.attempt, assign.receipt), request_id=assign.id
     )
     state.sent(accepted.id, now)
-    state.report(accepted)
+    run = state.runs.get(assign.job_id)
+    if run is not None and run.slot is None:
+        state.report_soon(accepted, now)
+    else:
+        state.report(accepted)
 
 
 def _refuse(state: State, assign: m.Assign, reasons: tuple[m.Objection, ...]) -> None:
@@ -223,9 +227,9 @@ def _say_refused(state: State, assign: m.Assign, reasons: tuple[m.Objection, ...
     state.report(m.Refused(**about, request_id=assign.id, reasons=reasons))
 
 
-def _say_started(state: State, run: Run) -> None:
+def _say_started(state: State, run: Run, now: Now) -> None:
     about = state.about_run(run)
-    state.report(m.Started(**about, slot=run.slot, pid=run.pid, resumes=run.resumes))
+    state.report_soon(m.Started(**about, slot=run.slot, pid=run.pid, resumes=run.resumes), now)
 
 
 def _say_progress(state: State, run: Run) -> None:
