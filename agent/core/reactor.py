@@ -100,8 +100,7 @@ class Core:
 
     def take(self) -> list[fx.Effect]:
         """Hand over the effects, to be performed in order."""
-        effects, self.state.out = self.state.out, []
-        return effects
+        return self.state.take_out()
 
     def next_deadline(self) -> float | None:
         """Return when a `Tick` is wanted (monotonic seconds), or none."""
@@ -283,6 +282,8 @@ class Core:
                 state.do(fx.Measure())
             case ("log",):
                 output.tell(state)
+            case ("reports",):
+                state.reports_due = True
             case ("look",):
                 owner.look(state, now)
             case ("birth",):

@@ -14,6 +14,7 @@ from broker.protocol import messages as m
 
 MAX_WAITING: Final = 32
 MAX_REFUSED: Final = 256
+FRESH_S: Final = 0.5  # for so long what was measured may speak for an assignment
 TAIL_LINES: Final = 30
 
 
@@ -23,7 +24,7 @@ def on_assign(state: State, assign: m.Assign, now: Now) -> None:
     if run is not None and run.attempt == assign.attempt:
         _accept(state, assign, now)
         if run.pid:
-            _say_started(state, run)
+            _say_started(state, run, now)
         return
     held = state.owed.get(assign.job_id)
     if held is not None and held.report.attempt == assign.attempt:
@@ -37,6 +38,10 @@ def on_assign(state: State, assign: m.Assign, now: Now) -> None:
         pass  # it is being judged
     elif len(state.waiting) >= MAX_WAITING:
         _refuse(state, assign, (m.Objection(code="many"),))
+    elif now.mono_s < state.fresh_until_s and not isinstance(
+        found := place(state, assign), tuple
+    ):  # fmt: skip
+        _start(state, assign, found, now)
     else:
         state.waiting.append(assign)
         state.do(Measure())
@@ -44,7 +49,7 @@ def on_assign(state: State, assign: m.Assign, now: Now) -> None:
 
 def on_vitals(state: State, vitals: Vitals, now: Now) -> None:
     """Judge the assignments that wait for fresh figures."""
-    state.vitals = vitals
+    state.vitals, state.fresh_until_s = vitals, now.mono_s + FRESH_S
     waiting, state.waiting = state.waiting, []
     for assign in waiting:
         found = place(state, assign)
@@ -68,7 +73,7 @@ def on_started(state: State, run: Run, event: TrainerStarted, now: Now) -> None:
             state.timers.set(("timeout", run.job_id), now.mono_s + run.assign.timeout_s)
         if run.assign.stall_timeout_s is not None:
             state.timers.set(("stall", run.job_id), now.mono_s + run.assign.stall_timeout_s)
-    _say_started(state, run)
+    _say_started(state, run, now)
     state.beat_soon(now)
 
 
@@ -201,7 +206,11 @@ def _accept(state: State, assign: m.Assign, now: Now) -> None:
         **state.about(assign.job_id, assign.attempt, assign.receipt), request_id=assign.id
     )
     state.sent(accepted.id, now)
-    state.report(accepted)
+    run = state.runs.get(assign.job_id)
+    if run is not None and run.slot is None:
+        state.report_soon(accepted, now)
+    else:
+        state.report(accepted)
 
 
 def _refuse(state: State, assign: m.Assign, reasons: tuple[m.Objection, ...]) -> None:
@@ -218,14 +227,15 @@ def _say_refused(state: State, assign: m.Assign, reasons: tuple[m.Objection, ...
     state.report(m.Refused(**about, request_id=assign.id, reasons=reasons))
 
 
-def _say_started(state: State, run: Run) -> None:
+def _say_started(state: State, run: Run, now: Now) -> None:
     took_s = run.took_s
-    state.report(
+    state.report_soon(
         m.Started(
             **state.about_run(run), slot=run.slot, pid=run.pid, resumes=run.resumes,
             fetched_bytes=run.fetched_bytes, fetch_s=round(took_s[Phase.FETCHING], 3),
             prepare_s=round(took_s[Phase.PREPARING], 3),
-        )
+        ),
+        now,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from broker.stream.stream import Receiver, Sender
 
 MAX_ENDED: Final = 4096
 MAX_SENT: Final = 64
+LINGER_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,7 @@ class State:
     capability: m.Capability | None = None
     capability_due: bool = False  # with the next birth that a coordinator brings about
     vitals: Vitals | None = None
+    fresh_until_s: float = 0.0  # these figures (monotonic)
     runs: dict[str, Run] = field(default_factory=dict)
     owed: dict[str, Owed] = field(default_factory=dict)
     kept: dict[tuple[str, int], Kept] = field(default_factory=dict)  # by attempt
@@ -236,6 +238,8 @@ class State:
     in_use_since_s: float | None = None
     message_bytes: int = 0  # of an artifact in one message, at most
     cut_at_bytes: Counter[int] = field(default_factory=Counter)
+    reports: list[bytes] = field(default_factory=list)  # that are to be sent
+    reports_due: bool = False  # now
     out: list[Effect] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -250,8 +254,26 @@ class State:
         self.out.append(effect)
 
     def report(self, report: m.AgentResponse) -> None:
-        """Send a report to the coordinator."""
-        self.publish(self.topics.response(self.settings.host), report)
+        """Send a report to the coordinator, with all that wait."""
+        self.reports.append(m.encode(report))
+        self.reports_due = True
+
+    def report_soon(self, report: m.AgentResponse, now: Now) -> None:
+        """Send a report that nobody waits for, with the next one or in `LINGER_S`."""
+        self.reports.append(m.encode(report))
+        if ("reports",) not in self.timers:
+            self.timers.set(("reports",), now.mono_s + LINGER_S)
+
+    def take_out(self) -> list[Effect]:
+        """Return the effects; after them the reports that are due, in as few messages as fit."""
+        if self.reports_due:
+            topic = self.topics.response(self.settings.host)
+            for payload in m.together(self.reports, self.settings.chunk_bytes):
+                self.out.append(Outgoing(topic, payload, 1))
+            self.reports, self.reports_due = [], False
+            self.timers.cancel(("reports",))
+        effects, self.out = self.out, []
+        return effects
 
     def run(self, job_id: str, attempt: int) -> Run | None:
         """Return the run of an attempt; none when it does not occupy a slot."""

@@ -16,7 +16,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
@@ -41,9 +42,19 @@ class Kept:
     `output` is what it prints. All of it ends when nobody has the socket `ours`.
     """
 
-    def __init__(self, pid: int, ours: socket.socket, output: IO[bytes]) -> None:
-        """Wait until the trainer runs. Raises OSError when it cannot be started."""
+    def __init__(
+        self,
+        pid: int,
+        ours: socket.socket,
+        output: IO[bytes],
+        free: Callable[[int, socket.socket], None],
+    ) -> None:
+        """Wait until the trainer runs. Raises OSError when it cannot be started.
+
+        `free` takes a keeper that may be given the next trainer.
+        """
         self.pid = pid
+        self._free = free
         self.output = output
         self.has_left_nothing = False  # whether it is known that all of the trainer has ended
         self._socket = ours
@@ -73,9 +84,11 @@ class Kept:
 
     def end_rest(self) -> None:
         """After its end: end what is left of its group, and let its id be used again."""
-        if not self.has_left_nothing:  # its keeper was killed, or cannot adopt
+        if self.has_left_nothing:
+            self._free(self.pid, self._socket)
+        else:  # its keeper was killed, or cannot adopt
             self.signal(signal.SIGKILL)
-        self._socket.close()
+            self._socket.close()
 
     def _read(self, size: int, timeout_s: float | None) -> bytes | None:
         """Wait for the keeper's next word; none when there is none."""
@@ -105,6 +118,7 @@ class ForkServer:
         self._bare: _Server | None = None
         self._loaded: dict[Kind, _Server] = {}
         self._started_s: dict[Kind, float] = {}  # the last trainer of a kind
+        self._idle: deque[tuple[float, int, socket.socket]] = deque()  # keepers, since when
         self._lock = threading.Lock()
 
     def start(
@@ -124,18 +138,18 @@ class ForkServer:
         body = os.fsencode("\0".join([*words, ""]))
         if body.count(b"\0") != len(words):
             raise OSError("an argument or a variable of the environment has a NUL byte in it")
-        ours, theirs = socket.socketpair()
         output, printed = os.pipe()
         with contextlib.ExitStack() as undo:
-            undo.callback(ours.close)
             stream = undo.enter_context(os.fdopen(output, "rb"))
             try:
-                with theirs, self._lock:
+                with self._lock:
                     loaded = self._loaded_for(command[0], environment, modules)
-                    pid = self._fork(loaded, body, [theirs.fileno(), printed])
+                    found = None if loaded else self._again(body, printed)
+                    pid, ours = found or self._fork(loaded, body, printed)
             finally:
                 os.close(printed)
-            kept = Kept(pid, ours, stream)
+            undo.callback(ours.close)
+            kept = Kept(pid, ours, stream, _close if loaded else self._keep)
             undo.pop_all()
             return kept
 
@@ -146,9 +160,36 @@ class ForkServer:
                 if server is not None:
                     server.end()
             self._bare, self._loaded = None, {}
+            while self._idle:
+                self._idle.pop()[2].close()
 
-    def _fork(self, loaded: _Server | None, body: bytes, descriptors: Sequence[int]) -> int:
-        """Return the process id of a new keeper; makes another server where the first has ended."""
+    def _keep(self, pid: int, ours: socket.socket) -> None:
+        """Let a keeper wait for its next trainer."""
+        self._idle.append((time.monotonic(), pid, ours))
+
+    def _again(self, body: bytes, printed: int) -> tuple[int, socket.socket] | None:
+        """Give a trainer to a keeper that waits: a fork takes longer. None if none does."""
+        while self._idle:
+            since_s, pid, ours = self._idle.pop()
+            with contextlib.suppress(OSError):
+                if time.monotonic() - since_s < keeper.WAIT_S:
+                    _send(ours, body, [printed])
+                    return pid, ours
+            ours.close()
+        return None
+
+    def _fork(
+        self, loaded: _Server | None, body: bytes, printed: int
+    ) -> tuple[int, socket.socket]:  # fmt: skip
+        """Return a new keeper and its socket; makes another server where the first has ended."""
+        ours, theirs = socket.socketpair()
+        with contextlib.ExitStack() as undo, theirs:
+            undo.callback(ours.close)
+            pid = self._forked(loaded, body, [printed, theirs.fileno()])
+            undo.pop_all()
+            return pid, ours
+
+    def _forked(self, loaded: _Server | None, body: bytes, descriptors: Sequence[int]) -> int:
         for server in (loaded, self._bare):
             if server is not None:
                 try:
@@ -212,9 +253,7 @@ class _Server:
 
         `ConnectionError` means that the server has ended, so that it starts nothing any more.
         """
-        self._socket.settimeout(_PATIENCE_S)
-        socket.send_fds(self._socket, [keeper.SIZE.pack(len(body))], descriptors)
-        self._socket.sendall(body)
+        _send(self._socket, body, descriptors)
         answer = self._socket.recv(keeper.NUMBER.size, socket.MSG_WAITALL)
         if len(answer) < keeper.NUMBER.size:
             raise ConnectionError(f"{PROGRAM.name} has ended")
@@ -229,3 +268,13 @@ class _Server:
         self._socket.close()
         self._process.kill()
         self._process.wait()
+
+
+def _send(to: socket.socket, body: bytes, descriptors: Sequence[int]) -> None:
+    to.settimeout(_PATIENCE_S)
+    socket.send_fds(to, [keeper.SIZE.pack(len(body))], descriptors)
+    to.sendall(body)
+
+
+def _close(_pid: int, ours: socket.socket) -> None:
+    ours.close()

@@ -7,7 +7,7 @@ An interpreter's start is most of what a small job costs, so the fork server wai
 to the next, with a socket of `agent.process.forkserver` as standard input. For each trainer it
 forks a keeper, the leader of the trainer's process group, with a socket of its own: the agent holds
 that open for as long as the trainer is to run. The socket's end, also that of a killed agent, ends
-all of the group by SIGKILL.
+all of the group by SIGKILL. A keeper of whose trainer nothing is left may be given the next one.
 
 With MODULES it imports these first, and its trainers are Python programs that run in the forked
 process instead of a new interpreter. Such a fork server ends when nothing was asked of it for
@@ -39,8 +39,9 @@ TYPE_CHECKING = False  # the module `typing` would take longer than all of these
 if TYPE_CHECKING:
     from typing import Final, NoReturn
 
-# To the fork server: the size of a body, with the keeper's socket and the pipe for the output; then
-# the body. Its answer is the keeper's process id, or minus an errno.
+# To the fork server: the size of a body, with the pipe for the output and the keeper's socket; then
+# the body. Its answer is the keeper's process id, or minus an errno. A keeper that has ended all of
+# its trainer takes the same, without a socket.
 SIZE: Final = struct.Struct("!I")
 # From a keeper: the trainer's process id; then its exit code, and whether all of it has ended.
 NUMBER: Final = struct.Struct("!i")
@@ -50,6 +51,7 @@ READY = 0  # from a fork server with modules, once
 PADDING_BYTES = 4096  # room for a trainer's command line, and for the mark in its environment
 END_S = 5.0  # until a trainer's processes have ended; one that waits for a driver may take longer
 _LOOK_S = 0.05
+WAIT_S = 30.0  # of a keeper for its next trainer
 _MEMORY_S = 5.0  # between two looks at the host's memory
 _LARGE_BYTES = 1 << 21  # of a page
 COLLAPSE = 25  # MADV_COLLAPSE of madvise(2), since Linux 6.1
@@ -74,7 +76,7 @@ def main(modules: list[str], idle_s: float) -> list[bytes]:
             _load(modules)
             agent.sendall(NUMBER.pack(READY))
         while (not modules or _is_asked(agent, idle_s)) and (
-            request := _request(agent)
+            request := _request(agent, 2)
         ) is not None:
             body, descriptors = request
             try:
@@ -134,29 +136,25 @@ def _keep(
     With a score for when memory is short, the trainer needs no new interpreter: this returns in it.
     """
     me = os.getpid()
+    words: list[bytes] = []
     try:
         os.setsid()
-        for descriptor, number in zip((*descriptors, descriptors[1]), (0, 1, 2)):
-            os.dup2(descriptor, number)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        work, count, *words = body.split(b"\0")[:-1]
-        pairs = (word.partition(b"=") for word in words[: int(count)])
-        environment = {name: value for name, _, value in pairs}
-        os.chdir(work)
+        output, agent = descriptors
+        os.dup2(agent, 0)
+        os.close(agent)
         keeper = _Keeper(control)
-        keeper.start(words[int(count) :], environment, score)
-        if os.getpid() == me:
-            keeper.attend()
+        words = keeper.start(body, output, score)
+        while os.getpid() == me and keeper.attend() and (request := keeper.next()) is not None:
+            keeper.start(*request, b"")
     finally:
         if os.getpid() == me:
             os.killpg(0, signal.SIGKILL)
             os._exit(NOT_STARTED)
-    return words[int(count) :]
+    return words
 
 
 class _Keeper:
-    """Starts a trainer, and waits for its end, or the agent's."""
+    """Starts a trainer, and waits for its end, or the agent's. Its input is the agent's socket."""
 
     def __init__(self, control: Callable[[int, int], object]) -> None:
         self.trainer = -1
@@ -169,11 +167,18 @@ class _Keeper:
         for number in (signal.SIGCHLD, *_PASSED_ON):
             signal.signal(number, lambda *_: None)
 
-    def start(self, command: list[bytes], environment: Mapping[bytes, bytes], score: bytes) -> None:
-        """Fork the trainer. A signal for the group that has come already is sent to it. OSError.
+    def start(self, body: bytes, output: int, score: bytes) -> list[bytes]:
+        """Fork the trainer; return its command. A signal that has come for it is sent to it.
 
-        With a score it returns in the trainer, too.
+        With a score it returns in the trainer, too. Raises OSError.
         """
+        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        _print_to(output)
+        work, count, *words = body.split(b"\0")[:-1]
+        command = words[int(count) :]
+        pairs = (word.partition(b"=") for word in words[: int(count)])
+        environment = {name: value for name, _, value in pairs}
+        os.chdir(work)
         keeper, early = os.getpid(), signal.sigpending()
         self.trainer = os.fork()
         if self.trainer == 0 and score:
@@ -181,21 +186,32 @@ class _Keeper:
             os.close(self._wake)
             _begin(keeper, self._control)
             _turn_into(command, environment, score)
-            return
+            return command
         if self.trainer == 0:
             _become(command, environment, keeper, self._control)
         for number in early.intersection(_PASSED_ON):
             os.kill(self.trainer, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        return command
 
-    def attend(self) -> None:
-        """Tell who the trainer is, wait for its end, and tell that."""
+    def attend(self) -> bool:
+        """Tell who the trainer is, await its end, and tell that; return whether all has ended."""
         os.write(0, NUMBER.pack(self.trainer))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the output ends when the trainer's does
-        os.dup2(1, 2)
+        _print_to(os.open(os.devnull, os.O_WRONLY))  # the output ends when the trainer's does
         code = os.waitstatus_to_exitcode(self.outcome())
-        os.write(0, END.pack(code, self.end_family()))
-        os.read(0, 1)  # the group's id stays taken until the agent lets go
+        has_ended = self.end_family()
+        os.write(0, END.pack(code, has_ended))
+        if not has_ended:
+            os.read(0, 1)  # the group's id stays taken until the agent lets go
+        return has_ended
+
+    def next(self) -> tuple[bytes, int] | None:
+        """Return the next trainer's body and output; none when the agent lets go, or asks late."""
+        if not select.select([0], [], [], 2 * WAIT_S)[0]:
+            return None
+        with socket.socket(fileno=os.dup(0)) as agent:
+            request = _request(agent, 1)
+        return None if request is None else (request[0], request[1][0])
 
     def outcome(self) -> int:
         """Wait for the trainer's end and return its wait status; the input's end ends all of it."""
@@ -368,11 +384,18 @@ def _children() -> Iterator[int]:
                     yield int(name)
 
 
-def _request(agent: socket.socket) -> tuple[bytes, list[int]] | None:
-    """Return a body and the two descriptors that came with it; none when the agent is gone."""
-    data, descriptors, _, _ = socket.recv_fds(agent, SIZE.size, 2)
+def _print_to(output: int) -> None:
+    """Have what is printed go there."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+
+
+def _request(agent: socket.socket, count: int) -> tuple[bytes, list[int]] | None:
+    """Return a body and the descriptors that came with it; none when the agent is gone."""
+    data, descriptors, _, _ = socket.recv_fds(agent, SIZE.size, count)
     data += _read(agent, SIZE.size - len(data)) if data else b""
-    if len(data) < SIZE.size or len(descriptors) < 2:
+    if len(data) < SIZE.size or len(descriptors) < count:
         return None
     (size,) = SIZE.unpack(data)
     body = _read(agent, size)

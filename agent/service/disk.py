@@ -215,8 +215,9 @@ class DiskWork:
                 self._spool.clear(clear.job_id, clear.attempt, clear.artifact_id)
                 del self._uncleared[clear]  # first, or it would delete the new report later
             self._spool.keep(report, effect.data)
-            # Nobody waits for that, and the report is to leave.
-            self._background(partial(self._spool.drop_work, report.job_id, report.attempt))
+            if not effect.data:  # else it is cleared soon, with the report
+                # Nobody waits for that, and the report is to leave.
+                self._background(partial(self._spool.drop_work, report.job_id, report.attempt))
         except OSError as error:
             said = "spool: %s; the report is kept in memory, and on disk when it can be"
             log.error(said, plain(error))

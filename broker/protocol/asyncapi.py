@@ -7,6 +7,7 @@ needs PyYAML, which the services do not.
 from __future__ import annotations
 
 import sys
+from copy import deepcopy
 from typing import Any, Final
 
 import yaml
@@ -29,7 +30,10 @@ CONTENTS: Final[dict[Kind, tuple[TypeAdapter[Any] | str, str]]] = {
     ),
     Kind.ECHO: (_TEXT, "A word to itself, to see whether it gets through."),
     Kind.REQUEST: (m.AGENT_REQUEST, "What an agent is asked to do."),
-    Kind.RESPONSE: (m.AGENT_RESPONSE, "What became of a job on a host."),
+    Kind.RESPONSE: (
+        m.AGENT_RESPONSE,
+        "What became of jobs on a host: a report, or a list of some.",
+    ),
     Kind.LOG: (
         _LINES, "`ATTEMPT.NUMBER LINE`, a line of a trainer's output; more after line ends.",
     ),
@@ -160,6 +164,9 @@ def _message(
         schemas[name] = schema
         schema = {"$ref": f"#/components/schemas/{name}"}
     schema.pop("discriminator", None)  # its mapping is an OpenAPI notion
+    if content is m.AGENT_RESPONSE:  # see `decode_reports`
+        several = {"type": "array", "minItems": 1, "items": deepcopy(schema)}
+        schema["oneOf"].append(several)
     return {"summary": summary, "payload": schema}
 
 

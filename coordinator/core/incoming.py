@@ -45,7 +45,8 @@ def on_message(world: World, topic: Topic, message: Incoming, now: Now) -> None:
         case Kind.HEARTBEAT:
             presence.on_heartbeat(world, topic.host, m.decode(m.HEARTBEAT, payload), now)
         case Kind.RESPONSE:
-            _on_report(world, topic.host, m.decode(m.AGENT_RESPONSE, payload), message, now)
+            for report in m.decode_reports(payload):
+                _on_report(world, topic.host, report, message, now)
         case Kind.PROGRESS:
             presence.on_progress(
                 world, topic.host, topic.job_id, m.decode(m.PROGRESS, payload), now

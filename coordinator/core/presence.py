@@ -33,6 +33,7 @@ from coordinator.jobs.hosts import TWIN_WINDOW_S, Host
 from coordinator.jobs.states import FINAL, Event, JobState
 
 _DONE: Final = frozenset({"bundling", "reporting", "uploading"})
+_HANDS_OVER: Final = frozenset({"reporting", "uploading"})
 _AT_WORK: Final = frozenset({"running", "stopping", "bundling", "reporting", "uploading"})
 
 
@@ -140,8 +141,8 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
     catch_up(world, host.name, held.job_id, held.attempt, held.receipt, now)
     job = world.book.get(held.job_id)
     if job is None or job.state in FINAL or not job.is_at(host.name, held.attempt):
-        if job is not None and job.state is JobState.COMPLETED and held.phase == "uploading":
-            return  # its next report is answered "stored"
+        if job is not None and job.state is JobState.COMPLETED and held.phase in _HANDS_OVER:
+            return  # its report is answered
         if is_late(job, host.name, held.attempt) and held.phase in _DONE:
             return  # it is about to hand its result over
         tell_to_stop(world, host.name, held.job_id, held.attempt, why_void(job), now)

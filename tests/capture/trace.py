@@ -155,7 +155,8 @@ def _short(value: Any, key: str = "") -> Any:
 def sense(heard: Heard, before: list[Heard]) -> str:  # noqa: PLR0911 - a case a return
     """Return which comment belongs to a message."""
     topic = heard.parsed
-    said = json.loads(heard.payload) if heard.payload.startswith("{") else {}
+    said = json.loads(heard.payload) if heard.payload.startswith(("{", "[")) else {}
+    said = said[-1] if isinstance(said, list) else said
     match topic.kind:
         case Kind.STATUS | Kind.COORDINATOR_STATUS:
             why = f" {said['reason']}" if topic.kind is Kind.STATUS else ""

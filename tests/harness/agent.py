@@ -43,10 +43,17 @@ ADAPTERS = {
     Kind.STATUS: m.STATUS,
     Kind.CAPABILITY: m.CAPABILITY,
     Kind.HEARTBEAT: m.HEARTBEAT,
-    Kind.RESPONSE: m.AGENT_RESPONSE,
     Kind.PROGRESS: m.PROGRESS,
     Kind.CHECKPOINT_GRANT: m.GRANT,
 }
+
+
+def _heard(kind: Kind, payload: bytes) -> Sequence[Any]:
+    if kind is Kind.RESPONSE:
+        return m.decode_reports(payload)
+    return [m.decode(ADAPTERS[kind], payload) if kind in ADAPTERS and payload else payload]
+
+
 TRAINERS = {"gbt": m.TrainerInfo(hyper_schema={})}
 
 
@@ -117,14 +124,13 @@ class Agent:
         self.core.handle(event, self.now)
         measure = look = False
         leases: list[m.Lease] = []
+        self.core.state.reports_due |= bool(self.core.state.reports)  # nobody waits here
         for effect in self.core.take():
             if isinstance(effect, Outgoing):
                 topic = self.topics.parse(effect.topic)
-                known = topic.kind in ADAPTERS and effect.payload
-                payload = effect.payload
-                said = m.decode(ADAPTERS[topic.kind], payload) if known else payload
-                self.sent.append((topic, said))
-                leases += self._leased(said)
+                for said in _heard(topic.kind, effect.payload):
+                    self.sent.append((topic, said))
+                    leases += self._leased(said)
             elif isinstance(effect, Measure):
                 measure = True
             elif isinstance(effect, Look):

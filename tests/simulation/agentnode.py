@@ -31,14 +31,13 @@ from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import (
-    AGENT_RESPONSE,
     MAX_SMALL_BYTES,
     Assign,
     Capability,
     Finished,
     Gpu,
     TrainerInfo,
-    decode,
+    decode_reports,
 )
 from broker.system.bundle import BundleInfo
 from broker.system.files import read, write_atomically
@@ -216,10 +215,10 @@ class AgentNode(Node):
 
     def publish(self, *messages: Outgoing) -> bool:
         for message in messages:
-            if b'"finished"' in message.payload[:40] and message.topic.endswith("/job/response"):
-                report = decode(AGENT_RESPONSE, message.payload)
-                assert isinstance(report, Finished)
-                self.run.checker.promised(self, report)
+            if message.topic.endswith("/job/response"):
+                for report in decode_reports(message.payload):
+                    if isinstance(report, Finished):
+                        self.run.checker.promised(self, report)
         return super().publish(*messages)
 
     def next_deadline(self) -> float | None:

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from broker.protocol.link_events import Incoming, Outgoing
-from broker.protocol.messages import AGENT_REQUEST, AGENT_RESPONSE, Noted, Released, decode
+from broker.protocol.messages import (
+    AGENT_REQUEST,
+    Noted,
+    Released,
+    decode,
+    decode_reports,
+)
 from coordinator.jobs.jobs import Change, Job
 from coordinator.jobs.records import Record
 from coordinator.jobs.states import FINAL, Event, JobState
@@ -37,16 +43,17 @@ class GivenBack:
         """The coordinator hears these, in one turn."""
         self._held.clear()
         for event in events:
-            if not isinstance(event, Incoming) or b'"released"' not in event.payload[:40]:
+            if not isinstance(event, Incoming) or not event.topic.endswith("/job/response"):
                 continue
-            report = decode(AGENT_RESPONSE, event.payload)
-            if not isinstance(report, Released):
-                continue
-            self._reports[report.id] = report
-            row = self._checker.rows.get(report.job_id)
-            host = TOPICS.parse(event.topic).host
-            if row is not None and row.is_held and row.is_at(host, report.attempt):
-                self._held[report.id] = row
+            for report in decode_reports(event.payload):
+                if isinstance(report, Released):
+                    self._on_released(TOPICS.parse(event.topic).host, report)
+
+    def _on_released(self, host: str, report: Released) -> None:
+        self._reports[report.id] = report
+        row = self._checker.rows.get(report.job_id)
+        if row is not None and row.is_held and row.is_at(host, report.attempt):
+            self._held[report.id] = row
 
     def committed(self, changes: Sequence[Change | Record]) -> None:
         """The ledger has taken these changes, in one commit."""

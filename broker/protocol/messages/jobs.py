@@ -39,6 +39,7 @@ from broker.protocol.messages.values import (
     Why,
     Wire,
     Word,
+    decode,
 )
 
 MAX_INPUTS: Final = 16
@@ -362,6 +363,7 @@ AgentResponse = Annotated[
     Accepted | Refused | Started | Finished | Failed | Released | Stopped,
     Field(discriminator="type"),
 ]
+AgentResponses = Annotated[tuple[AgentResponse, ...], Field(min_length=1)]
 
 
 # The chunk stream; the chunks themselves are raw.
@@ -401,3 +403,11 @@ GrantMessage = Annotated[Grant | Stored | Rejected, Field(discriminator="state")
 AGENT_REQUEST: Final[TypeAdapter[AgentRequest]] = TypeAdapter(AgentRequest, config=DEFERRED)
 AGENT_RESPONSE: Final[TypeAdapter[AgentResponse]] = TypeAdapter(AgentResponse, config=DEFERRED)
 GRANT: Final[TypeAdapter[GrantMessage]] = TypeAdapter(GrantMessage, config=DEFERRED)
+AGENT_RESPONSES: Final[TypeAdapter[AgentResponses]] = TypeAdapter(AgentResponses, config=DEFERRED)
+
+
+def decode_reports(payload: bytes) -> tuple[AgentResponse, ...]:
+    """Return the reports in a message: one, or a list of some. Raises `BadMessage`."""
+    if payload.startswith(b"["):
+        return decode(AGENT_RESPONSES, payload)
+    return (decode(AGENT_RESPONSE, payload),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Final, Literal, NamedTuple, TypeVar, get_args
 
@@ -279,6 +279,27 @@ def encode(message: Wire) -> bytes:
     fields = message.model_dump(mode="json")
     head = {key: fields[key] for key in _FIRST if key in fields}
     return _JSON.encode(head | fields).encode()
+
+
+def together(messages: Sequence[bytes], limit_bytes: int) -> Iterator[bytes]:
+    """Yield encoded messages in payloads: one alone as it is, several as a list.
+
+    A list has no more than `limit_bytes`, unless a single message has.
+    """
+    some: list[bytes] = []
+    size_bytes = 1
+    for message in messages:
+        size_bytes += len(message) + 1
+        if some and size_bytes > limit_bytes:
+            yield _list_of(some)
+            some, size_bytes = [], len(message) + 2
+        some.append(message)
+    if some:
+        yield _list_of(some)
+
+
+def _list_of(messages: list[bytes]) -> bytes:
+    return messages[0] if len(messages) == 1 else b"[" + b",".join(messages) + b"]"
 
 
 @cache

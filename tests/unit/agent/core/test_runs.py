@@ -8,9 +8,11 @@ import pytest
 
 from agent.core import effects as fx
 from agent.core.slots import AHEAD_S
+from agent.core.state import LINGER_S
+from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.link_events import Incoming
-from tests.harness.agent import GIB, HEX, JOB, Agent
+from broker.protocol.link_events import Incoming, Outgoing
+from tests.harness.agent import GIB, HEX, JOB, Agent, leased
 
 NO_DATA = m.Objection(code="no-data")
 
@@ -92,6 +94,32 @@ def test_what_was_taken_ahead_can_be_cancelled() -> None:
     assert [one.job_id[0] for one in agent.said(m.Stopped)] == ["c"]
     agent.handle(fx.TrainerExited("a" * 64, 1, 0))
     assert not agent.took(fx.StartTrainer)
+
+
+def test_reports_that_nobody_waits_for_leave_with_the_next_or_soon() -> None:
+    """J3."""
+    agent = Agent(slots=2)
+    agent.assigned()
+    core = agent.core
+
+    def handle(event: Any, later_s: float = 0.0) -> list[str]:
+        core.handle(event, Now(agent.mono_s + later_s, agent.mono_s))
+        said = (one for one in core.take() if isinstance(one, Outgoing))
+        reports = (m.decode_reports(one.payload) for one in said if "job/response" in one.topic)
+        return [" ".join(report.type for report in some) for some in reports]
+
+    assert handle(fx.TrainerStarted(JOB, 1, 7)) == []
+    due_s = core.next_deadline()
+    assert due_s is not None
+    assert due_s <= agent.mono_s + LINGER_S
+    assert handle(fx.Tick(), LINGER_S) == ["started"]
+
+    other = {"name": "b", "model": "gbt", "mode": "oracle", "id": "b", "instance": "i1"}
+    second = m.Assign(job_id=HEX, attempt=1, **other)
+    assert handle(Incoming(agent.topics.request("pi"), m.encode(second))) == ["accepted"]
+    assert handle(leased(core)) == []
+    assert handle(fx.TrainerStarted(HEX, 1, 8)) == []
+    assert handle(fx.TrainerExited(HEX, 1, 2)) == ["started failed"]
 
 
 def test_an_assignment_is_carried_out_once() -> None:

@@ -99,7 +99,8 @@ def test_without_it_trainers_go_on_and_another_comes(starter: Starter, tmp_path:
 def test_one_that_does_not_answer_is_replaced(
     starter: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Watched(starter, tmp_path / "a", "").code() == 0
+    first = Watched(starter, tmp_path / "a", f"print('here')\n{SLEEP}")
+    assert first.line() == "here"
     program(starter).suspend()
     with monkeypatch.context() as patch:
         patch.setattr("agent.process.forkserver._PATIENCE_S", 0.2)
@@ -107,6 +108,24 @@ def test_one_that_does_not_answer_is_replaced(
             Watched(starter, tmp_path / "b", "")
     run = Watched(starter, tmp_path / "c", "print('again')")
     assert (run.line(), run.code()) == ("again", 0)
+    first.trainer.send_signal(kill=True)
+    assert first.code() == -signal.SIGKILL
+
+
+def test_a_keeper_is_given_the_next_trainer(tmp_path: Path) -> None:
+    """But not one that was killed meanwhile, and none outlives who has started it."""
+    starter, keepers = Starter(), []
+    for number in range(3):
+        run = Watched(starter, tmp_path / str(number), "import os; print(os.getcwd())")
+        assert (run.line(), run.code()) == (str(tmp_path / str(number)), 0)
+        keepers.append(psutil.Process(run.trainer.pid))
+        if number == 1:
+            keepers[1].kill()
+            keepers[1].wait(DEADLINE_S)
+    assert keepers[0] == keepers[1] != keepers[2]
+    assert keepers[2].is_running()
+    starter.close()
+    assert until(lambda: is_over(keepers[2].pid))
 
 
 def test_nobody_is_left_unreaped(starter: Starter, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_fault_while_bundling_a_checkpoint_gives_the_job_back_without(tmp_path
     shell.turn([TrainerExited(JOB, 1, 75)], Now(600.0, 600.0))
     shell.turn([events.popleft()], Now(600.0, 600.0))
     topic = agent.topics.response("pi")
-    said = [m.decode(m.AGENT_RESPONSE, one.payload) for one in published if one.topic == topic]
+    said = [m.decode_reports(one.payload)[-1] for one in published if one.topic == topic]
     (released,) = [one for one in said if isinstance(one, m.Released)]
     assert released.artifact_id is None
     assert not agent.core.state.runs
@@ -161,7 +161,7 @@ def test_a_result_that_its_disk_does_not_give_back_is_no_upload_for_ever(
     grant = m.Grant(missing=((0, 4),), horizon=4, window_chunks=16)
     happens(Incoming(agent.topics.grant("pi", report.artifact_id), m.encode(grant)))
     responses = [one for one in published if one.topic == agent.topics.response("pi")]
-    last = m.decode(m.AGENT_RESPONSE, responses[-1].payload)
+    last = m.decode_reports(responses[-1].payload)[-1]
     assert isinstance(last, m.Failed)
     assert (last.error, last.transient) == (
         "the finished bundle was damaged on this host's disk before it was handed over", True

@@ -116,9 +116,14 @@ class Process:
         self.now_s += 60.0
 
     def said(self) -> list[Any]:
-        kinds = {Kind.RESPONSE: m.AGENT_RESPONSE, Kind.HEARTBEAT: m.HEARTBEAT}
-        parsed = ((self.topics.parse(one.topic).kind, one.payload) for one in self.sent)
-        return [m.decode(kinds[kind], payload) for kind, payload in parsed if kind in kinds]
+        said: list[Any] = []
+        for one in self.sent:
+            kind = self.topics.parse(one.topic).kind
+            if kind is Kind.RESPONSE:
+                said += m.decode_reports(one.payload)
+            elif kind is Kind.HEARTBEAT:
+                said.append(m.decode(m.HEARTBEAT, one.payload))
+        return said
 
 
 @pytest.mark.parametrize("told", ["while it bundles", "while it trains"])
@@ -156,7 +161,11 @@ def test_a_result_that_could_not_be_bundled_is_handed_over_by_the_next_process(
         source = tar.extractfile(file)
         assert source is not None
         assert source.read() == WEIGHTS
-    assert not three.spool.work_folders(), "the report has all of it"
+    noted = m.Noted(
+        id="n", report_id=finished.id, job_id=JOB, attempt=1, verdict="stored", state="completed"
+    )
+    three.takes(Incoming(three.topics.request("pi"), m.encode(noted)))
+    assert not three.spool.work_folders()
 
 
 def test_a_result_that_was_bundled_in_time_is_not_bundled_again(tmp_path: Path) -> None:

@@ -312,3 +312,10 @@ def test_an_error_says_what_was_expected() -> None:
     with pytest.raises(BadMessage, match=r"^gpus\.index: Input should be less than or equal to"):
         m.decode(m.HEARTBEAT, b'{"v":1,"session":"s","instance":"i","seq":1,'
                  b'"ram_available_bytes":1,"gpus":[{"index":2000}]}')  # fmt: skip
+
+
+def test_a_list_of_messages_has_no_more_than_it_may() -> None:
+    """But for one that is longer than that."""
+    given = [b"1", b"22", b"3", b"x" * 20, b"4"]
+    assert [*m.together(given, 8)] == [b"[1,22,3]", b"x" * 20, b"4"]
+    assert [*m.together([], 8)] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from broker.protocol import messages as m
+from broker.protocol.link_events import Incoming
 from coordinator.core.effects import ManifestRead
 from coordinator.jobs.plan_entries import HostPolicy, Plan
 from tests.harness.coordinator import Fleet, joined, spec
@@ -35,6 +36,22 @@ def test_a_host_that_comes_free_is_given_the_next_job_in_claim_order() -> None:
         fleet.plan(*(spec(f"job-{number}", priority=number) for number in range(8)))
         pi.reports(m.Failed, first, error="e", exit_code=1, transient=False)
         assert fleet.job("job-7").state == "claimed"
+
+
+def test_a_message_may_have_several_reports() -> None:
+    """J3; one that has something else as well is garbage."""
+    fleet, pi = joined(spec())
+    job = fleet.job()
+    about = {"job_id": job.job_id, "attempt": 1, "session": pi.session, "instance": pi.instance}
+    (assign,) = pi.heard(m.Assign)
+    accepted = m.encode(m.Accepted(**about, id="a", request_id=assign.id))
+    started = m.encode(m.Started(**about, id="s", slot=0, pid=7))
+    topic = fleet.topics.response(pi.name)
+    fleet.handle(Incoming(topic, b"[%s,7]" % accepted))
+    assert (fleet.core.world.dropped["job/response"], pi.heard(m.Lease)) == (1, [])
+    fleet.handle(Incoming(topic, b"[%s,%s]" % (accepted, started)))
+    assert fleet.job().state == "running"
+    assert len(pi.heard(m.Lease)) == 1
 
 
 def _held(fleet: Fleet) -> dict[str, str | None]:
