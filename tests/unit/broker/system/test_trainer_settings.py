@@ -134,7 +134,7 @@ def test_values_are_single_arguments(tmp_path: Path, *, resumable: bool) -> None
     assert (f"--checkpoint-dir={tmp_path / 'kept'}" in command) == resumable
     assert ("--resume" in command) == resumable
     for hyper in ({"out_dir": "/etc"}, {"max-depth": 1}):
-        with pytest.raises(BadMessage, match="unknown hyperparameter"):
+        with pytest.raises(BadMessage, match="unknown parameter"):
             trainer_command(assign(**hyper), {"a": own}, place, 2, resume=False)
     with pytest.raises(BadMessage, match="NUL"):  # where they travel by a pipe, it parts them
         trainer_command(assign(name="x\0--out-dir=/etc"), {"a": own}, place, 2, resume=False)
