@@ -68,7 +68,8 @@ def test_a_transfer_takes_its_bytes_by_the_rate_of_its_host() -> None:
 
 def test_packages_take_what_they_took_where_the_program_is_not_held() -> None:
     """On this host if that is known; later attempts there have found them, which says nothing."""
-    past = History([run(prepare_s=0.1), run(prepare_s=90.0), run(on="gpu", prepare_s=30.0)])
+    took_s = (("pi", 0.1), ("pi", 90.0), ("gpu", 30.0), ("pi", 0.2))
+    past = History(run(on=name, prepare_s=s) for name, s in took_s)
     assert past.leads.of(spec(), holds("pi", DATA)).prepare == (90.0, 90.0, 90.0)
     assert past.leads.of(spec(), holds("other")).prepare == (36.0, 60.0, 84.0)
     assert past.leads.of(spec(), holds("pi", PARCEL)).prepare == (0.0, 0.0, 0.0)
