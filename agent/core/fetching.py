@@ -27,10 +27,16 @@ def begin(state: State, run: Run, part: Part, missing: fx.Missing, now: Now) -> 
 
 
 def on_chunk(state: State, artifact_id: str, index: int, data: bytes, now: Now) -> None:
-    """Take a chunk for each attempt that fetches this artifact. Raises `BadStream`."""
+    """Take a chunk for each attempt that fetches this artifact. Raises `BadStream`.
+
+    An empty one says that the coordinator has no place for this host yet.
+    """
     for run in state.runs.values():
         fetch = run.fetch
         if fetch is not None and fetch.artifact_id == artifact_id:
+            if not data:
+                fetch.receiver.idle_since = now.mono_s
+                continue
             receiver, size_bytes = fetch.receiver, len(data)
             _perform(state, run, fetch, receiver.on_chunk(index, size_bytes, now.mono_s), data)
             if run.fetch is not None:

@@ -41,6 +41,11 @@ class CorePart(BaseModel):
         default=16 * 1024 * 1024, ge=64 * 1024, le=1 << 30,
         description="Bytes of artifacts on their way in at once, of all uploads together.",
     )  # fmt: skip
+    max_fetches: int = Field(
+        default=16, ge=1, le=10_000,
+        description="Programs, datasets, inputs and checkpoints that hosts fetch at once; the next "
+        "ones wait.",
+    )  # fmt: skip
     keep_unreferenced_days: float = Field(
         default=30.0, gt=0, le=1e5,
         description="Days for which an artifact is kept that is no job's result any more.",

@@ -13,6 +13,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from broker.clock import Now
+from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import AskFetch, Grant, GrantMessage
 from broker.stream.stream import SendChunk, Sender, chunk_size
 from coordinator.core import authorization, dataset_records, successors
@@ -108,7 +109,7 @@ def _begin(
 
 def begin(world: World, client: str, artifact_id: str, size_bytes: int, now: Now) -> Data:
     """Begin to send a stored artifact to a client; return what it is told of that."""
-    if client not in world.downloads and len(world.downloads) >= MAX_DOWNLOADS:
+    if client not in world.downloads and _count(world, of_hosts=False) >= MAX_DOWNLOADS:
         raise refused("downloads", most=MAX_DOWNLOADS)
     chunk_bytes = chunk_size(size_bytes)
     sender = Sender(size_bytes, chunk_bytes)
@@ -138,12 +139,19 @@ def on_checkpoint_grant(
     if receiver not in world.downloads:
         size_bytes = world.stored.get(artifact_id)
         due = any(_is_due(world, job, artifact_id) for job in world.held_at(host))
-        if not size_bytes or not due or len(world.downloads) >= MAX_DOWNLOADS:
+        if not size_bytes or not due:
             return  # it asks again, and goes without in the end
-        sender = Sender(size_bytes, chunk_size(size_bytes))
         topic_of = partial(world.topics.checkpoint_chunk, host, artifact_id)
-        world.downloads[receiver] = Download(artifact_id, sender, now.mono_s, topic_of)
+        if _count(world, of_hosts=True) >= world.settings.max_fetches:
+            world.do(Outgoing(topic_of(0), b"", 0))  # it waits, and asks again
+            return
+        sender = Sender(size_bytes, chunk_size(size_bytes))
+        world.downloads[receiver] = Download(artifact_id, sender, now.mono_s, topic_of, host)
     on_grant(world, receiver, grant, now)
+
+
+def _count(world: World, *, of_hosts: bool) -> int:
+    return sum(bool(one.host) is of_hosts for one in world.downloads.values())
 
 
 def _is_due(world: World, job: Job, artifact_id: str) -> bool:

@@ -101,12 +101,13 @@ class Upload:
 
 @dataclass(slots=True)
 class Download:
-    """An artifact on its way to an operator's client, or a checkpoint on its way to a host."""
+    """An artifact on its way to an operator's client, or to a `host`."""
 
     artifact_id: str
     sender: Sender
     last_s: float
     topic_of: Callable[[int], str]
+    host: str = ""
 
 
 @dataclass(slots=True)

@@ -177,7 +177,7 @@ class Coordinator:
     def _publish(self, *messages: Outgoing) -> bool:
         for message in messages:
             topic = self.topics.parse(message.topic)
-            if topic.kind is Kind.DOWNLOAD_CHUNK:
+            if topic.kind in {Kind.DOWNLOAD_CHUNK, Kind.CHECKPOINT_CHUNK}:
                 self.chunks.append(message.payload)
             elif topic.kind in ADAPTERS and message.payload:
                 self.sent.append((topic, m.decode(ADAPTERS[topic.kind], message.payload)))

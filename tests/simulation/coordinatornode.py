@@ -102,7 +102,7 @@ class CoordinatorNode(Node):
             instance=new_id(), boot_id=self.machine.boot_id, manifest="plan.toml",
             stale_after_s=STALE_S, claim_timeout_s=30.0, host_timeout_s=100.0, window_bytes=4096,
             sleep_grace_s=240.0, max_attempts=2, receipt_key=b"a key",
-            keep_unreferenced_days=50 / DAY_S,
+            keep_unreferenced_days=50 / DAY_S, max_fetches=1,
         )  # fmt: skip
         keep = Retention(events_s=100.0, events_per_job=4, parts_s=300.0)
         self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now, keep)

@@ -319,7 +319,7 @@ class Broker:
         if self.cut_off[client_id] or self._lost():
             return
         is_chunk = "/chunk/" in message.topic or "/push/" in message.topic
-        if is_chunk and self._rng.random() < self.weather.corrupt_chunk:
+        if is_chunk and message.payload and self._rng.random() < self.weather.corrupt_chunk:
             self.faults["chunk corrupted"] += 1
             at = self._rng.randrange(len(message.payload))
             payload = bytearray(message.payload)

@@ -77,6 +77,20 @@ def test_a_program_that_does_not_come_is_given_back() -> None:
     assert agent.took(fx.GiveUpFetch)
 
 
+def test_a_host_waits_for_its_turn_for_as_long_as_it_is_told_to() -> None:
+    agent = given()
+    agent.handle(fx.PartFound(JOB, 1, PROGRAM, MISSING))
+    for _ in range(100):
+        agent.said(m.Grant)
+        agent.passes(FETCH_IDLE_S / 2)
+        assert agent.said(m.Grant), "it asks again"
+        agent.handle(Incoming(agent.topics.checkpoint_chunk("pi", programs.DIGEST, 0), b""))
+    assert not agent.took(fx.WriteFetched)
+    assert not agent.said(m.Released)
+    agent.passes(FETCH_IDLE_S + 1.0)
+    assert released(agent) == "not-sent", "nobody is there any more"
+
+
 def test_a_program_whose_job_is_cancelled_is_fetched_no_more() -> None:
     agent = given()
     agent.handle(fx.PartFound(JOB, 1, PROGRAM, MISSING))

@@ -268,6 +268,33 @@ def test_a_host_gets_the_parcel_of_its_own_job_alone(tmp_path: Path) -> None:
     assert asks() == [f"pi/{programs.DIGEST}"]
 
 
+def test_a_host_beyond_the_places_is_told_to_wait_and_gets_the_next_one(tmp_path: Path) -> None:
+    fleet = Coordinator(tmp_path, max_fetches=1)
+    push(fleet)
+    sends(fleet)
+    names = ("a", "b", "c")
+    for name in names:
+        allowed = m.ProgramsAllowed(pinned=(programs.DIGEST,))
+        fleet.host(name).joins(programs=allowed, trainers={})
+        run(fleet, name=name, parameters={"lr": 0.1, "epochs": len(name) + ord(name)})
+
+    def asks(name: str) -> bytes:
+        """What a host gets that wants the whole of it."""
+        fleet.chunks.clear()
+        grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
+        fleet.host(name).says(fleet.topics.checkpoint_grant(name, programs.DIGEST), grant)
+        (chunk,) = fleet.chunks
+        return chunk
+
+    waiting = [*names]
+    while waiting:
+        assert asks(waiting[0]) == programs.PARCEL
+        assert [asks(name) for name in waiting[1:]] == [b""] * (len(waiting) - 1)
+        done = fleet.host(waiting.pop(0))
+        done.says(fleet.topics.checkpoint_grant(done.name, programs.DIGEST), m.Stored())
+    assert not fleet.core.world.downloads
+
+
 @pytest.mark.parametrize("code", ["program", "dataset", "input"])
 def test_a_host_that_cannot_use_what_a_job_needs_is_not_asked_again_at_once(
     tmp_path: Path, code: str
