@@ -156,8 +156,11 @@ class Capability(Wire):
         return self.model_copy(update={"trainers": trainers})
 
     def lacks_data(self) -> bool:
-        """Whether it can take no job, since all its trainers read prepared data, which it lacks."""
-        reads = all(one.telemetry for one in self.trainers.values())
+        """Whether it has trainers, and all of them read prepared data, which it lacks.
+
+        Not of a host that takes programs, or that has no trainer: it was not meant to have any.
+        """
+        reads = bool(self.trainers) and all(one.telemetry for one in self.trainers.values())
         return self.data_id is None and self.programs is None and reads
 
 
