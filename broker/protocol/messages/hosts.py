@@ -13,6 +13,7 @@ from broker.protocol.messages.values import (
     Attempt,
     Bytes,
     DataNames,
+    Fault,
     Holds,
     Id,
     JobId,
@@ -177,6 +178,11 @@ class HeldJob(Piece):
     phase: Phase
     progress: Share | None = None
     receipt: Receipt = ""
+    fault: Fault | None = Field(
+        default=None,
+        exclude_if=lambda fault: fault is None,
+        description="Why its result is not bundled yet.",
+    )
 
 
 class Heartbeat(Wire):
