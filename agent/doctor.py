@@ -68,7 +68,7 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         lock, running = check_lock(settings.state, "agent")
         yield lock
         beside = None if arguments.data is not None else find(settings.state, settings.host)
-        yield check_data(settings.data) if beside is None else check_its_data(beside)
+        yield check_folder(settings.data, beside, programs)
         yield check_owner(settings, sources())
     torch = probe_torch()
     yield from check_trainers(torch, own)
@@ -91,6 +91,16 @@ def _named(
     return settings if host is None else AgentSettings.by_options(arguments, host=host)
 
 
+def check_folder(
+    folder: Path | None, beside: Beside | None, programs: ProgramSettings | None
+) -> Finding:
+    """Tell how the data is, of the agent that runs here if one does; programs need none."""
+    named = folder if beside is None else beside.word is None or beside.word.data
+    if not named and programs is not None and programs.allowed() is not None:
+        return ok("data", "no folder of prepared data is named; programs bring their data")
+    return check_data(folder) if beside is None else check_its_data(beside)
+
+
 def check_its_data(beside: Beside) -> Finding:
     """Tell how the data is of the agent that runs here."""
     who = f"the agent that runs here (process {beside.process})"
@@ -99,7 +109,8 @@ def check_its_data(beside: Beside) -> Finding:
         return skip("data", text, "run this as the user that runs the agent")
     if not beside.word.data:
         remedy = "start it with --data, or set `data` in [agent]"
-        return warn("data", f"{who} was told of no prepared data: it can take no job", remedy)
+        text = f"{who} was told of no prepared data: no job that reads it can be taken"
+        return warn("data", text, remedy)
     folder = Path(beside.word.data)
     found = check_data(folder)
     hidden = not beside.ours and not os.access(folder / SCHEMA_FILE, os.R_OK)

@@ -325,6 +325,7 @@ class BundleFailed(AttemptEvent):
 
     reason: str
     passing: bool = False
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,8 @@ def on_bundle_failed(state: State, run: Run, event: fx.BundleFailed, now: Now) -
     elif event.passing and run.bundlings < MAX_BUNDLINGS:
         wait_s = backoff_s(run.bundlings, BUNDLE_BASE_S, BUNDLE_CAP_S, state.rng)
         run.bundlings += 1
+        run.fault = event.fault
+        state.beat_soon(now)
         state.timers.set(("bundle", run.job_id), now.mono_s + wait_s)
     else:
         why = f"the result could not be bundled: {event.reason}"

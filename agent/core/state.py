@@ -118,6 +118,7 @@ class Run:
     error_kind: str | None = None
     tail: list[str] = field(default_factory=list)
     bundlings: int = 0
+    fault: m.Fault | None = None  # which is why it is not bundled yet
     is_kept: bool = False  # its result, for another process of this agent
     heard_s: float = 0.0
     lines_at_s: float = 0.0
@@ -315,7 +316,10 @@ class State:
 
     def held(self) -> tuple[m.HeldJob, ...]:
         """Return all that this host holds, runs first."""
-        found = [_held(run.assign, _TOLD[run.phase], run.share()) for run in self.runs.values()]
+        found = [
+            _held(run.assign, _TOLD[run.phase], run.share(), run.fault)
+            for run in self.runs.values()
+        ]
         found += [
             m.HeldJob(job_id=job_id, attempt=attempt, phase="bundling")
             for job_id, attempt in self.interrupted.items()
@@ -337,8 +341,10 @@ class State:
 
 
 def _held(
-    of: m.Assign | m.Finished | m.Failed | m.Released, phase: m.Phase, progress: float | None
-) -> m.HeldJob:
+    of: m.Assign | m.Finished | m.Failed | m.Released, phase: m.Phase, progress: float | None,
+    fault: m.Fault | None = None,
+) -> m.HeldJob:  # fmt: skip
     return m.HeldJob(
-        job_id=of.job_id, attempt=of.attempt, phase=phase, progress=progress, receipt=of.receipt
-    )
+        job_id=of.job_id, attempt=of.attempt, phase=phase, progress=progress, receipt=of.receipt,
+        fault=fault,
+    )  # fmt: skip

@@ -28,7 +28,7 @@ from agent.core.effects import (
 )
 from agent.core.state import Run
 from agent.programs.parts import Parts
-from agent.service.disk_faults import logged, words
+from agent.service.disk_faults import fault_of, logged, words
 from agent.service.part_work import PartWork
 from agent.spool.spool import REFUSED_KEPT_S, Spool
 from broker.clock import Now
@@ -165,7 +165,8 @@ class DiskWork:
             reason = "the trainer wrote no file into --out-dir; let it write one, as metrics.json"
         elif isinstance(made, FleetError):
             reason += self._set_aside(*key, reason)
-        self._put(BundleFailed(*key, reason, passing=isinstance(made, OSError)))
+        passing = isinstance(made, OSError)
+        self._put(BundleFailed(*key, reason, passing, fault_of(made)))
 
     def _made(self, job_id: str, attempt: int) -> BundleMade:
         artifact_id, size_bytes = self._spool.make_bundle(job_id, attempt)

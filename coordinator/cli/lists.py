@@ -13,7 +13,7 @@ from broker.figures import span
 from broker.system.machine import system_clock
 from coordinator.client.mirror import Mirror
 from coordinator.client.rows import Row, listed, worker
-from coordinator.jobs.reason_words import away, no_room, words
+from coordinator.jobs.reason_words import away, held_up, no_room, words
 from coordinator.jobs.result_words import mark_words
 from coordinator.ui import terminal
 from coordinator.ui.fleet_columns import HOSTS, JOBS, shown
@@ -74,14 +74,21 @@ def _draw_jobs(rows: list[dict[str, Any]]) -> Iterator[Any]:
             old = short(row["job_id"])
             yield f"{row['name']} means the job of the manifest; that with * is {old}"
     for row in rows:
-        if marks := row.get("marks"):
-            yield f"{row['name']}: {mark_words(marks, row['metrics'])}"
-        if row.get("away"):
-            yield f"{row['name']}: {away(row['away'])}"
-        if lack := row.get("no_room"):
-            yield f"{row['name']}: its result {no_room(lack)}"
-        if row["state"] == "failed":
-            yield f"{row['name']}: {terminal.first_line(row['error'], 300)}"
+        yield from (f"{row['name']}: {told}" for told in _beside(row))
+
+
+def _beside(row: dict[str, Any]) -> Iterator[str]:
+    """Yield what is to be said of a job beside its row."""
+    if marks := row.get("marks"):
+        yield mark_words(marks, row["metrics"])
+    if row.get("away"):
+        yield away(row["away"])
+    if lack := row.get("no_room"):
+        yield f"its result {no_room(lack)}"
+    if fault := (row.get("held") or {}).get("fault"):
+        yield f"it {held_up(row['host'], fault)}"
+    if row["state"] == "failed":
+        yield terminal.first_line(row["error"], 300)
 
 
 @click.command("workers")

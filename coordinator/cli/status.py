@@ -15,7 +15,7 @@ from broker.system.machine import new_id
 from broker.wrapping import printable
 from coordinator.client.predictions import predicted
 from coordinator.jobs.causes import in_words, unread
-from coordinator.jobs.reason_words import away, no_room, words
+from coordinator.jobs.reason_words import away, held_up, no_room, words
 from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import OperatorClient
@@ -237,6 +237,8 @@ def _warnings(status: dict[str, Any]) -> Iterator[str]:
         yield f"... and {len(hosts) - SHOWN} more; see `fleet workers`"
     for row in status.get("away", []):
         yield f"{row['job']}: {away(row)}"
+    for row in status.get("held_up", []):
+        yield f"{row['job']}: it {held_up(row['host'], row['fault'])}"
 
 
 def _indented(words: str) -> terminal.Line:

@@ -124,6 +124,8 @@ def job_row(job: JobRow, going: Going) -> Row:
     metrics = job.metrics or {}
     waits_for = job.waits_for.model_dump() if job.waits_for else None
     phase = progress.phase if progress else ""
+    fault = held.fault if held else None
+    held_up = reason_words.held_up(job.host or "-", fault.told()) if fault else ""
     return {
         "id": job.job_id,
         "name": job.name,
@@ -156,7 +158,7 @@ def job_row(job: JobRow, going: Going) -> Row:
         "marked": result_words.mark_words(job.marks, job.metrics),
         "unplaceable": job.unplaceable,
         "awaits": reason_words.awaits(waits_for) if waits_for else "",
-        "waits": reason_words.waits(waits_for) if waits_for else "",
+        "waits": reason_words.waits(waits_for) if waits_for else held_up,
         "artifact": job.artifact_id,
     }
 
@@ -168,8 +170,11 @@ def listed(row: Mapping[str, Any], now_s: float) -> Row:
         progress = None if row.get("progress") is None else Progress.model_validate(row["progress"])
     except ValidationError as error:
         raise RemoteError(f"the coordinator's answer cannot be used: {error}"[:300]) from None
-    left_s, phase = row.get("left_s"), (row.get("held") or {}).get("phase", "running")
+    left_s, held = row.get("left_s"), row.get("held") or {}
+    phase = held.get("phase", "running")
     made = job_row(job, Going(progress, None, None if left_s is None else now_s + left_s))
+    if held.get("fault"):
+        made["waits"] = reason_words.held_up(row["host"], held["fault"])
     made["away"] = bool(row.get("away") or row.get("no_room"))  # the trainer's word is of no use
     made["phase"] = made["phase"] if phase == "running" else phase
     made["share"] = made["share"] if row.get("share") is None else row["share"]

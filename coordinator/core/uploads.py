@@ -33,13 +33,13 @@ from coordinator.core.stored_artifacts import complete, wanted
 from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import CHECKPOINTS
+from coordinator.jobs.reasons import UNUSABLE
 from coordinator.jobs.states import FINAL, Event, JobState
 
 MAX_UPLOADS: Final = 24
 MAX_OF_HOST: Final = 2  # its agent announces the next one when one of them is stored
 IDLE_S: Final = 10.0
 ABANDONED_S: Final = 60.0
-_UNUSABLE: Final = frozenset({"program", "dataset", "input"})  # what a host could not use or have
 _DISTRUSTED: Final = frozenset({
     "no-signature", "bad-certificate", "other-ca", "no-operator", "other-signer",
     "expired", "bad-crl", "signer-revoked", "bad-signature",
@@ -128,7 +128,7 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
             lose(world, job, now, f"host:{host}", cause("released", because=because), host=None)
         elif job.is_held:
             why = cause("released", because=because)
-            if report.why.code in _UNUSABLE:
+            if report.why.code in UNUSABLE:
                 _do_without(world, job, host, report, now)
             world.move(job, Event.RELEASED, now, f"host:{host}", why, host=None, ran_s=ran_s)
         else:

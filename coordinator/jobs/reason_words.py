@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from textwrap import shorten
 from typing import Any, Final
 
 from broker.figures import counted, size, span
@@ -13,7 +14,9 @@ from broker.protocol.messages import AMOUNTS
 from broker.protocol.reasons import Reason
 from coordinator.jobs import predecessor_words
 from coordinator.jobs.agent_words import fault_words, holds
+from coordinator.jobs.reasons import UNUSABLE
 
+_MOST_CHARS: Final = 120  # of why a job waits, beside its row; `fleet why` has the rest
 NAMED: Final = 2  # names of hosts, and words of theirs, in one line
 
 _Told = Mapping[str, Any]
@@ -168,6 +171,9 @@ def waits(waits_for: _Told, *, several: bool = False) -> str:
     hosts = ", ".join(names) + (" and others" if waits_for.get("more") else "")
     if waits_for["what"] == "data":
         return f"{verb} for data on {hosts}"
+    if waits_for["what"] in UNUSABLE:
+        why = shorten(fault_words(waits_for.get("fault")), _MOST_CHARS, placeholder=" …")
+        return f"{verb} for its {waits_for['what']}, which {hosts} could not use: {why}"
     which = f" {hosts}`" if len(names) == 1 else f"` of {hosts}"
     return f"{verb} for `fleet resume{which}"
 
@@ -175,6 +181,11 @@ def waits(waits_for: _Told, *, several: bool = False) -> str:
 def awaits(waits_for: _Told) -> str:
     """Return that as it stands where a host would."""
     return f"awaits {waits_for['job' if waits_for['what'] == 'job' else 'what']}"
+
+
+def held_up(host: str, fault: _Told) -> str:
+    """Say that a job's result waits at its host, and why it is not bundled."""
+    return f"waits with its result on {host}: {fault_words(fault)}"
 
 
 def no_room(lack: _Told, *, several: bool = False) -> str:

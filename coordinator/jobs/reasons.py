@@ -93,6 +93,7 @@ NATURES: Final[Mapping[str, Nature]] = {
     "busy": Nature(Wait.QUIET, "free"),
     "not-free": Nature(Wait.QUIET, "free"),
 }
+UNUSABLE: Final = frozenset({"program", "dataset", "input"})  # what a host could not use or have
 CLAUSES: Final = tuple(dict.fromkeys(nature.clause for nature in NATURES.values()))
 # What `fleet resume` lifts of a host, and ends.
 BARRED: Final = frozenset(code for code in NATURES if NATURES[code].wait is Wait.RESUME)

@@ -64,8 +64,12 @@ def waits_for(first: Wait, hosts: Sequence[str]) -> WaitsFor | None:
     """Return for what a job waits that does not come by itself, with the first of its hosts."""
     if first not in {Wait.DATA, Wait.RESUME}:
         return None
-    named, more = tuple(hosts[:MOST_HOSTS]), len(hosts) > MOST_HOSTS
-    return WaitsFor.model_validate({"what": first.name.lower(), "hosts": named, "more": more})
+    return WaitsFor.model_validate({"what": first.name.lower()} | named(hosts))
+
+
+def named(hosts: Sequence[str]) -> dict[str, object]:
+    """Return the first of some hosts, and whether there are more, for a `WaitsFor`."""
+    return {"hosts": tuple(hosts[:MOST_HOSTS]), "more": len(hosts) > MOST_HOSTS}
 
 
 @dataclass(frozen=True, slots=True)

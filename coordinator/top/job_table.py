@@ -11,7 +11,7 @@ from coordinator.client.rows import HELD, Row
 from coordinator.jobs import curve
 from coordinator.top.table import Kind
 from coordinator.ui import words as said
-from coordinator.ui.fleet_columns import BAD, DIM, JOBS, PLAIN, Cell, shown, took
+from coordinator.ui.fleet_columns import BAD, DIM, JOBS, PLAIN, WARN, Cell, shown, took
 from coordinator.ui.words import NO_HOST
 
 _SAID_TWICE: Final = 4  # from this rank on
@@ -44,6 +44,8 @@ def remark(row: Row) -> Cell | None:
             return "no longer in the manifest", DIM
         case "pending" if row["waits"]:
             return row["waits"], PLAIN
+        case "claimed" | "running" if row["waits"]:
+            return row["waits"], WARN
         case "pending":
             return (_HOPELESS, BAD) if row["unplaceable"] else ("", DIM)
     return None

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 
 from broker.protocol.messages.values import (
     ArtifactId,
+    Fault,
     HostName,
     Id,
     JobId,
@@ -28,9 +29,9 @@ MAX_PLAN_NAME: Final = 64  # characters
 class WaitsFor(Piece):
     """What a pending job waits for, and on which hosts: another job, or what somebody has to do."""
 
-    what: Literal["data", "resume", "job"] = Field(
+    what: Literal["data", "resume", "job", "program", "dataset", "input"] = Field(
         description="Prepared data on one of the hosts; or `fleet resume` of one: they are drained "
-        "or in quarantine; or that another job is completed."
+        "or in quarantine; or that another job is completed; or what none of the hosts could use."
     )
     hosts: Annotated[tuple[HostName, ...], Field(max_length=16)]
     more: bool = Field(default=False, description="There are more hosts, or jobs, than are named.")
@@ -43,6 +44,11 @@ class WaitsFor(Piece):
         description="How that is: pending, claimed, running, uploading (its result is on the way); "
         "or what does not pass by itself: failed, cancelled, orphaned (not in the plan any more), "
         "gone (its artifact is), unknown.",
+    )
+    fault: Fault | None = Field(
+        default=None,
+        exclude_if=lambda fault: fault is None,
+        description="Of the first host that could not use program, dataset or input.",
     )
 
 

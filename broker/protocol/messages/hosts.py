@@ -13,6 +13,7 @@ from broker.protocol.messages.values import (
     Attempt,
     Bytes,
     DataNames,
+    Fault,
     Holds,
     Id,
     JobId,
@@ -156,8 +157,11 @@ class Capability(Wire):
         return self.model_copy(update={"trainers": trainers})
 
     def lacks_data(self) -> bool:
-        """Whether it can take no job, since all its trainers read prepared data, which it lacks."""
-        reads = all(one.telemetry for one in self.trainers.values())
+        """Whether it has trainers, and all of them read prepared data, which it lacks.
+
+        Not of a host that takes programs, or that has no trainer: it was not meant to have any.
+        """
+        reads = bool(self.trainers) and all(one.telemetry for one in self.trainers.values())
         return self.data_id is None and self.programs is None and reads
 
 
@@ -174,6 +178,11 @@ class HeldJob(Piece):
     phase: Phase
     progress: Share | None = None
     receipt: Receipt = ""
+    fault: Fault | None = Field(
+        default=None,
+        exclude_if=lambda fault: fault is None,
+        description="Why its result is not bundled yet.",
+    )
 
 
 class Heartbeat(Wire):

@@ -16,6 +16,7 @@ from broker.protocol.messages import (
     AskRequeue,
     AskShow,
     AskWhy,
+    HeldJob,
     WaitsFor,
 )
 from broker.protocol.topics import user_of
@@ -98,12 +99,16 @@ def _going(world: World, job: Job, now: Now) -> Data:
     share, left_s = job_progress.share(progress, held), earlier_attempts.left_s(world, job, now)
     return {
         "progress": None if progress is None else progress.model_dump(mode="json"),
-        "held": None if held is None else {"phase": held.phase},
+        "held": None if held is None else _held(held),
         "share": share,
         "away": away(world, job, now),
         **_no_room(world, job),
         **({} if left_s is None else {"left_s": round(left_s, 1)}),
     }
+
+
+def _held(held: HeldJob) -> Data:
+    return held.model_dump(mode="json", include={"phase", "fault"})
 
 
 def _no_room(world: World, job: Job) -> Data:
@@ -235,6 +240,17 @@ def away(world: World, job: Job, now: Now) -> dict[str, JsonValue] | None:
         "left_s": round(max(0.0, lost_at_s - now.mono_s), 1),
         "is_last": job.losses + 1 >= world.settings.max_attempts,
     }
+
+
+def jobs_held_up(world: World) -> list[JsonValue]:
+    """Return the first jobs whose results cannot be bundled now, each with its host and why."""
+    found: list[JsonValue] = []
+    for name, host in sorted(world.hosts.items()):
+        for held in host.heartbeat.jobs if host.heartbeat else ():
+            job = world.book.get(held.job_id)
+            if held.fault is not None and job is not None:
+                found.append({"job": job.spec.name, "host": name, "fault": held.fault.told()})
+    return found[:AWAY_SHOWN]
 
 
 def jobs_away(world: World, now: Now) -> list[JsonValue]:

@@ -25,10 +25,10 @@ from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.jobs import Job, claim_order
 from coordinator.jobs.plan_entries import JobSpec, spec_to_dict
-from coordinator.jobs.reasons import NATURES, Wait, wait
+from coordinator.jobs.reasons import NATURES, UNUSABLE, Wait, wait
 from coordinator.jobs.states import JobState
 from coordinator.scheduler import explanation, precedence, unknown_hosts
-from coordinator.scheduler.feasibility import Places, waits_for
+from coordinator.scheduler.feasibility import Places, named, waits_for
 
 MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
 MOST_BEFORE: Final = 20  # jobs before one that are named
@@ -45,6 +45,7 @@ class Chances:
     `runnable` is how many could run, now, or once what holds them up has passed by itself. Those
     that `wait` could once somebody has done something: data is there, or a host resumed; those
     `behind` others once these are completed.
+    `unusable` are of the runnable ones: no host could use what they need, and they are tried again.
     `unplaceable`: nor then, as a revoked host is not resumed. Where no host is known, none could,
     and none counts as unplaceable: whoever comes may take it.
     """
@@ -53,6 +54,7 @@ class Chances:
     wait: tuple[tuple[Job, WaitsFor], ...] = ()
     unplaceable: tuple[Job, ...] = ()
     behind: tuple[Job, ...] = ()
+    unusable: tuple[tuple[Job, WaitsFor], ...] = ()
 
 
 def chances(world: World, now: Now) -> Chances:
@@ -62,6 +64,7 @@ def chances(world: World, now: Now) -> Chances:
     places = Places(views)
     runnable = 0
     wait: list[tuple[Job, WaitsFor]] = []
+    unusable: list[tuple[Job, WaitsFor]] = []
     hopeless: list[Job] = []
     for ids in world.queue.alike() if views else ():
         jobs = [world.book.known(job_id) for job_id in ids]
@@ -72,20 +75,26 @@ def chances(world: World, now: Now) -> Chances:
             hopeless += jobs
         else:
             runnable += len(jobs)
+            found = ((job, _unusable(world, job, hosts)) for job in jobs)
+            unusable += [(job, mark) for job, mark in found if mark is not None]
     behind = tuple(map(world.book.known, world.behind))
-    return Chances(runnable, tuple(wait), tuple(hopeless), behind)
+    return Chances(runnable, tuple(wait), tuple(hopeless), behind, tuple(unusable))
 
 
 def told(world: World, found: Chances) -> Data:
     """Return as JSON values how many are `unplaceable`, or `waiting`, and the first of them."""
     behind = nsmallest(MOST_NAMES, found.behind, key=claim_order)
     marked = [(job, mark) for job in behind if (mark := _behind(world, job)) is not None]
+    marked += found.unusable
     wait = nsmallest(MOST_NAMES, (*found.wait, *marked), key=lambda one: claim_order(one[0]))
     never = nsmallest(MOST_NAMES, found.unplaceable, key=claim_order)
     waiting = [{**_name(job), "waits_for": mark.model_dump(mode="json")} for job, mark in wait]
     return {
         "unplaceable": {"count": len(found.unplaceable), "jobs": [*map(_name, never)]},
-        "waiting": {"count": len(found.wait) + len(found.behind), "jobs": [*waiting]},
+        "waiting": {
+            "count": len(found.wait) + len(found.behind) + len(found.unusable),
+            "jobs": [*waiting],
+        },
     }
 
 
@@ -103,7 +112,19 @@ def marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | N
         awaits, hosts = places.soonest(job.spec)
         if not awaits.passes:
             found[job.job_id] = waits_for(awaits, hosts)
+        elif (mark := _unusable(world, job, hosts)) is not None:
+            found[job.job_id] = mark
     return found
+
+
+def _unusable(world: World, job: Job, hosts: Sequence[str]) -> WaitsFor | None:
+    """Return what a job needs that none of the hosts could use which it may have; none: one may."""
+    refused = world.holdbacks.get(job.job_id, {})
+    reasons = [one for host in hosts if host in refused for one in refused[host].reasons]
+    if not hosts or sum(one.code in UNUSABLE for one in reasons) < len(hosts):
+        return None
+    told = {"what": reasons[0].code, "fault": reasons[0].figures.get("fault")}
+    return WaitsFor.model_validate(named(hosts) | told)
 
 
 def _behind(world: World, job: Job) -> WaitsFor | None:

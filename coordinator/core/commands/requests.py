@@ -214,6 +214,7 @@ def _on_status(world: World, _client: str, _ask: AskStatus, now: Now) -> Data:
         "paused": world.fleet.told(),
         "restrained": host_commands.restrained(world),
         "away": job_commands.jobs_away(world, now),
+        "held_up": job_commands.jobs_held_up(world),
     }
 
 

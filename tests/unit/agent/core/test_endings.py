@@ -134,9 +134,13 @@ def test_a_finished_job_waits_for_room_on_the_disk() -> None:
     agent.runs()
     agent.ends(0)
     assert agent.took(fx.MakeBundle)
+    full = m.Fault(code="no-room")
     for _ in range(3):
-        agent.handle(fx.BundleFailed(JOB, 1, "No space left on device", passing=True))
+        agent.said(m.Heartbeat)
+        agent.handle(fx.BundleFailed(JOB, 1, "No space left on device", passing=True, fault=full))
         assert not agent.said(m.Failed)
+        agent.passes(1)
+        assert [one.fault for one in agent.said(m.Heartbeat)[-1].jobs] == [full]
         agent.passes(40)
         assert agent.took(fx.MakeBundle)
         assert agent.phase() == "bundling"

@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
-from agent.doctor import check_owner, check_trainers
+from agent.doctor import check_folder, check_owner, check_trainers
 from agent.host.data_check import check_data
 from agent.host.gpu import check_gpu
+from agent.programs.settings import ProgramSettings
+from agent.running_agent import Beside
 from agent.service.settings import AgentSettings
+from agent.service.status import Word
 from agent.trainer.data.schema import SCHEMA_FILE, FeatureSchema, write_json
 from broker.clock import Now
 from broker.doctor.checks import check_apart, check_clock, check_lock, check_state
-from broker.doctor.findings import fail, ok, skip, summary, warn
+from broker.doctor.findings import Level, fail, ok, skip, summary, warn
 from broker.pki.ca import Authority
 from broker.system.trainer_settings import OwnTrainer
 from coordinator.admin.checkup import check_ca
@@ -72,6 +75,14 @@ def test_prepared_data_is_read_whole(tmp_path: Path) -> None:
     assert check_data(tmp_path).text.endswith("7 windows of 1 hosts, every file checked")
     (tmp_path / "windows.parquet").write_bytes(whole[1:])
     assert check_data(tmp_path).text.endswith("is not the file that the schema names")
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_host_that_runs_programs_alone_needs_no_data(*, running: bool) -> None:
+    beside = Beside(7, Word()) if running else None
+    programs = ProgramSettings(unsigned=True, sandbox="none")
+    for allowed, level in ((programs, Level.OK), (ProgramSettings(), Level.WARN)):
+        assert check_folder(None, beside, allowed).level is level
 
 
 def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:

@@ -312,6 +312,14 @@ def test_a_host_that_cannot_use_what_a_job_needs_is_not_asked_again_at_once(
     why = m.Why(code=code, fault=fault)
     host.reports(m.Released, fleet.job("mine"), why=why)
     assert not host.heard(m.Assign)
+    mark = {"what": code, "hosts": ["pi"], "more": False, "fault": fault.told()}
+    status = fleet.asks(m.AskStatus(id=fleet.new_id())).data
+    assert [(one["name"], one["waits_for"]) for one in status["waiting"]["jobs"]] == [
+        ("mine", mark)
+    ]
+    assert (status["waiting"]["count"], status["runnable"]) == (1, 1)
+    rows = fleet.asks(m.AskList(id=fleet.new_id())).data["jobs"]
+    assert [row.get("waits_for") for row in rows if row["name"] == "mine"] == [mark]
     told = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data["hosts"][0]["reasons"]
     assert told[0]["reasons"] == [{"code": code, "fault": fault.told()}]
     fleet.waits(31.0)
@@ -352,6 +360,20 @@ def test_a_host_that_does_not_trust_a_program_is_asked_no_more_until_something_c
     assert look(client_of(fleet)).forecast().outlooks[fleet.job("mine").job_id].verdict == "stuck"
     changes(fleet, host)
     assert [one.name for one in host.heard(m.Assign)] == ["mine"]
+
+
+def test_a_job_that_another_host_may_take_is_not_said_to_wait(tmp_path: Path) -> None:
+    fleet = pushed(tmp_path)
+    allowed = m.ProgramsAllowed(pinned=(programs.DIGEST,))
+    host, other = fleet.host(), fleet.host("other")
+    host.joins(programs=allowed, trainers={})
+    run(fleet)
+    host.reports(m.Accepted, fleet.job("mine"), request_id=host.heard(m.Assign)[-1].id)
+    why = m.Why(code="program", fault=m.Fault(code="slow", limit_s=9.0))
+    host.reports(m.Released, fleet.job("mine"), why=why)
+    assert fleet.asks(m.AskStatus(id=fleet.new_id())).data["waiting"]["count"] == 1
+    other.joins(programs=allowed, trainers={}, slots=1)
+    assert fleet.asks(m.AskStatus(id=fleet.new_id())).data["waiting"]["count"] == 0
 
 
 @pytest.mark.parametrize("name", ["vision", f"vision@{programs.DIGEST[:6]}", programs.DIGEST[:9]])

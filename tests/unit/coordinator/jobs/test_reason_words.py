@@ -18,6 +18,7 @@ from coordinator.jobs.reason_words import (
     moment,
     remedy,
     summary,
+    waits,
     words,
 )
 from coordinator.jobs.reasons import NATURES
@@ -127,6 +128,10 @@ def test_each_fault_of_a_program_has_words() -> None:
         "a dataset could not be used there (the host's disk has no room for 3.0 GiB; 1.0 MiB is "
         "free)"
     )
+    mark = {"what": "dataset", "hosts": ["pi"], "fault": room}
+    assert waits(mark).startswith("waits for its dataset, which pi could not use: the host's disk")
+    long = m.Fault(code="not-installed", quoted="word " * 80).told()
+    assert waits({**mark, "fault": long}).endswith("word …"), "`fleet why` has all of it"
     said = m.Fault(code="not-installed", quoted="no such package").told()
     assert words({"code": "program", "fault": said}).endswith(": no such package")
     assert fault_words({"code": "of-a-newer-agent", "quoted": "?"}) == "of-a-newer-agent"

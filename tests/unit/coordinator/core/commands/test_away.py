@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from broker.protocol import messages as m
 from coordinator.cli import status as verb
 from coordinator.cli.lists import _draw_jobs as draw_jobs
+from coordinator.client.rows import listed
 from coordinator.jobs import reason_words
 from coordinator.scheduler.play import Held
 from tests.harness.coordinator import Fleet, running, spec
@@ -45,6 +47,24 @@ def test_the_last_loss_is_told_as_what_it_is() -> None:
     """The job will not go back into the queue any more."""
     fleet = _runs_at_a_host_that_goes(max_attempts=1)
     assert fleet.why()["away"]["is_last"]
+
+
+def test_a_result_that_its_host_cannot_bundle_is_told_wherever_one_looks() -> None:
+    fleet, pi, job = running()
+    fault = m.Fault(code="no-room")
+    pi.beats(
+        m.HeldJob(job_id=job.job_id, attempt=job.attempt, phase="bundling", fault=fault)
+    )  # fmt: skip
+    told = {"job": "job", "host": "pi", "fault": fault.told()}
+    assert fleet.status()["held_up"] == [told]
+    words = reason_words.held_up("pi", fault.told())
+    assert f"job: it {words}" in drawn(verb._warnings(fleet.status()), 200)
+    rows = fleet.listed()
+    assert rows[0]["held"] == {"phase": "bundling", "fault": fault.told()}
+    assert f"job: it {words}" in drawn(draw_jobs(rows), 200)
+    assert listed(rows[0], 0.0)["waits"] == words
+    pi.beats((job.job_id, job.attempt, "bundling"))
+    assert fleet.status()["held_up"] == []
 
 
 def test_nothing_is_said_of_a_host_that_is_there() -> None:

@@ -274,6 +274,9 @@ def test_a_host_whose_data_has_gone_says_why_it_is_given_no_jobs() -> None:
     assert why == {"code": "no-data"}
     assert restrained == [{"host": "pi", "reasons": [why]}]
     assert why in fleet.why()["hosts"][0]["reasons"]
+    for other in ({"programs": m.ProgramsAllowed(unsigned=True)}, {"trainers": {}}):
+        pi.joins(data_id=None, **other)
+        assert told() == ([], []), "it is no fault of a host that was not meant to have any"
     pi.joins()
     assert told() == ([], [])
     pi.joins(data_id=None)
