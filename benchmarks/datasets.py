@@ -1,12 +1,18 @@
 """A folder of data to the coordinator and to a host, beside `scp -r` and `rsync -a` over ssh.
 
     python -m benchmarks.datasets [--rounds 5] [--large-mib 1024] [--small 20000]
+        [--kinds large,small] [--alone]
 
 Two folders of random bytes: 8 large files, and many of 1 to 16 KiB. `push` goes from the start of
 `fleet data push` to its end. `to the host` goes from the start of `fleet run DIR --data` to the
 first line of the program that reads them, on a host that has none of them. Both check every sha256
 and fsync, which the others do not. The bare limit is paho to paho through the same broker, with
 messages of 256 KiB at QoS 0. All programs are on this machine; the ways alternate in each round.
+`--alone` leaves scp and rsync out. Memory is the most that a process had beyond what it had at
+first.
+
+What is written is deleted at the very end: ext4 without a journal is slow to make files for five
+minutes after others were deleted. All that is written is on the disk before the next way begins.
 """
 
 from __future__ import annotations
@@ -22,13 +28,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from benchmarks import stream_scp
-from benchmarks.common import MIB, machine, median, table
+from benchmarks.common import MIB, machine, median, table, words
 from benchmarks.stream import bare
 from benchmarks.stream_brokers import running
+from benchmarks.stream_fleet import Memory
 from tests.harness.fleet import Fleet
 
 LARGE: Final = 8
@@ -73,8 +81,9 @@ class Measured:
     """A fleet in a folder of its own, for one round of one data set."""
 
     def __init__(self, fleet: Fleet, program: Path) -> None:
-        """Measure in this fleet; it has nothing yet."""
+        """Measure in this fleet; it has nothing yet. `grown_mib` is the memory, by role."""
         self._fleet, self._program = fleet, program
+        self.grown_mib: dict[str, float] = {}
 
     def push(self, folder: Path) -> float:
         """Return the seconds of `fleet data push`."""
@@ -88,14 +97,19 @@ class Measured:
         told = self._called("run", str(self._program), "--data", "all=all", "--wait", "--json")
         return float(json.loads(told)["metrics"]["begun_s"] - begun_s)
 
-    def _called(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "coordinator.cli", *words], env=self._fleet.environment,
-            capture_output=True, text=True, check=False,
+    def _called(self, *asked: str) -> str:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "coordinator.cli", *asked], env=self._fleet.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        if done.returncode:
-            raise SystemExit(f"fleet {' '.join(words)}\n{done.stdout}{done.stderr}")
-        return done.stdout
+        pids = {one.module.split(".")[0]: [one.process.pid] for one in self._fleet.programs}
+        memory = Memory({"client": [process.pid], **pids})
+        said, complaint = process.communicate()
+        for role, grown_mib in memory.grown_mib().items():
+            self.grown_mib[role] = max(grown_mib, self.grown_mib.get(role, 0.0))
+        if process.returncode:
+            raise SystemExit(f"fleet {' '.join(asked)}\n{said}{complaint}")
+        return said
 
 
 @contextlib.contextmanager
@@ -110,17 +124,20 @@ def fleet_in(folder: Path, url: str, program: Path) -> Iterator[Measured]:
         yield Measured(fleet, program)
     finally:
         fleet.close()
-        shutil.rmtree(folder)
 
 
-def round_of(folder: Path, data: Path, program: Path, kind: str) -> Iterator[tuple[str, float]]:
-    """Yield each way and its seconds, once."""
-    openssh, size_mib = stream_scp.find(), round(_size_bytes(data) / MIB)
+def round_of(
+    folder: Path, data: Path, program: Path, kind: str, openssh: stream_scp.Programs | None
+) -> Iterator[tuple[str, float]]:
+    """Yield each way and its seconds, once; and the memory, in MiB."""
+    size_mib = round(_size_bytes(data) / MIB)
     with running(kind, folder) as broker:
         yield "bare broker", size_mib * MIB / 1e6 / bare(broker.port, size_mib, BARE_BYTES)
         with fleet_in(folder / "fleet", broker.url, program) as measured:
             yield "push", measured.push(data)
             yield "to the host", measured.run()
+            for role, grown_mib in measured.grown_mib.items():
+                yield f"memory of the {role}, MiB", grown_mib
     if openssh:
         tools = {"scp -r": [openssh.scp, "-q", "-r"]}
         if rsync := shutil.which("rsync"):
@@ -142,7 +159,10 @@ def main() -> None:
     parser.add_argument("--large-mib", type=int, default=1024)
     parser.add_argument("--small", type=int, default=20_000)
     parser.add_argument("--broker", default="embedded")
+    parser.add_argument("--kinds", type=words, default=["large", "small"])
+    parser.add_argument("--alone", action="store_true")
     arguments = parser.parse_args()
+    openssh = None if arguments.alone else stream_scp.find()
     print(machine("paho-mqtt"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -150,18 +170,20 @@ def main() -> None:
         program.mkdir()
         (program / "program.toml").write_text(PROGRAM)
         (program / "first_line.py").write_text(SCRIPT)
-        folders = [large(folder / "large", arguments.large_mib)]
-        folders.append(small(folder / "small", arguments.small))
-        for data in folders:
+        makers = {
+            "large": partial(large, size_mib=arguments.large_mib),
+            "small": partial(small, count=arguments.small),
+        }
+        for data in [makers[kind](folder / kind) for kind in arguments.kinds]:
             found: dict[str, list[float]] = {}
             for number in range(arguments.rounds):
                 into = folder / f"{data.name}-{number}"
                 into.mkdir()
-                for way, took_s in round_of(into, data, program, arguments.broker):
-                    found.setdefault(way, []).append(took_s)
-                shutil.rmtree(into)
+                for way, figure in round_of(into, data, program, arguments.broker, openssh):
+                    found.setdefault(way, []).append(figure)
+                    os.sync()
             print(f"\n{data.name}: {_size_bytes(data) / 1e6:.0f} MB\n")
-            print(table(["way", "s"], [[way, median(one)] for way, one in found.items()]))
+            print(table(["", "s"], [[way, median(one)] for way, one in found.items()]))
 
 
 if __name__ == "__main__":

@@ -59,7 +59,8 @@ def copied(programs: Programs, tool: list[str], path: Path, folder: Path) -> flo
             [*command, str(path), f"{getpass.getuser()}@127.0.0.1:{copy}"], check=True, timeout=300
         )
         took_s = time.monotonic() - begun_s
-    shutil.rmtree(copy) if copy.is_dir() else copy.unlink()
+    if copy.is_file():
+        copy.unlink()
     return took_s
 
 

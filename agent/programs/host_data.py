@@ -3,7 +3,7 @@
     <root>/files/<aa>/<sha256>     each file that a dataset has, under the hash of its bytes
     <root>/trees/<digest>/         a dataset: hard links to these, see `CachedFolders`
     <root>/layouts/<sha256>        the layout of a dataset that is on its way here
-    <root>/<job id>.<attempt>.fetching     a layout or pack that is on its way, see `Fetched`
+    <root>/<job id>.<attempt>.<number>.fetching    a layout or pack that is coming, see `Fetched`
 
 Nothing is used unless it hashes to its name: layouts and packs as they come, the listing of each
 layout, each file of a pack. Files and trees are made beside their places, made durable, and renamed
@@ -12,12 +12,13 @@ then: what is there is whole. What a killed agent has left is gone on with.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from agent.programs.cached_folders import KEPT_S, CachedFolders
@@ -40,6 +41,11 @@ class _Wanted:
 
     layout: Layout
     lacking: dict[int, list[File]]
+
+    def number_of(self, digest: str) -> int | None:
+        """Return which of the packs that are lacking it is; none: it is none of them."""
+        packs = self.layout.packs
+        return next((number for number in self.lacking if packs[number].digest == digest), None)
 
 
 class HostData:
@@ -80,10 +86,14 @@ class HostData:
                     return lacks
         return None
 
-    def install(self, job_id: str, attempt: int, datasets: Iterable[Dataset], digest: str) -> None:
+    def install(
+        self, job_id: str, attempt: int, datasets: Iterable[Dataset], digest: str,
+        early: Callable[[Pack], object] = lambda _: None,
+    ) -> None:  # fmt: skip
         """Take a layout or a pack that an attempt has fetched for its datasets.
 
-        Raises `BadStream` when it is not what was meant.
+        `early` is told of the next pack, if there is one, before this one is unpacked. Raises
+        `BadStream` when it is not what was meant.
         """
         with self.fetched.whole(job_id, attempt, digest) as part, self._changing:
             for one in datasets:
@@ -91,8 +101,12 @@ class HostData:
                 if one.layout == digest:
                     self._keep({part: self._layouts / digest})
                     break
-                if wanted is not None:
-                    self._unpack(wanted, digest, part)
+                number = None if wanted is None else wanted.number_of(digest)
+                if wanted is not None and number is not None:
+                    with contextlib.suppress(OSError):  # there may be room when it is unpacked
+                        if (following := self._next(wanted, number)) is not None:
+                            early(following)
+                    self._unpack(wanted, number, part)
 
     def collect(self, in_use: Collection[str]) -> None:
         """Delete what was used least lately until the rest fits; nothing in use or used lately."""
@@ -135,12 +149,14 @@ class HostData:
                 lacking.setdefault(one.pack, []).append(one)
         return _Wanted(layout, lacking)
 
-    def _next(self, wanted: _Wanted) -> Pack | None:
-        """Return the first pack with files that are not here.
+    def _next(self, wanted: _Wanted, coming: int = -1) -> Pack | None:
+        """Return the first pack, but the one that is `coming`, with files that are not here.
 
         Raises `Unusable` unless there is room for it, and once more for the files that it has.
         """
         for number, files in sorted(wanted.lacking.items()):
+            if number == coming:
+                continue
             if all(map(self._has, files)):
                 del wanted.lacking[number]
                 continue
@@ -151,63 +167,57 @@ class HostData:
             return pack
         return None
 
-    def _unpack(self, wanted: _Wanted, digest: str, part: Path) -> None:
+    def _unpack(self, wanted: _Wanted, number: int, part: Path) -> None:
         """Take the files of a pack that are not here yet."""
-        packs = wanted.layout.packs
-        files = next((wanted.lacking[n] for n in wanted.lacking if packs[n].digest == digest), [])
-        files = [one for one in files if not self._has(one)]
-        if [(one.digest, one.size_bytes) for one in files] == [(digest, self._size(part))]:
-            self._disk.make_folder(self._file(digest).parent)
-            self._keep({part: self._file(digest)})  # it is a file by itself
-            return
-        made: dict[Path, Path] = {}
-        if not files:
-            return
+        digest = wanted.layout.packs[number].digest
+        files = [one for one in wanted.lacking[number] if not self._has(one)]
+        for prefix in {one.digest[:2] for one in files}:
+            self._disk.make_folder(self._files / prefix)
+        is_one = [(one.digest, one.size_bytes) for one in files] == [(digest, self._size(part))]
+        made = {
+            part if is_one else self._file(one.digest, _MAKING): self._file(one.digest)
+            for one in files
+        }
         try:
-            with self._disk.open(part, "rb") as source:
-                for one in sorted(files, key=lambda one: one.offset):
-                    path = self._file(one.digest)
-                    making = path.with_name(path.name + _MAKING)
-                    made[making] = path
-                    self._take_out(source, one, making)
+            if not is_one:
+                with self._disk.open(part, "rb") as source:
+                    for one, making in zip(files, made, strict=True):
+                        self._take_out(source, one, making)
             self._keep(made)
-        finally:
+        except BaseException:
             for making in made:
                 self._disk.unlink(making)
+            raise
+        del wanted.lacking[number]
 
     def _take_out(self, source: IO[bytes], file: File, path: Path) -> None:
         """Copy a file out of its pack. Raises `BadStream` unless it hashes to its name."""
-        self._disk.make_folder(path.parent)
         source.seek(file.offset)
         with self._disk.open(path, "wb") as target:
             if _copy(source, target, file.size_bytes) != file.digest:
                 raise BadStream(f"{file.path[:80]!r} is not in its pack as its layout says")
 
-    def _keep(self, made: dict[Path, Path]) -> None:
+    def _keep(self, made: Mapping[Path, Path]) -> None:
         """Make files durable, all that are written by now, and give them their names."""
-        for making in made:
-            with self._disk.open(making, "r+b") as file:
-                self._disk.sync(file)
+        self._disk.sync_all(made)
         for making, path in made.items():
             self._disk.protect(making)
             self._disk.replace(making, path)
-        for folder in {path.parent for path in made.values()}:
-            self._disk.sync_folder(folder)
+        self._disk.sync_all({path.parent for path in made.values()})
 
     def _build(self, tree: Path, layout: Layout) -> None:
         """Make a tree of the files that are here."""
         making = tree.with_name(tree.name + _MAKING)
         self._disk.remove_tree(making)
-        folders = {making}
+        folders = {"."}
         self._disk.make_folder(making)
         for file in layout.files:
-            path = making / file.path
-            if path.parent not in folders:
-                self._disk.make_folder(path.parent)
-                folders.update(one for one in path.parents if one.is_relative_to(making))
-            self._link(file, path)
-        for folder in sorted(folders):
-            self._disk.sync_folder(folder)
+            folder, _, _ = file.path.rpartition("/")
+            if folder and folder not in folders:
+                self._disk.make_folder(making / folder)
+                folders.update(str(one) for one in PurePosixPath(file.path).parents)
+            self._link(file, making / file.path)
+        self._disk.sync_all([making / one for one in sorted(folders)])
         self._disk.replace(making, tree)
         self._disk.sync_folder(tree.parent)
 
@@ -266,8 +276,8 @@ class HostData:
     def _size(self, path: Path) -> int:
         return self._disk.size_bytes(path) or 0
 
-    def _file(self, digest: str) -> Path:
-        return self._files / digest[:2] / digest
+    def _file(self, digest: str, suffix: str = "") -> Path:
+        return self._files / f"{digest[:2]}/{digest}{suffix}"
 
 
 def _copy(source: IO[bytes], target: IO[bytes], size_bytes: int) -> str:

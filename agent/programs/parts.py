@@ -63,13 +63,19 @@ class Parts:
                 raise Unusable("not-allowed")
         return None
 
-    def install(self, assign: Assign, part: Part, artifact_id: str) -> None:
-        """Install what an attempt has fetched. Raises `BadStream` when it is not what was meant."""
+    def install(
+        self, assign: Assign, part: Part, artifact_id: str,
+        early: Callable[[Missing], object] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """Install what an attempt has fetched. Raises `BadStream` when it is not what was meant.
+
+        `early` may be told what the part lacks then, before that is done.
+        """
         key, checkpoint = (assign.job_id, assign.attempt), assign.checkpoint
         if part is Part.CHECKPOINT and checkpoint is not None:
             self.checkpoints.install(*key, artifact_id, checkpoint.attempt)
         elif part is Part.DATA and self.data is not None:
-            self.data.install(*key, assign.data, artifact_id)
+            self.data.install(*key, assign.data, artifact_id, lambda pack: early(_missing(*pack)))
         elif part is Part.INPUTS and self.inputs is not None:
             self.inputs.install(*key, artifact_id)
         elif self.programs is not None:

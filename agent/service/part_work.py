@@ -87,12 +87,21 @@ class PartWork:
         self._background(partial(self._answer, task, self._used()))
 
     def _answer(self, task: FindPart | InstallPart, used: frozenset[str]) -> None:
-        self._put_found(task, self._tried(task, _CALLED[task.part], partial(self._do, task, used)))
+        told: list[Missing] = []
 
-    def _do(self, task: FindPart | InstallPart, used: frozenset[str]) -> Missing | None:
-        if isinstance(task, InstallPart):
-            self._parts.install(task.assign, task.part, task.artifact_id)
-        return self._parts.find(task.assign, task.part, used)
+        def early(missing: Missing) -> None:
+            if not told:
+                told.append(missing)
+                self._put_found(task, missing)
+
+        def work() -> Missing | None:
+            if isinstance(task, InstallPart):
+                self._parts.install(task.assign, task.part, task.artifact_id, early)
+            return None if told else self._parts.find(task.assign, task.part, used)
+
+        found = self._tried(task, _CALLED[task.part], work)
+        if not told or isinstance(found, Exception):
+            self._put_found(task, found)
 
     def _put_found(self, task: FindPart | InstallPart | WriteFetched, found: Any) -> None:
         key = (task.job_id, task.attempt, task.part)

@@ -1,17 +1,19 @@
 """What attempts fetch from the coordinator, each into a file of its own until it is whole.
 
-    <root>/<job id>.<attempt>.fetching
+    <root>/<job id>.<attempt>.<number>.fetching
 
-Not by the artifact: two jobs may fetch the same one. Every name is built from ids that a message
-model has checked.
+Not by the artifact: two jobs may fetch the same one. The number is new for each. Every name is
+built from ids that a message model has checked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -22,6 +24,31 @@ from broker.system.files import RealDisk
 SUFFIX: Final = ".fetching"
 
 
+@dataclass(slots=True)
+class _Coming:
+    """A file that is on its way; what comes in order is hashed then."""
+
+    path: Path
+    file: IO[bytes]
+    digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+    hashed_bytes: int = 0
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.file.seek(offset)
+        self.file.write(data)
+        if offset == self.hashed_bytes:
+            self.digest.update(data)
+            self.hashed_bytes += len(data)
+
+    def close(self) -> str:
+        """Return the sha256 of the whole file."""
+        with contextlib.closing(self.file):
+            if self.file.seek(0, io.SEEK_END) != self.hashed_bytes:
+                self.file.seek(0)
+                return hashlib.file_digest(self.file, "sha256").hexdigest()  # type: ignore[arg-type]
+        return self.digest.hexdigest()
+
+
 class Fetched:
     """The files that are on their way into a folder. All methods raise OSError."""
 
@@ -30,7 +57,8 @@ class Fetched:
         self._root = root
         self._disk = disk
         self._most_bytes = most_bytes
-        self._files: dict[Path, IO[bytes]] = {}
+        self._count = 0
+        self._files: dict[tuple[str, int], _Coming] = {}
         for path in disk.glob(root, f"*{SUFFIX}"):
             disk.unlink(path)
 
@@ -38,40 +66,33 @@ class Fetched:
         """Put a piece of what an attempt fetches in its place. Raises `Unusable` for too much."""
         if offset + len(data) > self._most_bytes:
             raise Unusable("too-large", limit_bytes=self._most_bytes)
-        path = self._path(job_id, attempt)
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = self._disk.open(path, "w+b")
-        file.seek(offset)
-        file.write(data)
+        coming = self._files.get((job_id, attempt))
+        if coming is None:
+            self._count += 1
+            path = self._root / f"{job_id}.{attempt}.{self._count}{SUFFIX}"
+            coming = self._files[job_id, attempt] = _Coming(path, self._disk.open(path, "w+b"))
+        coming.write(offset, data)
 
     @contextlib.contextmanager
     def whole(self, job_id: str, attempt: int, digest: str) -> Iterator[Path]:
         """Yield the file of what an attempt has fetched, and delete it then.
 
-        Raises `BadStream` unless its bytes hash to the digest.
+        The attempt may fetch another one meanwhile. Raises `BadStream` unless its bytes hash to the
+        digest.
         """
-        path = self._path(job_id, attempt)
-        file = self._files.pop(path, None)
-        if file is None:
+        coming = self._files.pop((job_id, attempt), None)
+        if coming is None:
             raise BadStream("it was given up, or nothing of it has come")
         try:
-            with contextlib.closing(file):
-                file.seek(0)
-                found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-            if found != digest:
+            if coming.close() != digest:
                 raise BadStream("its bytes have another hash")
-            yield path
+            yield coming.path
         finally:
-            self._disk.unlink(path)
+            self._disk.unlink(coming.path)
 
     def give_up(self, job_id: str, attempt: int) -> None:
         """Forget what an attempt fetches, if it does."""
-        path = self._path(job_id, attempt)
-        if (file := self._files.pop(path, None)) is not None:
+        if (coming := self._files.pop((job_id, attempt), None)) is not None:
             with contextlib.suppress(OSError):
-                file.close()
-            self._disk.unlink(path)
-
-    def _path(self, job_id: str, attempt: int) -> Path:
-        return self._root / f"{job_id}.{attempt}{SUFFIX}"
+                coming.file.close()
+            self._disk.unlink(coming.path)

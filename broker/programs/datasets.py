@@ -26,7 +26,7 @@ from broker.errors import BadStream
 from broker.protocol.messages import MAX_PACKS
 
 PREPARED: Final = "prepared"  # what a job of a built-in trainer calls its only dataset
-PACK_BYTES: Final = 256 * 1024**2  # a pack is complete then; a larger file is one by itself
+PACK_BYTES: Final = 256 * 1024**2  # a larger file is a pack by itself
 MAX_FILES: Final = 200_000
 MAX_LAYOUT_BYTES: Final = 32 * 1024**2  # as it is stored and sent
 MAX_DEPTH: Final = 16

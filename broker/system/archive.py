@@ -16,7 +16,7 @@ import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -124,16 +124,10 @@ def unpack(
     return [into / name for name in names]
 
 
-def _sync(folder: Path, names: Iterable[Path]) -> None:
+def _sync(folder: Path, names: Sequence[Path]) -> None:
     """Wait until files in a folder, and the names of all of them, are on the disk."""
-    disk = RealDisk()
-    folders = {folder}
-    for name in names:
-        with disk.open(folder / name, "r+b") as file:
-            disk.sync(file)
-        folders.update(folder / one for one in name.parents)
-    for one in folders:
-        disk.sync_folder(one)
+    folders = {folder / one for name in names for one in name.parents} | {folder}
+    RealDisk().sync_all([*(folder / name for name in names), *folders])
 
 
 class _Bounded:

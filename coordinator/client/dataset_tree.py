@@ -19,6 +19,8 @@ from broker.errors import BadStream, ConfigError, bounded, why
 from broker.programs.datasets import PACK_BYTES, File, Layout, Pack, Paths
 
 READ_BYTES: Final = 1024 * 1024
+SMALL_PACK_BYTES: Final = 64 * 1024**2  # a host unpacks one while the next one comes
+MOST_NEW: Final = 1000  # packs, if they are not larger than `PACK_BYTES` then
 _LEAVE_OUT: Final = "put a copy in its place, or leave it out"
 
 
@@ -82,7 +84,7 @@ def plan(
     `advance` is told how many more bytes have been hashed. Raises `ConfigError` for a file that
     cannot be read, or changes meanwhile.
     """
-    planner = _Planner(known)
+    planner = _Planner(known, sum(one.size_bytes for one in files) // MOST_NEW)
     for one in files:
         planner.add(one, advance)
     return planner.done()
@@ -91,7 +93,8 @@ def plan(
 class _Planner:
     """Puts files into packs. What some version has already, or the tree has twice, is left out."""
 
-    def __init__(self, known: Layout | None) -> None:
+    def __init__(self, known: Layout | None, least_bytes: int) -> None:
+        self._pack_bytes = min(PACK_BYTES, max(SMALL_PACK_BYTES, least_bytes))
         packs = () if known is None else known.packs
         there = () if known is None else known.files
         self._places = {
@@ -110,9 +113,9 @@ class _Planner:
 
     def add(self, file: Found, advance: Callable[[int], object]) -> None:
         """Hash a file; it goes into the open pack, or is one by itself."""
-        is_alone = file.size_bytes >= PACK_BYTES
-        whole = hashlib.sha256() if is_alone else self._hash.copy()
-        digest = _hashed(file, whole, advance)
+        is_alone = file.size_bytes >= self._pack_bytes
+        whole = self._hash.copy()
+        digest = _hashed(file, None if is_alone else whole, advance)
         self._files.append((file, digest))
         if not file.size_bytes or digest in self._places or digest in self._open:
             return
@@ -124,7 +127,7 @@ class _Planner:
         self._held.append(file)
         self._hash = whole
         self._size_bytes += file.size_bytes
-        if self._size_bytes >= PACK_BYTES:
+        if self._size_bytes >= self._pack_bytes:
             self._close()
 
     def _close(self) -> None:
@@ -148,14 +151,15 @@ class _Planner:
         return Planned(Layout(tuple(order), listed), packs)
 
 
-def _hashed(file: Found, whole: hashlib._Hash, advance: Callable[[int], object]) -> str:
-    """Return the sha256 of a file, which is added to that of the `whole` pack as well."""
+def _hashed(file: Found, whole: hashlib._Hash | None, advance: Callable[[int], object]) -> str:
+    """Return the sha256 of a file, which is added to that of its pack, the `whole`, as well."""
     digest, size_bytes = hashlib.sha256(), 0
     try:
         with file.at.open("rb") as source:
             while data := source.read(READ_BYTES):
                 digest.update(data)
-                whole.update(data)
+                if whole is not None:
+                    whole.update(data)
                 size_bytes += len(data)
                 advance(len(data))
     except OSError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Self
 
@@ -128,6 +128,13 @@ class SimDisk:
     def sync(self, file: File) -> None:
         self.before_write()
         file.inode.synced = bytes(file.inode.data)
+
+    def sync_all(self, paths: Collection[Path]) -> None:
+        for path in sorted(paths):
+            if self._names.get(str(path)) is None:
+                self.sync_folder(path)
+            else:
+                self.sync(self.open(path, "r+b"))
 
     def sync_folder(self, folder: Path) -> None:
         self._before("sync_folder")

@@ -174,6 +174,26 @@ def test_two_attempts_fetch_the_same_dataset_at_the_same_time(host: Host) -> Non
     assert host.tree(MADE) == FILES
 
 
+def test_the_next_pack_comes_while_one_is_unpacked(host: Host) -> None:
+    made = Made({f"{n}": b"%d " % n * 90 for n in range(300)}, per_pack=100)
+    come: list[str] = []
+
+    def comes(lacks: Pack | None) -> None:
+        assert lacks is not None
+        come.append(lacks.digest)
+        host.data.fetched.write(JOB, 1, 0, made.blobs[lacks.digest])
+
+    comes(host.data.missing([made.dataset], ()))
+    host.data.install(JOB, 1, [made.dataset], made.dataset.layout)
+    comes(host.data.missing([made.dataset], ()))
+    for pack in made.packs:  # the next one has come when this one is there
+        host.data.install(JOB, 1, [made.dataset], pack.digest, comes)
+    assert come == [*made.blobs]
+    assert host.data.missing([made.dataset], ()) is None
+    assert host.tree(made) == made.files
+    assert not host.left()
+
+
 def test_one_dataset_under_two_names_is_fetched_once(host: Host) -> None:
     twice = [MADE.dataset, MADE.dataset.model_copy(update={"name": "test"})]
     while (lacks := host.data.missing(twice, ())) is not None:

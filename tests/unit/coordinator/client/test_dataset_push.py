@@ -165,6 +165,17 @@ def test_files_that_change_while_they_are_sent_are_refused_and_told(pushing: Pus
     assert pushing.stored(pushed.title)["a"] == b"x" * 30_000
 
 
+def test_many_versions_are_packed_anew_before_they_have_too_many_packs(
+    pushing: Pushing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for where in (m, datasets):
+        monkeypatch.setattr(where, "MAX_PACKS", 4)
+    for number in range(4):
+        pushing.write({f"new-{number}": b"%d" % number})
+        title = pushing.push().title
+    assert pushing.stored(title) == FILES | {f"new-{n}": b"%d" % n for n in range(4)}
+
+
 @pytest.mark.words
 def test_a_folder_that_takes_too_many_packs_is_refused(
     pushing: Pushing, monkeypatch: pytest.MonkeyPatch

@@ -69,6 +69,17 @@ def test_a_large_file_is_a_pack_by_itself(tmp_path: Path) -> None:
     assert content(found) == files
 
 
+def test_a_large_dataset_has_larger_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset_tree, "PACK_BYTES", 150)
+    monkeypatch.setattr(dataset_tree, "SMALL_PACK_BYTES", 60)
+    files = made(tmp_path, SMALL)
+    assert packed(planned(files)) == [["a"], ["b/c"], ["b/d"], ["z"]]
+    monkeypatch.setattr(dataset_tree, "MOST_NEW", 3)
+    assert packed(planned(files)) == [["a", "b/c"], ["b/d", "z"]]
+    monkeypatch.setattr(dataset_tree, "MOST_NEW", 1)
+    assert packed(planned(files)) == [["a", "b/c", "b/d"], ["z"]]
+
+
 def test_what_is_there_twice_is_packed_once_and_an_empty_file_never(tmp_path: Path) -> None:
     files = SMALL | {"b/a-again": SMALL["a"], "empty": b"", "large": b"x" * 200, "la": b"x" * 200}
     found = planned(made(tmp_path, files))
