@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from broker.protocol.messages.fleet import *
+    from broker.protocol.messages.grants import *
     from broker.protocol.messages.homeassistant import *
     from broker.protocol.messages.hosts import *
     from broker.protocol.messages.jobs import *
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 else:
     # In the order of the search: what every program needs, then what an agent needs. A command of
     # an operator needs few of them, and is waited for.
-    _MODULES: Final = ("values", "hosts", "jobs", "offers", "operators", "fleet", "homeassistant")
+    _MODULES: Final = (
+        "values", "hosts", "jobs", "grants", "offers", "operators", "fleet", "homeassistant",
+    )  # fmt: skip
     _OF_OPERATORS: Final = ("Ask", "Operator", "OPERATOR")
     _OF_FLEET: Final = ("JobRow", "BrokerLoad", "Summary", "WaitsFor")
 
