@@ -71,7 +71,7 @@ def trainer_command(
         *flags,
     ]
     if any("\0" in word for word in command):  # some systems would take the rest for another word
-        raise BadMessage(f"hyperparameters of {assign.model}: one has a NUL in it")
+        raise BadMessage(f"parameters of {assign.model}: one has a NUL in it")
     return command
 
 
@@ -128,7 +128,7 @@ def _program(assign: Assign, trainer: OwnTrainer | None) -> tuple[Sequence[str],
     else:
         raise BadMessage(f"this host has no trainer for {assign.model!r}")
     for key, message in check_hyper(assign.hyper, schema, assign.model):
-        raise BadMessage(f"hyperparameters of {assign.model}: {key}: {message}")
+        raise BadMessage(f"parameters of {assign.model}: {key}: {message}")
     return command, [
         f"{flag_of(key)}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in sorted(assign.hyper.items())

@@ -89,7 +89,7 @@ def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
     job = ("run", "--model", "gbt", "--mode", "oracle", "-H", "epochs=3", "--n-resamples", "20")
     wrong = cli(*job, "-H", "epoch=3", "--min-ram-gib", "-1")
     assert wrong.returncode == 1
-    assert "-H epoch: unknown hyperparameter" in wrong.stderr
+    assert "-H epoch: unknown parameter" in wrong.stderr
     assert "--min-ram-gib: must be more than 0" in wrong.stderr
     out = tmp_path / "out"
     said = cli(*job, "--name", "mine", "--get", str(out)).text()
