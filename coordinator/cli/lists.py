@@ -13,8 +13,9 @@ from broker.figures import span
 from broker.system.machine import system_clock
 from coordinator.client.mirror import Mirror
 from coordinator.client.rows import Row, listed, worker
-from coordinator.jobs.reason_words import away, held_up, no_room, words
+from coordinator.jobs.reason_words import away, words
 from coordinator.jobs.result_words import mark_words
+from coordinator.jobs.waiting_words import held_up, no_room
 from coordinator.ui import terminal
 from coordinator.ui.fleet_columns import HOSTS, JOBS, shown
 from coordinator.ui.live import View, viewing

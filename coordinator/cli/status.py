@@ -15,7 +15,8 @@ from broker.system.machine import new_id
 from broker.wrapping import printable
 from coordinator.client.predictions import predicted
 from coordinator.jobs.causes import in_words, unread
-from coordinator.jobs.reason_words import away, held_up, no_room, words
+from coordinator.jobs.reason_words import away, words
+from coordinator.jobs.waiting_words import held_up, no_room
 from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import OperatorClient

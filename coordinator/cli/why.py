@@ -12,7 +12,8 @@ from broker.figures import counted
 from broker.protocol.messages import AskWhy
 from broker.system.machine import new_id
 from coordinator.client.predictions import predicted
-from coordinator.jobs.reason_words import HOW, alike, before, beyond, clause, no_room, wished
+from coordinator.jobs.reason_words import HOW, alike, before, beyond, clause, wished
+from coordinator.jobs.waiting_words import no_room
 from coordinator.ui import outlook, terminal
 from coordinator.ui.candidates import job_argument
 from coordinator.ui.job_view import data_words

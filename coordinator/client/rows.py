@@ -18,13 +18,13 @@ from broker.errors import RemoteError
 from broker.figures import is_figure, rounded
 from broker.protocol.messages import Gpu, JobRow, Progress
 from coordinator.client.mirror import Going, HostSeen, Snapshot
-from coordinator.jobs import host_condition, reason_words, result_words
+from coordinator.jobs import host_condition, reason_words, result_words, waiting_words
 from coordinator.jobs.agent_words import holds
 
 STATES: Final = ("pending", "claimed", "running", "completed", "failed", "cancelled")
 UNPLACEABLE: Final = "unplaceable"  # beside the states, what a pending job may be chosen by
 NO_HOST: Final = "no host can run it"
-_AWAITS_CUDA: Final = reason_words.awaits({"what": "CUDA"})
+_AWAITS_CUDA: Final = waiting_words.awaits({"what": "CUDA"})
 _MAKERS: Final = ("NVIDIA ", "GeForce ", "AMD ", "Radeon ")  # say nothing that the model does not
 HELD: Final = frozenset({"claimed", "running"})
 DONE: Final = frozenset({"completed", "failed"})
@@ -125,7 +125,7 @@ def job_row(job: JobRow, going: Going) -> Row:
     waits_for = job.waits_for.model_dump() if job.waits_for else None
     phase = progress.phase if progress else ""
     fault = held.fault if held else None
-    held_up = reason_words.held_up(job.host or "-", fault.told()) if fault else ""
+    held_up = waiting_words.held_up(job.host or "-", fault.told()) if fault else ""
     return {
         "id": job.job_id,
         "name": job.name,
@@ -157,8 +157,8 @@ def job_row(job: JobRow, going: Going) -> Row:
         "mark": result_words.short_marks(job.marks),
         "marked": result_words.mark_words(job.marks, job.metrics),
         "unplaceable": job.unplaceable,
-        "awaits": reason_words.awaits(waits_for) if waits_for else "",
-        "waits": reason_words.waits(waits_for) if waits_for else held_up,
+        "awaits": waiting_words.awaits(waits_for) if waits_for else "",
+        "waits": waiting_words.waits(waits_for) if waits_for else held_up,
         "artifact": job.artifact_id,
     }
 
@@ -174,7 +174,7 @@ def listed(row: Mapping[str, Any], now_s: float) -> Row:
     phase = held.get("phase", "running")
     made = job_row(job, Going(progress, None, None if left_s is None else now_s + left_s))
     if held.get("fault"):
-        made["waits"] = reason_words.held_up(row["host"], held["fault"])
+        made["waits"] = waiting_words.held_up(row["host"], held["fault"])
     made["away"] = bool(row.get("away") or row.get("no_room"))  # the trainer's word is of no use
     made["phase"] = made["phase"] if phase == "running" else phase
     made["share"] = made["share"] if row.get("share") is None else row["share"]

@@ -15,9 +15,10 @@ from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.hosts import Host
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.reason_words import no_room, words
+from coordinator.jobs.reason_words import words
 from coordinator.jobs.records import HostRecord
 from coordinator.jobs.states import FINAL, JobState
+from coordinator.jobs.waiting_words import no_room
 
 GIB: Final = 1024**3
 NAMED: Final = 8  # so many jobs or problems are told by name

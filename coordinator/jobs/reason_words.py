@@ -6,17 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from textwrap import shorten
 from typing import Any, Final
 
-from broker.figures import counted, size, span
+from broker.figures import counted, span
 from broker.protocol.messages import AMOUNTS
 from broker.protocol.reasons import Reason
-from coordinator.jobs import predecessor_words
+from coordinator.jobs import waiting_words
 from coordinator.jobs.agent_words import fault_words, holds
-from coordinator.jobs.reasons import UNUSABLE
 
-_MOST_CHARS: Final = 120  # of why a job waits, beside its row; `fleet why` has the rest
 NAMED: Final = 2  # names of hosts, and words of theirs, in one line
 
 _Told = Mapping[str, Any]
@@ -136,7 +133,7 @@ def _in_words(told: dict[str, Any]) -> tuple[str, str]:
         case "quarantine":
             told["jobs"] = ", ".join(told["jobs"])
         case "waits" | "waits-failed":
-            what, lifted = predecessor_words.words(told)
+            what, lifted = waiting_words.predecessor(told)
             return f"waits for {what}", lifted
         case "refused":
             return f"refused a moment ago: {'; '.join(map(words, told['reasons']))}", ""
@@ -156,46 +153,6 @@ def all_words(reasons: Iterable[_Told | Reason]) -> str:
 def without_remedy(reasons: Iterable[_Told]) -> str:
     """Return reasons in one line for who is at lifting them."""
     return " and ".join(words(one, remedy=False) for one in reasons)
-
-
-# What a job waits for
-
-
-def waits(waits_for: _Told, *, several: bool = False) -> str:
-    """Say what a job waits for, or `several` of them: `waits for data on pi`."""
-    verb = "wait" if several else "waits"
-    if waits_for["what"] == "job":
-        what, lifted = predecessor_words.words(waits_for)
-        return f"{verb} for {'; '.join(filter(None, (what, lifted)))}"
-    names = [str(host) for host in waits_for["hosts"]]
-    hosts = ", ".join(names) + (" and others" if waits_for.get("more") else "")
-    if waits_for["what"] == "data":
-        return f"{verb} for data on {hosts}"
-    if waits_for["what"] in UNUSABLE:
-        why = shorten(fault_words(waits_for.get("fault")), _MOST_CHARS, placeholder=" …")
-        return f"{verb} for its {waits_for['what']}, which {hosts} could not use: {why}"
-    which = f" {hosts}`" if len(names) == 1 else f"` of {hosts}"
-    return f"{verb} for `fleet resume{which}"
-
-
-def awaits(waits_for: _Told) -> str:
-    """Return that as it stands where a host would."""
-    return f"awaits {waits_for['job' if waits_for['what'] == 'job' else 'what']}"
-
-
-def held_up(host: str, fault: _Told) -> str:
-    """Say that a job's result waits at its host, and why it is not bundled."""
-    return f"waits with its result on {host}: {fault_words(fault)}"
-
-
-def no_room(lack: _Told, *, several: bool = False) -> str:
-    """Say that a result waits for the coordinator's disk, or several, and what that lacks."""
-    wait, need = ("wait", "they need") if several else ("waits", "it needs")
-    needed, free, reserve = (size(lack[f"{key}_bytes"]) for key in ("needed", "free", "reserve"))
-    return (
-        f"{wait} for room on the coordinator's disk: {need} {needed} beside a reserve of {reserve},"
-        f" and {free} is free"
-    )
 
 
 def away(told: _Told) -> str:
@@ -275,7 +232,7 @@ def _pending(why: _Told) -> str:
     if why["hopeless"]:
         return nobody
     waits_for = why.get("waits_for")
-    return f"{nobody} now: it {waits(waits_for)}" if waits_for else f"{nobody} now"
+    return f"{nobody} now: it {waiting_words.waits(waits_for)}" if waits_for else f"{nobody} now"
 
 
 def key(told: Any) -> str:

@@ -13,7 +13,7 @@ from coordinator.client.mirror import Snapshot
 from coordinator.client.rows import Row, Tables
 from coordinator.client.rows import counts as counts_of
 from coordinator.client.watcher import Watcher
-from coordinator.jobs.reason_words import no_room
+from coordinator.jobs.waiting_words import no_room
 from coordinator.ui.fleet_columns import BAD, DIM, GOOD, PLAIN, TONES, WARN, Cell
 
 PATIENCE_S: Final = 3.0  # for the first connection

@@ -10,7 +10,7 @@ from broker.wrapping import printable
 from coordinator.client.rows import Row, title_of
 from coordinator.jobs.causes import in_words
 from coordinator.jobs.job_progress import rest_words
-from coordinator.jobs.reason_words import no_room
+from coordinator.jobs.waiting_words import no_room
 from coordinator.ui.fitted_table import Column, Table
 from coordinator.ui.fleet_columns import JOBS, WARN, left_s, spark, took
 from coordinator.ui.terminal import Text, state, styled

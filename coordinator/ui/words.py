@@ -12,8 +12,8 @@ import click
 from broker import figures
 from broker.figures import is_figure, rounded, some, span
 from broker.wrapping import HANG, json_text, laid_out, printable
-from coordinator.jobs.predecessor_words import passes
-from coordinator.jobs.reason_words import key, waits
+from coordinator.jobs.reason_words import key
+from coordinator.jobs.waiting_words import passes, waits
 
 ID_CHARS: Final = 12
 JSON: Final = "coordinator.cli.json"  # in a context's `meta`

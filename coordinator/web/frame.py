@@ -17,7 +17,7 @@ from broker.errors import FleetError
 from broker.figures import counted
 from broker.protocol.messages import AskPause, OperatorRequest
 from broker.system.machine import new_id
-from coordinator.jobs.reason_words import no_room
+from coordinator.jobs.waiting_words import no_room
 from coordinator.web.artifacts import Artifacts
 from coordinator.web.hub import Hub, News
 from coordinator.web.parts import Tag, ask, button, link, notify

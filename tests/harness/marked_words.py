@@ -24,7 +24,7 @@ MODULES: Final = (
     "coordinator.jobs.causes",
     "coordinator.jobs.reason_words",
     "coordinator.jobs.job_progress",
-    "coordinator.jobs.predecessor_words",
+    "coordinator.jobs.waiting_words",
     "coordinator.jobs.result_words",
     "coordinator.scheduler.unknown_hosts",
     "coordinator.ui.outlook",
