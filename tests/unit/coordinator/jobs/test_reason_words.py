@@ -13,16 +13,15 @@ from coordinator.jobs.causes import cause, in_words, refusal
 from coordinator.jobs.reason_words import (
     alike,
     all_words,
-    awaits,
     clause,
     moment,
     remedy,
     summary,
-    waits,
     words,
 )
 from coordinator.jobs.reasons import NATURES
 from coordinator.jobs.refusal_words import FUNCTIONS, REMEDIES, TEXTS
+from coordinator.jobs.waiting_words import awaits, waits
 from coordinator.scheduler.feasibility import Against
 from coordinator.scheduler.forecast import Outlook
 from coordinator.ui.outlook import grouped

@@ -10,7 +10,7 @@ from broker.protocol import messages as m
 from coordinator.cli import status as verb
 from coordinator.cli.lists import _draw_jobs as draw_jobs
 from coordinator.client.rows import listed
-from coordinator.jobs import reason_words
+from coordinator.jobs import reason_words, waiting_words
 from coordinator.scheduler.play import Held
 from tests.harness.coordinator import Fleet, running, spec
 from tests.harness.drawn import drawn
@@ -57,7 +57,7 @@ def test_a_result_that_its_host_cannot_bundle_is_told_wherever_one_looks() -> No
     )  # fmt: skip
     told = {"job": "job", "host": "pi", "fault": fault.told()}
     assert fleet.status()["held_up"] == [told]
-    words = reason_words.held_up("pi", fault.told())
+    words = waiting_words.held_up("pi", fault.told())
     assert f"job: it {words}" in drawn(verb._warnings(fleet.status()), 200)
     rows = fleet.listed()
     assert rows[0]["held"] == {"phase": "bundling", "fault": fault.told()}
