@@ -116,7 +116,6 @@ class Client:
         assert self._ready.wait(DEADLINE_S), f"{name}: no CONNACK"
 
     def subscribe(self, name: str, qos: int = 1) -> int:
-        """Subscribe, and return the answer's code."""
         self._ready.clear()
         self.paho.subscribe(name, qos)
         assert self._ready.wait(DEADLINE_S), f"{name}: no SUBACK"
@@ -129,7 +128,6 @@ class Client:
         self._ready.set()
 
     def unsubscribe(self, name: str) -> None:
-        """Unsubscribe, and wait for the answer."""
         self._ready.clear()
         self.paho.unsubscribe(name)
         assert self._ready.wait(DEADLINE_S), f"{name}: no UNSUBACK"
@@ -141,7 +139,6 @@ class Client:
         assert info.is_published(), f"{topic}: no PUBACK"
 
     def next(self) -> tuple[str, bytes]:
-        """The next message's topic and payload."""
         message = self.got.get(timeout=DEADLINE_S)
         return message.topic, bytes(message.payload)
 
@@ -153,7 +150,6 @@ class Client:
         assert self.gone.wait(DEADLINE_S)
 
     def stop(self) -> None:
-        """Disconnect properly."""
         self.paho.disconnect()
         self.paho.loop_stop()
 
@@ -211,7 +207,6 @@ def mosquitto_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broke
 
 @pytest.fixture(params=["embedded", "mosquitto"])
 def any_broker(request: pytest.FixtureRequest) -> BrokerProcess:
-    """Each of the brokers in turn."""
     broker: BrokerProcess = request.getfixturevalue(f"{request.param}_broker")
     return broker
 

@@ -69,7 +69,6 @@ def photograph(svg: str, target: Path) -> None:
 
 
 def main() -> None:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--hosts", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=300)

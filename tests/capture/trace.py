@@ -84,7 +84,6 @@ class Heard:
 
     @property
     def parsed(self) -> Topic:
-        """What the topic is."""
         return TOPICS.parse(self.topic)
 
 
@@ -121,7 +120,6 @@ class Listener:
         raise SystemExit(f"waited in vain for {what}")
 
     def stop(self) -> None:
-        """End it."""
         self._process.terminate()
         self._process.wait(DEADLINE_S)
 
@@ -286,7 +284,6 @@ def write(page: str, traces: dict[str, list[Heard]]) -> str:
 
 
 def main() -> None:
-    """Write the page anew."""
     with tempfile.TemporaryDirectory() as name:
         traces = capture(Path(name), prepared_data(Path(name)))
     PAGE.write_text(write(PAGE.read_text("utf-8"), traces), "utf-8")

@@ -38,8 +38,6 @@ Strike = tuple[str, int, Callable[[], str | None]]
 
 @dataclass
 class Report:
-    """What came of a campaign."""
-
     broker: str
     jobs: int
     seed: int
@@ -58,7 +56,6 @@ class Report:
         return not (self.lost or self.doubled or self.unverified or self.findings)
 
     def lines(self) -> list[str]:
-        """Return what to print."""
         strikes = ", ".join(f"{count} {kind}" for kind, count in self.strikes.most_common())
         return [
             f"broker     {self.broker}, seed {self.seed}",

@@ -36,7 +36,6 @@ class KillReport(Report):
         return super().is_good() and dealt and not (self.at_once or self.started_twice)
 
     def lines(self) -> list[str]:
-        """Return what to print."""
         return [
             *super().lines(),
             f"trainers   {self.trainers} started, {self.resumed} of them from a checkpoint",

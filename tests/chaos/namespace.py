@@ -54,11 +54,9 @@ class Namespace:
         _ip("link", "set", self._near, "down")
 
     def plug(self) -> None:
-        """Everything passes again."""
         _ip("link", "set", self._near, "up")
 
     def remove(self) -> None:
-        """Delete it with its devices."""
         for arguments in (("link", "del", self._near), ("netns", "del", self.name)):
             with contextlib.suppress(OSError):
                 _ip(*arguments)

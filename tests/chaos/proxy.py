@@ -38,7 +38,6 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where a broker seems to be."""
         return f"mqtt://{self._address}:{self.port}"
 
     def cut(self) -> None:
@@ -61,7 +60,6 @@ class Proxy:
         self.reset()
 
     def take(self) -> None:
-        """Take connections again."""
         if not self._taking.is_set():
             self._taking.set()
             self._listener = self._listen()
@@ -73,7 +71,6 @@ class Proxy:
         self._flowing.clear()
 
     def flow(self) -> None:
-        """Let everything pass, at full speed."""
         self.bytes_a_second = None
         self._flowing.set()
 

@@ -122,7 +122,6 @@ def test_a_person_at_a_terminal_is_told_in_words() -> None:
 
 
 def test_the_program_tells_an_address_of_another_machine(tmp_path: Path) -> None:
-    """Another port would not help there."""
     folder = House.make(tmp_path).folder / "broker"
     ended = _program("--listen", "192.0.2.99:9999", "--identity", str(folder))
     assert (ended.returncode, ended.stdout) == (1, "")

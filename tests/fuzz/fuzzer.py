@@ -39,8 +39,6 @@ FRESH_EVERY = 400
 
 @dataclass
 class Tally:
-    """What one target has seen."""
-
     sent: int = 0
     refused: int = 0
     seconds: float = 0.0

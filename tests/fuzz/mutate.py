@@ -31,7 +31,6 @@ _TOPIC_ODD = (
 
 
 def mutate_bytes(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
-    """Flip, cut, splice, repeat."""
     body = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 5))):
         at = rng.randrange(len(body) + 1)
@@ -84,7 +83,6 @@ def mutate_json(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
 
 
 def mutate_topic(rng: random.Random, topic: str, others: list[str]) -> str:
-    """Change, add, take away levels."""
     levels = topic.split("/")
     at = rng.randrange(len(levels))
     match rng.randrange(5):

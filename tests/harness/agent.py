@@ -166,11 +166,9 @@ class Agent:
         self.mono_s = end_s
 
     def hears(self, request: Any) -> None:
-        """The coordinator asks."""
         self.handle(Incoming(self.topics.request("pi"), m.encode(request)))
 
     def assigned(self, attempt: int = 1, **more: Any) -> m.Assign:
-        """The coordinator assigns the job."""
         fields = {"name": "job", "model": "gbt", "mode": "oracle"} | more
         assign = m.Assign(id=self.new_id(), job_id=JOB, attempt=attempt, instance="i1", **fields)
         self.hears(assign)
@@ -183,19 +181,16 @@ class Agent:
         return found
 
     def took(self, kind: type[Any]) -> list[Any]:
-        """Take the effects of a kind."""
         found = [one for one in self.effects if isinstance(one, kind)]
         self.effects = [one for one in self.effects if not isinstance(one, kind)]
         return found
 
     def runs(self, attempt: int = 1, **more: Any) -> None:
-        """Assigned, started."""
         self.assigned(attempt, **more)
         assert self.took(StartTrainer)
         self.handle(TrainerStarted(JOB, attempt, 77))
 
     def ends(self, code: int = 0, attempt: int = 1, *lines: str) -> None:
-        """The trainer says something and ends."""
         for line in lines:
             self.handle(TrainerLine(JOB, attempt, line))
         self.handle(TrainerExited(JOB, attempt, code))
@@ -216,14 +211,12 @@ class Agent:
         return self.said(m.Released)[0]
 
     def noted(self, report: Any, verdict: Any, state: Any = None) -> None:
-        """The coordinator answers a report."""
         self.hears(m.Noted(
             id=self.new_id(), report_id=report.id, job_id=JOB, attempt=report.attempt,
             verdict=verdict, state=state,
         ))  # fmt: skip
 
     def granted(self, grant: Any) -> None:
-        """The coordinator grants."""
         self.handle(Incoming(self.topics.grant("pi", HEX), m.encode(grant)))
 
     def phase(self) -> str | None:

@@ -40,7 +40,6 @@ class BrokerProcess:
 
     @property
     def url(self) -> str:
-        """Its address as people write it."""
         return f"{self.scheme}://{self.host}:{self.port}"
 
     def start(self) -> None:
@@ -117,7 +116,6 @@ def find_program(name: str) -> str:
 
 
 def embedded() -> BrokerProcess:
-    """Return the embedded broker, not started."""
     return BrokerProcess(
         lambda port: [sys.executable, "-m", "broker.embedded", "--listen", f"127.0.0.1:{port}"],
         announces=True,

@@ -84,7 +84,6 @@ class Browser:
         self._contexts.clear()
 
     def close(self) -> None:
-        """End it."""
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(DEADLINE_S)
@@ -92,8 +91,6 @@ class Browser:
 
 
 class Connection:
-    """Calls and events of one target."""
-
     def __init__(self, url: str) -> None:
         self._socket: ClientConnection = connect(
             url,
@@ -122,14 +119,11 @@ class Connection:
 
 
 class Page:
-    """One window."""
-
     def __init__(self, connection: Connection) -> None:
         self._cdp = connection
         self._host = ""
 
     def begin(self, width: int, height: int, *, dark: bool) -> None:
-        """Set it up."""
         for domain in ("Page", "Runtime", "Network", "Log", "DOM", "Accessibility"):
             self._cdp.call(f"{domain}.enable")
         self.resize(width, height)
@@ -143,11 +137,9 @@ class Page:
         )  # fmt: skip
 
     def trust_everybody(self) -> None:
-        """Take any certificate."""
         self._cdp.call("Security.setIgnoreCertificateErrors", ignore=True)
 
     def dark(self, *, on: bool) -> None:
-        """Say what the system prefers."""
         value = "dark" if on else "light"
         self._cdp.call(
             "Emulation.setEmulatedMedia",
@@ -161,7 +153,6 @@ class Page:
         self.until("!window.stale && document.readyState === 'complete'", f"{url} to load")
 
     def run(self, code: str) -> Any:
-        """Evaluate JavaScript, and return its value."""
         answer = self._cdp.call(
             "Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True,
             userGesture=True,
@@ -190,7 +181,6 @@ class Page:
         )
 
     def text(self, inside: str = "body") -> str:
-        """What can be read."""
         found: str = self.run(f"document.querySelector({json.dumps(inside)})?.innerText ?? ''")
         return found
 
@@ -215,7 +205,6 @@ class Page:
             )
 
     def type(self, text: str) -> None:
-        """Type into what has the focus."""
         self._cdp.call("Input.insertText", text=text)
 
     def key(self, name: str, code: int = 0) -> None:
@@ -296,5 +285,4 @@ class Page:
         return found
 
     def forget(self) -> None:
-        """Forget what was noted so far."""
         self._cdp.events.clear()

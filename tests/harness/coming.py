@@ -11,8 +11,6 @@ from tests.harness.ear import Ear
 
 
 class Coming:
-    """One that is not started yet."""
-
     def __init__(self, settings: LinkSettings, topics: Topics) -> None:
         self.topics, self.now_s = topics, 0.0
         self.ear = Ear(settings)
@@ -22,7 +20,6 @@ class Coming:
         self.entrance = Entrance(self.link, topics, self.holder, filters)
 
     def hears(self) -> LinkEvent:
-        """Take the next event."""
         event = self.ear.event()
         self.entrance.admits(event, self.now_s)
         return event

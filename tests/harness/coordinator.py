@@ -53,7 +53,6 @@ ADAPTERS = {
 def spec(
     name: str = "job", priority: int = 0, seed: int = 0, retries: int = 2, **needs: Any
 ) -> JobSpec:
-    """A gbt job."""
     identity = job_id("gbt", "oracle", {"of": name}, "host", (), seed)
     return JobSpec(
         job_id=identity, name=name, model="gbt", mode="oracle", hyper={}, split_recipe="host",
@@ -109,11 +108,9 @@ class Fleet:
         self.handle(Connected(f"session-{self.new_id()}"))
 
     def plan(self, *specs: JobSpec) -> None:
-        """Reload."""
         self.handle(ManifestRead(Plan(specs)))
 
     def handle(self, event: Any) -> None:
-        """Feed an event, commit, perform."""
         self.core.handle(event, self.now)
         changes, effects = self.core.take()
         for change in changes:
@@ -160,7 +157,6 @@ class Fleet:
         self.handle(Tick())
 
     def host(self, name: str = "pi") -> Host:
-        """A host of that name."""
         return Host(self, name)
 
     def job(self, name: str = "job") -> Job:
@@ -217,7 +213,6 @@ class Fleet:
         return self.ask(m.AskList, **wanted).data["jobs"]
 
     def took(self, kind: type[Any]) -> list[Any]:
-        """Take the effects of a kind."""
         found = [effect for effect in self.effects if isinstance(effect, kind)]
         self.effects = [effect for effect in self.effects if not isinstance(effect, kind)]
         return found
@@ -302,7 +297,6 @@ class Host:
         return found
 
     def runs(self, name: str = "job") -> Job:
-        """Accept and start what was assigned."""
         assign = self.heard(m.Assign)[-1]
         self.reports(m.Accepted, self.fleet.job(name), request_id=assign.id)
         self.reports(m.Started, self.fleet.job(name), slot=0, pid=1)

@@ -10,7 +10,6 @@ from broker.protocol.messages import Dataset
 
 
 def digest_of(data: bytes) -> str:
-    """The name of a blob."""
     return hashlib.sha256(data).hexdigest()
 
 

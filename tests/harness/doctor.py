@@ -10,7 +10,6 @@ NOWHERE = "mqtt://127.0.0.1:1"
 
 
 def doctor(*arguments: str, **variables: str) -> Done:
-    """Run it."""
     return process("doctor", *arguments, environment=variables)
 
 

@@ -24,7 +24,6 @@ class Ear:
             self.events.put(event)
 
     def event(self) -> LinkEvent:
-        """The next event."""
         return self.events.get(timeout=DEADLINE_S)
 
     def next(self, kind: type[Any]) -> Any:
@@ -36,7 +35,6 @@ class Ear:
                 return event
 
     def refused(self) -> str:
-        """Why it was not let in."""
         event = self.event()
         assert isinstance(event, Disconnected)
         return str(event)

@@ -93,7 +93,6 @@ class Program:
         return bool(select.select([self.process.stdout], [], [], 0.0)[0])
 
     def said(self) -> str:
-        """What it has logged so far."""
         return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
 
     def kill(self) -> None:
@@ -248,7 +247,6 @@ class Fleet:
                     self.rows[row["job_id"]] = row
 
     def events(self, job: str) -> list[str]:
-        """The words of a job's history."""
         return [event["event"] for event in self.show(job)["events"]]
 
     def close(self) -> None:

@@ -46,7 +46,6 @@ class Child:
         reader.close()
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal."""
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
 
@@ -58,7 +57,6 @@ class Child:
         return code
 
     def stderr(self) -> str:
-        """What it said there so far."""
         return self._stderr.read_text("utf-8", "replace")
 
     def close(self) -> None:

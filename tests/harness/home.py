@@ -69,12 +69,10 @@ class Home(Coordinator):
         self.handle(Incoming(HOME_STATUS, b"online"))
 
     def told(self, node: str, command: str, *, retained: bool = False) -> None:
-        """Home Assistant publishes a command."""
         payload = m.encode(m.HomeCommand.model_validate({"type": command}))
         self.handle(Incoming(self.topics.home_command(node), payload, retained))
 
     def tells(self, ask: Any) -> None:
-        """An operator asks, without a signature."""
         self.handle(Incoming(self.topics.operator_request(OPERATOR), m.encode(ask)))
 
     def state(self, node: str = "pi") -> dict[str, Any]:
@@ -93,7 +91,6 @@ class Home(Coordinator):
         return found
 
     def events(self) -> list[m.HomeEvent]:
-        """Take the events that were told."""
         topic = self.topics.home_event("coordinator")
         found = [m.decode(m.HOME_EVENT, payload) for at, payload in self.published if at == topic]
         self.published = [one for one in self.published if one[0] != topic]

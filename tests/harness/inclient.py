@@ -25,14 +25,12 @@ class _Client:
         self._fleet, self._attempts = fleet, attempts
 
     def ask(self, request: Any) -> Any:
-        """The data of the answer."""
         if isinstance(request, m.AskAttempts):
             return {"attempts": [*self._attempts], "next": None}
         return self._fleet.asks(request).data
 
 
 def client_of(fleet: Fleet, *attempts: Any) -> Any:
-    """Return such a client."""
     return _Client(fleet, attempts)
 
 

@@ -33,7 +33,6 @@ class InThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE_S)
 
     def stop(self) -> None:
-        """Shut it down."""
         self.call(self.broker.shutdown())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE_S)

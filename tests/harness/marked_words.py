@@ -82,7 +82,6 @@ def mark() -> None:
 
 
 def pytest_configure() -> None:
-    """Mark before any test is collected."""
     mark()
 
 

@@ -28,7 +28,6 @@ def job_id(name: str) -> str:
 
 
 def told_row(name: str, state: Any = "pending", **more: Any) -> JobRow:
-    """The row of a job."""
     row = {
         "job_id": job_id(name), "name": name, "model": "gbt", "mode": "oracle", "state": state,
         "priority": 0, "attempt": 1, "host": None, "error": None, "artifact_id": None,
@@ -46,7 +45,6 @@ class Mirrored:
         self.now = Now(1.0, wall_s)
 
     def passes(self, seconds: float) -> None:
-        """Let time pass."""
         self.now = Now(self.now.mono_s + seconds, self.now.wall_s + seconds)
 
     def hears(self, topic: str, message: Any, *, retained: bool = False) -> bool:
@@ -104,7 +102,6 @@ class Mirrored:
 
     @property
     def seen(self) -> Snapshot:
-        """What is known."""
         return self.mirror.snapshot()
 
     def update(self) -> tuple[Delta, Delta]:

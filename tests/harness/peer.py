@@ -35,7 +35,6 @@ class Peer:
         self._thread = threading.Thread(target=self._run)
 
     def start(self) -> None:
-        """Connect and begin to answer."""
         self._link.start()
         self._thread.start()
         assert self._ready.wait(DEADLINE_S)

@@ -121,7 +121,6 @@ def paths(fleet: Fleet) -> dict[str, str]:
 
 
 def main() -> None:
-    """Make them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     parser.add_argument("--all", type=Path, help="every page, width and colour, to look at")

@@ -79,9 +79,7 @@ class Watched:
         self.trainer = Trainer(command, environment, work, self.lines.put, self.codes.put, starter)
 
     def line(self) -> str:
-        """Return the next line."""
         return self.lines.get(timeout=DEADLINE_S)
 
     def code(self) -> int:
-        """Return how it ended."""
         return self.codes.get(timeout=DEADLINE_S)

@@ -84,7 +84,6 @@ class Peer5:
         self.sock.close()
 
     def say(self, *packets: bytes) -> None:
-        """Send packets."""
         self.sock.sendall(b"".join(packets))
 
     def next(self) -> tuple[int, bytes]:
@@ -119,7 +118,6 @@ class Peer5:
         return first & 15, topic, body[at + used :], found
 
     def subscribe(self, *filters: str, options: int = 0) -> bytes:
-        """Subscribe, and return the codes."""
         self.say(subscribe5(*filters, options=options))
         first, body = self.next()
         assert (first, body[:3]) == (0x90, b"\0\1\0")
@@ -151,7 +149,6 @@ class Peer5:
 
 
 def read_props(kind: int, data: bytes) -> Any:
-    """Return properties as paho reads them."""
     found = Properties(kind)
     found.unpack(data)
     return found

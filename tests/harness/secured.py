@@ -226,7 +226,6 @@ class Actor:
         assert self.gone.wait(DEADLINE_S)
 
     def stop(self) -> None:
-        """Disconnect properly."""
         self.paho.disconnect()
         self.paho.loop_stop()
 

@@ -81,7 +81,6 @@ class Coordinator:
         return self._plan
 
     def put(self, event: Any) -> None:
-        """An event comes from another thread."""
         self.inbox.append(event)
 
     def _verify(self, *signed: Any) -> None:
@@ -89,7 +88,6 @@ class Coordinator:
             self.verify(*signed)
 
     def read(self, work: Callable[[], None]) -> None:
-        """The manifest is to be read."""
         self.reads.append(work)
 
     @property
@@ -104,7 +102,6 @@ class Coordinator:
         return f"id{next(self._ids)}"
 
     def handle(self, *events: Any) -> None:
-        """One turn."""
         self.shell.turn(events, self.now)
 
     def files(self) -> None:
@@ -146,7 +143,6 @@ class Coordinator:
         return Coordinator(self.folder)
 
     def host(self, name: str = "pi") -> Host:
-        """A host, which speaks to it."""
         return Host(cast("Fleet", self), name)
 
     def tells(self, ask: Any) -> None:
@@ -156,7 +152,6 @@ class Coordinator:
         self.handle(Incoming(topic, m.encode(signed)))
 
     def answers(self) -> list[m.OperatorResponse]:
-        """Take what operators were answered."""
         found = [said for topic, said in self.sent if topic.kind is Kind.OPERATOR_RESPONSE]
         self.sent = [one for one in self.sent if one[0].kind is not Kind.OPERATOR_RESPONSE]
         return found

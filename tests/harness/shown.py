@@ -54,8 +54,6 @@ GROWN: Final = """(() => {
 
 
 class Somebody(NamedTuple):
-    """A client that may publish anything."""
-
     client: Any
     topics: Topics
 

@@ -14,7 +14,6 @@ IDENTITY = hashlib.sha256(CONTENT).hexdigest()
 
 
 def hex_of(data: bytes) -> str:
-    """The id of an artifact."""
     return hashlib.sha256(data).hexdigest()
 
 

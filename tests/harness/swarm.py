@@ -311,7 +311,6 @@ class Swarm:
 
 
 def main() -> None:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--broker", default="mqtt://127.0.0.1:1883")
     parser.add_argument("--root", default="fleet")

@@ -38,7 +38,6 @@ class Work:
 
     @property
     def artifact_id(self) -> str:
-        """The id of its result."""
         return hashlib.sha256(self.data).hexdigest()
 
 

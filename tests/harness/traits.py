@@ -37,5 +37,4 @@ TRAITS: Final[dict[str, tuple[str, str, str, str]]] = {
 
 
 def trait(what: str, kind: str) -> str:
-    """Return what a broker does."""
     return TRAITS[what][BROKERS.index(kind)]

@@ -39,7 +39,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def broker_url() -> Iterator[str]:
-    """The embedded broker's address."""
     broker = embedded()
     broker.start()
     yield broker.url

@@ -38,7 +38,6 @@ def test_shellcheck_finds_nothing() -> None:
 
 @pytest.fixture
 def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A unit whose program exists."""
     made = tmp_path / request.param.name
     text = request.param.read_text().replace("/opt/fleet/bin/fleet", sys.executable)
     made.write_text(text)

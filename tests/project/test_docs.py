@@ -46,7 +46,6 @@ def _anchors(text: str) -> set[str]:
 
 @pytest.mark.parametrize("model", [Defaults, HostTable, JobTable])
 def test_every_key_of_the_manifest_is_documented(model: type[Table]) -> None:
-    """docs/reference/manifest.md names each."""
     text = (ROOT / "docs/reference/manifest.md").read_text("utf-8")
     for key in model.model_fields:
         assert f"`{key}`" in text, key

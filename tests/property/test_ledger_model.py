@@ -82,7 +82,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What was not committed never happened."""
         self.ledger.close()
         self.ledger = Ledger(Path(self._folder.name) / "jobs.db")
         self.book = JobBook(self.ledger.load())

@@ -97,7 +97,6 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule(lost=st.booleans(), again=st.booleans(), which=st.integers(0, 1000))
     def network_moves_a_grant(self, lost: bool, again: bool, which: int) -> None:
-        """Any grant, however stale."""
         if self.grants:
             grant = self.grants.pop(which % len(self.grants))
             if again:
@@ -110,7 +109,6 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(0.01, 30.0))
     def time_passes(self, seconds: float) -> None:
-        """Timers that are due are served."""
         self.now_s += seconds
         for side in (self.sender, self.receiver):
             due_s = side.next_deadline()

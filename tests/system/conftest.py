@@ -17,7 +17,6 @@ from tests.harness.verbs import Done, is_program, process, verb
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small simulated data set, prepared."""
     return prepared_data(tmp_path_factory.mktemp("data"))
 
 
@@ -85,7 +84,6 @@ def shown(
 
 @pytest.fixture
 def windows(browser: Browser) -> Iterator[None]:
-    """No window outlives its test."""
     yield
     browser.close_pages()
 
@@ -110,7 +108,6 @@ def wait_for() -> Callable[[Callable[[], bool], str], None]:
 
 @pytest.fixture
 def owner(tmp_path: Path) -> Owner:
-    """Whoever sets the fleet up."""
     return Owner(tmp_path / "owner")
 
 

@@ -19,7 +19,6 @@ KEY = "f" * 20 + "5ecre7" + "0" * 38
 
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:
-    """The operators' key."""
     path = tmp_path / "operator.key"
     path.touch(0o600)
     path.write_text(KEY + "\n", "ascii")

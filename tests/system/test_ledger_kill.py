@@ -162,7 +162,6 @@ def moments(path: Path, *, prune: bool = True) -> list[dict[str, Any]]:
 
 
 def assert_rows_and_events_agree(ledger: Ledger) -> None:
-    """Replaying each history gives the row."""
     for job in ledger.load().values():
         assert contradiction(job, ledger.events(job.job_id)) == ""
 

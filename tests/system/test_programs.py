@@ -114,7 +114,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def folder(tmp_path: Path, site: Site) -> Path:
-    """The folder of the program."""
     made = tmp_path / "laptop"
     made.mkdir()
     secrets = [

@@ -39,7 +39,6 @@ def undisturbed(data: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def lines_of(fleet: Any) -> list[str]:
-    """The job's log so far."""
     found: list[str] = fleet.ask(AskLogs, job="mlp-oracle")["lines"]
     return found
 

@@ -21,8 +21,6 @@ PLAN = "schema_version = 1\n[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\n"
 
 
 class Manager:
-    """What systemd hears from one service."""
-
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
@@ -46,13 +44,11 @@ class Manager:
         return heard
 
     def close(self) -> None:
-        """Listen no more."""
         self._socket.close()
 
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[Manager]:
-    """A service manager that listens."""
     made = Manager(tmp_path / "notify")
     yield made
     made.close()

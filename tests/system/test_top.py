@@ -99,7 +99,6 @@ class _Busy:
 
 @pytest.fixture
 def busy(client: Any, embedded_broker: Any, topic_root: str) -> _Busy:
-    """Twelve hosts and forty jobs."""
     made = _Busy(
         client(embedded_broker.port, f"busy-{topic_root}"), embedded_broker.url, topic_root
     )

@@ -32,13 +32,11 @@ class Reader:
             (self.folder / name).write_text(body, "utf-8")
 
     def runs(self, name: str) -> None:
-        """Run a script."""
         subprocess.run(
             [sys.executable, name], check=True, cwd=self.folder, capture_output=True, timeout=120
         )
 
     def says(self, *words: str | Path) -> Done:
-        """Call the command line."""
         told = (*map(str, words), "--timeout=60", "--json")
         return process(*told, environment=self._fleet.environment)
 

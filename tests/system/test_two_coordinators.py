@@ -67,7 +67,6 @@ class Two:
 
 @pytest.fixture
 def two(make_fleet: MakeFleet, any_broker: BrokerProcess, data: Path, tmp_path: Path) -> Two:
-    """Nothing runs yet."""
     return Two(make_fleet, any_broker.url, data, tmp_path)
 
 

@@ -22,7 +22,6 @@ def topics(topic_root: str) -> Topics:
 
 @pytest.fixture
 def where(embedded_broker: Any, topics: Topics) -> BrokerSettings:
-    """Where that fleet is."""
     return BrokerSettings(url=embedded_broker.url, topic_root=topics.root)
 
 

@@ -117,7 +117,6 @@ def test_a_snooze_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_what_cannot_be_understood_holds_until_it_is_deleted(
     tmp_path: Path, content: bytes
 ) -> None:
-    """Whoever wrote it wanted the machine."""
     (tmp_path / SNOOZE_FILE).write_bytes(content)
     assert read_snooze(tmp_path, NOW) == Snooze()
     assert (tmp_path / SNOOZE_FILE).exists()

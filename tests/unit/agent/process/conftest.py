@@ -28,7 +28,6 @@ class Loaded(Starter):
         work: Path,
         modules: Sequence[str] = (),
     ) -> Any:
-        """Start a trainer, of whatever test."""
         takes = len(command) > 1 and (command[1] == "-m" or command[1].endswith(".py"))
         return super().start(command, environment, work, self.modules if takes else modules)
 

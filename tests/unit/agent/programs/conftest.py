@@ -47,7 +47,6 @@ class Room:
         (self.other / "model.bin").write_text("the other job's", "utf-8")
 
     def view(self, *, network: bool = False) -> sandbox.View:
-        """What the job's program sees."""
         return sandbox.View(self.parcel, (*self.reads, self.parcel), (self.out,), None, network)
 
     def command(self, code: str, *, network: bool = False) -> list[str]:
@@ -65,7 +64,6 @@ class Room:
 
 @pytest.fixture
 def room(tmp_path: Path) -> Room:
-    """One where bubblewrap works."""
     if not sandbox.works():
         pytest.skip(f"bubblewrap does not work here: {sandbox.REMEDY}")
     return Room(tmp_path)

@@ -26,8 +26,6 @@ MADE = Made(FILES)
 
 
 class Clock:
-    """A clock that stands still."""
-
     def __init__(self) -> None:
         self.wall_s = time.time()
 
@@ -95,7 +93,6 @@ class Host:
         self.start()
 
     def start(self) -> None:
-        """The agent starts."""
         self.data = HostData(self.root, self.limit_bytes, self.clock, self.disk)
 
     def gets(self, made: Made, in_use: tuple[str, ...] = (), attempt: int = 1) -> dict[str, bytes]:

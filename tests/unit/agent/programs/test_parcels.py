@@ -174,7 +174,6 @@ def test_what_was_half_fetched_or_unpacked_at_a_power_cut_is_not_used(tmp_path: 
 
 
 def kept(root: Path) -> set[str]:
-    """The parcels that are there."""
     return {path.name for path in root.iterdir() if path.is_dir()}
 
 

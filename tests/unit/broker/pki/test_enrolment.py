@@ -370,7 +370,6 @@ def test_a_token_is_one_word_and_survives_copying(authority: Authority) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "0" * 52, "é" * 52, "a" * 51, "a" * 53, "a" * 100_000])
 def test_what_is_no_token_is_refused_without_repeating_it(text: str) -> None:
-    """It might be half a secret."""
     with pytest.raises(ConfigError, match="the token is not whole") as refusal:
         parse_token(text)
     assert len(str(refusal.value)) < 100

@@ -92,7 +92,6 @@ class Host:
         return self.certificate.turn(events, self.now)
 
     def present(self) -> x509.Certificate:
-        """What is in its folder."""
         return certs.read_certificate(self.folder / "client.crt")
 
 

@@ -23,7 +23,6 @@ GOOD = Layout(
 
 
 def packed(told: Any) -> bytes:
-    """A layout that says anything."""
     return zstandard.compress(json.dumps(told).encode())
 
 

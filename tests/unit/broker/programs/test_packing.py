@@ -93,8 +93,6 @@ def test_a_folder_without_a_program_is_told_so(tmp_path: Path) -> None:
 
 
 class TestGit:
-    """In a git work tree."""
-
     pytestmark = with_git
 
     def test_what_git_ignores_is_left_out(self, tmp_path: Path) -> None:

@@ -51,7 +51,6 @@ def test_each_state_is_a_datagram_of_its_own(manager: socket.socket, tmp_path: P
 
 @pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux's")
 def test_the_socket_may_be_an_abstract_one() -> None:
-    """Containers and user sessions have such."""
     name = f"fleet-{uuid.uuid4().hex}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + name)

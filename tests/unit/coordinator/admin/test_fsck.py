@@ -58,7 +58,6 @@ class State:
         return [(one["kind"], one["repair"]) for one in found["findings"]]
 
     def sql(self, statement: str) -> None:
-        """Change the ledger behind everybody's back."""
         with closing(sqlite3.connect(self.root / FILE_NAME, isolation_level=None)) as database:
             database.execute(statement)
 
@@ -73,7 +72,6 @@ class State:
 
     @property
     def index(self) -> Path:
-        """The index of the store."""
         return self.root / "models" / "index.jsonl"
 
 
@@ -157,8 +155,6 @@ def test_a_job_whose_artifact_is_damaged_or_missing_is_named_with_the_remedy(sta
 
 
 def damage(*, replace: tuple[str, str] | None = None, more: bytes = b"", cut: int = 0) -> Any:
-    """Return what spoils an index."""
-
     def spoil(index: bytes) -> bytes:
         old, new = replace or ("", "")
         lines = index.replace(old.encode(), new.encode()) if old else index

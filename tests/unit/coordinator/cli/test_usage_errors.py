@@ -19,7 +19,6 @@ class Window(io.StringIO):
     """A terminal, of as many columns as COLUMNS says."""
 
     def isatty(self) -> bool:
-        """Whether somebody sees it."""
         return True
 
 

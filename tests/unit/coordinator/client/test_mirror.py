@@ -15,7 +15,6 @@ NO_SUCH_ATTEMPT = 1 << 31
 
 @pytest.fixture
 def fleet() -> Mirrored:
-    """Nothing was heard yet."""
     return Mirrored()
 
 

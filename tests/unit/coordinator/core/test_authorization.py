@@ -43,7 +43,6 @@ def keyed(**settings: Any) -> Fleet:
 
 
 def state(fleet: Fleet) -> Any:
-    """All that a command could change."""
     return fleet.ledger, fleet.records, fleet.history, fleet.took(ReadManifest)
 
 

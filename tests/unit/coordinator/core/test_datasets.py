@@ -63,7 +63,6 @@ def push_all(fleet: Coordinator, blobs: Sequence[bytes] = ALL, **more: Any) -> l
 
 
 def pushed(folder: Path, **more: Any) -> Coordinator:
-    """A coordinator that has the dataset."""
     fleet = Coordinator(folder, trainers=TRAINERS, **more)
     push_all(fleet)
     return fleet

@@ -44,7 +44,6 @@ def row_of(fleet: Fleet) -> JobRow:
 
 
 def ended(fleet: Fleet, event: Event) -> Change:
-    """The newest change of that kind."""
     return next(one for one in reversed(fleet.changes) if one.event is event)
 
 

@@ -43,12 +43,10 @@ class Scene:
         return opened
 
     def is_refused(self, lack: m.NoRoom = LACK) -> None:
-        """The disk has no room."""
         part = self.offers().part
         self.fleet.handle(PartFailed(HEX, part, no_room=lack))
 
     def summary(self) -> m.Summary:
-        """What is retained."""
         self.fleet.sent.clear()
         self.fleet.passes(0.3)
         said = [one for topic, one in self.fleet.sent if topic.kind is Kind.SUMMARY]
@@ -58,7 +56,6 @@ class Scene:
 
 @pytest.fixture
 def scene() -> Scene:
-    """The disk has just refused."""
     made = Scene()
     made.is_refused()
     return made

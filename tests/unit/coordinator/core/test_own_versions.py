@@ -17,7 +17,6 @@ PLAN = 'schema_version = 1\n[[jobs]]\nmodel = "own"\n'
 
 
 def of(version: str | None) -> dict[str, m.TrainerInfo]:
-    """The trainer in one version."""
     return {"own": m.TrainerInfo(hyper_schema={}, telemetry=False, version=version)}
 
 
@@ -30,7 +29,6 @@ def reload(fleet: Fleet) -> JobSpec:
 
 
 def edited(host: Host, version: str) -> None:
-    """The host states its capability again."""
     host.joins(trainers=of(version))
 
 

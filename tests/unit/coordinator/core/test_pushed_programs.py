@@ -52,7 +52,6 @@ def sends(fleet: Coordinator, data: bytes = programs.PARCEL, client: str = OPERA
 
 
 def pushed(folder: Path, **more: Any) -> Coordinator:
-    """One that has the program."""
     fleet = Coordinator(folder)
     assert not push(fleet, **more).data["is_there"]
     assert isinstance(sends(fleet)[-1], m.Stored)

@@ -172,7 +172,6 @@ def test_a_stale_offline_of_our_own_is_overruled() -> None:
 
 
 def test_what_an_operator_reads() -> None:
-    """status, list in pages, workers, trainers."""
     fleet, _ = joined(*(spec(f"job-{number:03}", seed=number) for number in range(250)))
     status = fleet.status()
     assert status["jobs"]["pending"] == 249

@@ -31,12 +31,10 @@ def second(name: str = "second", first: str = "first", **needs: Any) -> JobSpec:
 
 
 def after(name: str, *names: str, **needs: Any) -> JobSpec:
-    """A job that comes after others."""
     return replace(spec(name, **needs), after=tuple(spec(one).job_id for one in names))
 
 
 def states(fleet: Fleet) -> dict[str, str]:
-    """How each job is."""
     return {job.spec.name: job.state.value for job in fleet.ledger.values()}
 
 
@@ -49,7 +47,6 @@ def starts(pi: Host, name: str) -> Job:
 
 
 def fails(pi: Host, name: str = "first") -> None:
-    """A job fails for good."""
     pi.reports(m.Failed, starts(pi, name), error="no", transient=False)
 
 

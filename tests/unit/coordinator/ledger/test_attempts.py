@@ -25,7 +25,6 @@ class Past:
         self.ledger, self.book, self.wall_s = Ledger(":memory:"), JobBook(), T0
 
     def add(self, name: str = "job") -> Job:
-        """A new job."""
         job = self.book.add(spec(name), self.now, "operator")
         self.ledger.commit(self.book.take_changes())
         return job
@@ -60,7 +59,6 @@ class Past:
 
 @pytest.fixture
 def past() -> Any:
-    """A ledger without a past."""
     made = Past()
     yield made
     made.ledger.close()
@@ -162,7 +160,6 @@ def test_a_host_that_was_at_the_job_before_may_have_kept_some_of_it(past: Past) 
 
 
 def test_a_cancelled_job_is_told_with_its_host_only_if_it_had_one(past: Past) -> None:
-    """Pending, it cost nobody anything."""
     past.then(past.add("a"), Event.CANCELLED)
     past.then(past.begins(past.add("b")), Event.CANCELLED, 8.0)
     job = past.then(past.begins(past.add("c")), Event.LOST, 3.0)
@@ -174,7 +171,6 @@ def test_a_cancelled_job_is_told_with_its_host_only_if_it_had_one(past: Past) ->
 
 
 def test_a_requeue_of_what_is_over_ends_no_attempt(past: Past) -> None:
-    """One of what runs does."""
     job = past.completes(past.begins(past.add()), 5.0)
     job = past.begins(past.then(job, Event.REQUEUED, 50.0, host=None), "b")
     past.then(job, Event.REQUEUED, 6.0, host=None)

@@ -23,19 +23,16 @@ T0 = 1.8e9
 
 
 def action(wall_s: float, word: str = "drain", **more: Any) -> Action:
-    """What an operator did."""
     fields = {"who": "operator:alice", "outcome": "done", "what": {}} | more
     return Action(at=rfc3339(wall_s), action=word, **fields)
 
 
 def answered(number: int, wall_s: float, **more: Any) -> Action:
-    """A command that was looked at."""
     response = OperatorResponse(id=f"r{number}", ok=True, data={"n": number})
     return action(wall_s, key=("operator:alice/cli", response.id), answer=response, **more)
 
 
 def told(ledger: Ledger, **wanted: Any) -> list[dict[str, Any]]:
-    """The whole story, page by page."""
     rows: list[dict[str, Any]] = []
     after, more, pages = (0, 0), True, 0
     while more:
@@ -48,7 +45,6 @@ def told(ledger: Ledger, **wanted: Any) -> list[dict[str, Any]]:
 
 
 def words(rows: list[dict[str, Any]]) -> list[str]:
-    """Who did what."""
     return [f"{row['who']} {row['event']}" for row in rows]
 
 
@@ -166,7 +162,6 @@ def test_nothing_is_told_twice_or_left_out(steps: list[tuple[bool, int]], limit:
 
 
 def test_a_page_fits_a_message() -> None:
-    """However long the reasons are."""
     ledger, book = Ledger(":memory:"), JobBook()
     job = book.add(spec(), Now(0, T0), "x")
     for number in range(200):

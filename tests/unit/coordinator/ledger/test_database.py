@@ -97,7 +97,6 @@ def test_steps_before_the_one_that_fails_stay(old: Path) -> None:
 
 
 def test_a_copy_in_memory_leaves_an_old_file_as_it_is(old: Path) -> None:
-    """Whoever only looks migrates nothing."""
     before = old.read_bytes()
     database.open_copy(str(old), (*scripts(), STEP)).close()
     assert old.read_bytes() == before

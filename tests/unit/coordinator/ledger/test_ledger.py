@@ -51,14 +51,12 @@ def move(book: JobBook, job: Job, event: Event, now: Now = NOW) -> Job:
 
 @pytest.fixture
 def ledger() -> Iterator[Ledger]:
-    """A new ledger in memory."""
     with closing(Ledger(":memory:")) as made:
         yield made
 
 
 @pytest.fixture
 def book() -> JobBook:
-    """No jobs yet."""
     return JobBook()
 
 

@@ -19,7 +19,6 @@ from tests.harness.drawn import drawn
 
 
 def known(one: JobSpec, state: str = "pending", *, in_plan: bool = True) -> Known:
-    """A job that the coordinator has."""
     return Known(one, state, in_plan, "pi")
 
 

@@ -34,7 +34,6 @@ def load(tmp_path: Path) -> Any:
 
 
 def gbt(name: str, *lines: str) -> str:
-    """A job of a built-in trainer."""
     seed = sum(map(ord, name))
     return f"name = '{name}'\nmodel = 'gbt'\nmode = 'oracle'\nseed = {seed}\n" + "\n".join(
         (*lines, "")
@@ -78,7 +77,6 @@ def test_an_input_decides_the_result_and_an_order_does_not(load: Any) -> None:
 
 
 def test_links_are_kept_as_they_are(load: Any) -> None:
-    """As the ledger has them."""
     for spec in load(PRETRAIN, TUNE, gbt("b", "after = ['tune']")).values():
         assert spec_from_json(spec_to_json(spec)) == spec
 

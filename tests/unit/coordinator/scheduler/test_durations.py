@@ -15,7 +15,6 @@ from coordinator.ui.outlook import rests_on
 
 
 def ran(s: float, model: str = "cnn", mode: str = "oracle", host: str = "pi", **more: Any) -> Any:
-    """A completed attempt."""
     fields = {"end": "completed", "whole": True, "model": model, "mode": mode, "host": host, "s": s}
     return fields | more
 
@@ -207,7 +206,6 @@ def test_progress_is_measured_from_where_an_attempt_began() -> None:
 def test_quick_is_never_slower_than_slow(
     took_s: list[float], elapsed_s: float, epochs: int | None, earlier: Earlier | None
 ) -> None:
-    """Whatever has been measured."""
     past = History([ran(s, epochs=(10, 10, 400)[at % 3]) for at, s in enumerate(took_s)])
     kind: Any = ("cnn", "oracle", "pi")
     for found in (
@@ -222,7 +220,6 @@ def test_quick_is_never_slower_than_slow(
 
 
 def test_quantiles_lie_between_the_numbers() -> None:
-    """By linear interpolation."""
     assert quantile([1.0, 2.0, 3.0], 0.5) == 2.0
     assert quantile([0.0, 10.0], 0.1) == pytest.approx(1.0)
     assert quantile([5.0], 0.9) == 5.0

@@ -67,7 +67,6 @@ def test_each_clause_tells_how_many_hosts_it_leaves() -> None:
 
 
 def test_quiet_hours_are_told_as_the_host_has_said_them() -> None:
-    """Which come with its heartbeat."""
     quiet = host(beat=QUIET)
     holds = [{"code": "quiet", "by": "owner", "until": "2026-05-29T07:00"}]
     how = [{"reason": {"code": "refuses", "holds": holds}, "hosts": 1}]

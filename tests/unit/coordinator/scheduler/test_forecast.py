@@ -29,7 +29,6 @@ QUIET = {"ram_available_bytes": 2**33, "refuses": (Why(code="quiet"),)}
 
 
 def named(name: str, priority: int = 0, **needs: Any) -> JobSpec:
-    """A gbt job of that name."""
     identity = job_id("gbt", "oracle", {"of": name}, "host", (), 0)
     return replace(job(name, **needs), job_id=identity, priority=priority)
 
@@ -56,7 +55,6 @@ def play(
 def whole(
     *jobs: Waiting, views: list[HostView], held: tuple[Held, ...] = (), known: History | None = None
 ) -> Forecast:
-    """The forecast."""
     return forecast(jobs, held, views, known or past(100.0), GRACE_S)
 
 
@@ -136,7 +134,6 @@ def test_a_job_that_prefers_cuda_waits_for_its_grace() -> None:
 
 
 def test_a_retry_waits_for_its_time() -> None:
-    """Others go first meanwhile."""
     found = play(waits("again", ready_in_s=50.0), waits("other", "2"), views=[host("pi")])
     assert found["other"].start.median_s == 0.0
     assert found["again"].start.median_s == 100.0

@@ -76,7 +76,6 @@ def test_a_job_begins_when_the_last_of_those_before_it_has_ended() -> None:
 
 
 def test_a_job_that_could_begin_still_needs_a_slot() -> None:
-    """It comes after whoever has that."""
     found = play(waits("a"), waits("c", "1"), after("b", "a", created_at="9"), views=[host("pi")])
     assert [found[name].start.median_s for name in "acb"] == [0.0, 100.0, 200.0]
     assert found["b"].after == named("c").job_id

@@ -85,7 +85,6 @@ def carried(program: Program, allowed: ProgramsAllowed | None) -> tuple[JobSpec,
 
 
 def why(one: JobSpec, view: HostView, left_s: float = 300) -> list[str]:
-    """The reasons' codes."""
     return [reason.code for reason in reasons(one, view, left_s, 300)]
 
 
@@ -188,7 +187,6 @@ def test_one_fault_is_one_reason(
 
 
 def test_every_reason_is_told() -> None:
-    """Not only the first."""
     one = job(require_cuda=True, min_cores=64, min_ram_gib=99, allowed=("x",))
     assert len(why(one, host(online=False, busy=1))) == 6
 

@@ -98,7 +98,6 @@ def test_a_plan_warns_of_the_names_that_a_reload_warns_of() -> None:
 
 
 def test_who_asks_for_hosts_is_told_of_those_that_are_not_there_only_if_they_say_so() -> None:
-    """Page by page, each once."""
     fleet = _fleet("pi")
     fleet.handle(ManifestRead(Plan((), {"attic": HostPolicy("attic", slots=2)})))
     plain: Any = fleet.asks(m.AskWorkers(id="1")).data

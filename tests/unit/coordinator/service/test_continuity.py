@@ -25,7 +25,6 @@ class Scene:
         self.state = state
 
     def opens(self, *, accept: bool = False) -> Ledger:
-        """A coordinator starts."""
         make: Callable[..., Ledger] = lambda path, note: Ledger(path, note=note)  # noqa: E731
         ledger = continuity.open_ledger(self.state, make, accept=accept)
         load_key(self.state)

@@ -29,7 +29,6 @@ FIRST, SECOND, THIRD = (word * 20 for word in (b"first weights", b"second weight
 
 
 def hex_of(data: bytes) -> str:
-    """The id of an artifact."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -147,7 +146,6 @@ def test_what_the_job_has_again_is_kept_with_it(scene: Scene) -> None:
 def test_who_asks_for_an_attempt_without_a_result_is_told_which_have_one(
     scene: Scene, attempt: int, lacks: str
 ) -> None:
-    """And how many there were."""
     scene.brings(FIRST)
     scene.requeues()
     host = scene.coordinator.host().joins()

@@ -28,13 +28,11 @@ GET = b"GET /metrics HTTP/1.1\r\n"
     ],
 )
 def test_an_address_that_is_none_or_open_to_all_is_refused(text: str, word: str) -> None:
-    """With what to write instead."""
     with pytest.raises(ConfigError, match=rf"^\[coordinator\] metrics: .*{word}"):
         parse_address(text, plain=False)
 
 
 def test_an_address_beyond_this_machine_needs_metrics_plain() -> None:
-    """A loopback address needs nothing."""
     assert parse_address("0.0.0.0:9464", plain=True) == ("0.0.0.0", 9464)  # noqa: S104 - what is tested
     assert parse_address("[::1]:9464", plain=False) == ("::1", 9464)
     assert parse_address("localhost:0", plain=False) == ("localhost", 0)
@@ -103,7 +101,6 @@ def test_a_foreign_name_in_the_host_header_is_refused(
 
 
 def test_a_busy_coordinator_answers_503(serve: Any) -> None:
-    """Prometheus notes a failed scrape."""
     assert b" 503 " in _ask(serve(_busy), GET + b"\r\n")
 
 
@@ -137,7 +134,6 @@ def test_a_client_that_never_ends_its_request_is_cut_off(serve: Any) -> None:
 
 
 def test_an_address_that_is_taken_is_told(serve: Any) -> None:
-    """With the key to change."""
     port = serve()
     with pytest.raises(ConfigError, match=rf"127.0.0.1:{port}: .* \[coordinator\] metrics"):
         Scrapes(("127.0.0.1", port), _at_once)

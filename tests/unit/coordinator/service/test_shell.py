@@ -81,13 +81,11 @@ def test_the_story_is_asked_for_over_the_wire(coordinator: Coordinator) -> None:
 
 
 def names(coordinator: Coordinator) -> set[str]:
-    """The jobs of the plan."""
     answer: Any = coordinator.asks(m.AskList(id="l"))
     return {row["name"] for row in answer.data["jobs"] if row["in_plan"]}
 
 
 def statuses(coordinator: Coordinator) -> list[str]:
-    """How each host is."""
     answer: Any = coordinator.asks(m.AskWorkers(id="w", brief=True))
     return [row["status"] for row in answer.data["workers"]]
 

@@ -35,7 +35,6 @@ class Coming:
         self.sessions = 0
 
     def hears(self, event: Connected | Disconnected | Incoming) -> Step:
-        """Give it an event."""
         return self.one.handle(event, self.now_s)
 
     def connects(self, *retained: Incoming) -> Step:
@@ -47,7 +46,6 @@ class Coming:
         return self.hears(Incoming(TOPICS.echo("coordinator"), self.one.word))
 
     def is_granted(self) -> Step:
-        """Its subscriptions are granted."""
         return self.hears(Connected(f"s{self.sessions}"))
 
     def serves(self, *retained: Incoming, heard: bool = True) -> None:
@@ -58,7 +56,6 @@ class Coming:
             self.hears(held_by(OURS, retained=False))
 
     def passes(self, seconds: float) -> Step:
-        """Time passes."""
         self.now_s += seconds
         return self.one.on_time(self.now_s)
 
@@ -70,12 +67,10 @@ def coming() -> Coming:
 
 
 def held_by(who: Holder, *, retained: bool = True) -> Incoming:
-    """Somebody holds the fleet."""
     return Incoming(TOPICS.holder(), encode(who), retained)
 
 
 def status(reason: str, who: Holder = THEIRS, *, retained: bool = True) -> Incoming:
-    """Somebody's presence."""
     state = "online" if reason == "birth" else "offline"
     said = Status.model_validate(
         {"state": state, "reason": reason, "session": "x", "instance": who.instance, "boot_id": "b"}
@@ -219,7 +214,6 @@ def test_a_broker_that_loses_the_word_holds_nobody_up(
 
 
 def test_a_broker_that_does_not_answer_the_subscription_is_left(coming: Coming) -> None:
-    """The next connection may fare better."""
     coming.connects()
     assert coming.passes(SUBSCRIBE_S - 0.1) == Step(Do.NOTHING)
     assert coming.passes(0.1).do is Do.DROP

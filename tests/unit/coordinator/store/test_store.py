@@ -32,7 +32,6 @@ def test_an_artifact_is_stored_under_its_hash(tmp_path: Path) -> None:
 
 
 def test_what_hashes_to_something_else_is_deleted(tmp_path: Path) -> None:
-    """And is not in the store."""
     store = Store(tmp_path)
     part = write_all(store, CONTENT[:-1] + b"!")
     with pytest.raises(BadStream):
@@ -57,7 +56,6 @@ def test_no_name_from_the_wire_is_a_path(tmp_path: Path, name: str) -> None:
 
 
 def test_an_artifact_that_does_not_fit_is_told_before_it_comes(tmp_path: Path) -> None:
-    """With the figures and the remedy."""
     with pytest.raises(StorageError, match="make room"):
         Store(tmp_path).open_part(IDENTITY, 1 << 50, CHUNK)
 

@@ -45,7 +45,6 @@ class Threads:
 
 
 def piece(index: int) -> fx.WriteChunk:
-    """One chunk."""
     return fx.WriteChunk(IDENTITY, index, CONTENT[index * CHUNK : (index + 1) * CHUNK])
 
 

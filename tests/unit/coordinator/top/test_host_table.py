@@ -24,7 +24,6 @@ def cells(fleet: Mirrored, name: str, window: int = 120) -> dict[str, str]:
 
 
 def read(found: list[Cell]) -> str:
-    """A line."""
     return "".join(text for text, _ in found)
 
 

@@ -49,7 +49,6 @@ def test_times_are_relative(at: str | None, said: str) -> None:
 
 @pytest.fixture
 def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This machine's clock is Berlin's."""
     if not hasattr(time, "tzset"):
         pytest.skip("Windows has no TZ")
     monkeypatch.setenv("TZ", "Europe/Berlin")

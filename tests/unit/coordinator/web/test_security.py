@@ -103,7 +103,6 @@ class _Served:
         return said[0]
 
     def status(self, *arguments: Any, **headers: str) -> int:
-        """The status alone."""
         found: int = self.ask(*arguments, **headers)["status"]
         return found
 

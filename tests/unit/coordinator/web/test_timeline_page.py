@@ -75,7 +75,6 @@ class Scene:
         self.past.append(TOLD | {"name": name} | more)
 
     def hears_of_a_coordinator(self, instance: str) -> None:
-        """Another process serves the fleet."""
         status = Status(state="online", session=instance, instance=instance, boot_id="b")
         topic = TOPICS.parse(TOPICS.coordinator_status())
         self.watcher._mirror.apply(topic, encode(status), NOW)
@@ -95,7 +94,6 @@ class Scene:
 
 @pytest.fixture
 def scene() -> Scene:
-    """Nothing has begun yet."""
     return Scene()
 
 

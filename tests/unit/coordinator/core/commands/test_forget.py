@@ -16,7 +16,6 @@ __all__ = ["home"]
 
 
 def forget(host: str = "pi") -> m.AskForget:
-    """The command."""
     return m.AskForget(id=f"forget-{host}", host=host)
 
 

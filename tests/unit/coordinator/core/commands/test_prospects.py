@@ -29,7 +29,6 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def plan(fleet: Fleet, **wanted: Any) -> Any:
-    """A page of the running plan."""
     return fleet.asks(m.AskPlan(id="p", **wanted)).data
 
 
