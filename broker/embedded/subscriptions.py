@@ -30,26 +30,18 @@ class Subscriptions(Generic[Subscriber]):
 
     def __init__(self) -> None:
         self._tree = _Matcher()
-        self._count = 0
-
-    def __len__(self) -> int:
-        """How many there are: each filter of each subscriber counts."""
-        return self._count
 
     def add(self, filter_: str, subscriber: Subscriber, subscription: Subscription) -> None:
         """Subscribe, or replace the same subscription (MQTT 3.1.1, 3.8.4-3)."""
         found = self._at(filter_)
-        self._count += subscriber not in found
         found[subscriber] = subscription
         self._tree[filter_] = found
 
     def remove(self, filter_: str, subscriber: Subscriber) -> None:
         """Unsubscribe; a filter without subscribers is forgotten."""
         found = self._at(filter_)
-        if found.pop(subscriber, None) is not None:
-            self._count -= 1
-            if not found:
-                del self._tree[filter_]
+        if found.pop(subscriber, None) is not None and not found:
+            del self._tree[filter_]
 
     def _at(self, filter_: str) -> dict[Subscriber, Subscription]:
         try:

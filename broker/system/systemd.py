@@ -21,7 +21,8 @@ class Notifier:
     """Tells the service manager that a program is ready, alive, reloading, or ending.
 
     `address` is a path, or `@` and the name of an abstract socket. `alive` has to be called within
-    `watchdog_s`, by the loop that does the work.
+    `watchdog_s`, by the loop that does the work: `ping_s` are the seconds between two such calls,
+    none when nobody waits for them.
     """
 
     def __init__(self, address: str | None, watchdog_s: float | None) -> None:
@@ -32,7 +33,7 @@ class Notifier:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._socket.setblocking(False)
         watched = self._socket is not None and watchdog_s is not None
-        self._ping_s = watchdog_s / _PINGS_AN_INTERVAL if watched and watchdog_s else None
+        self.ping_s = watchdog_s / _PINGS_AN_INTERVAL if watched and watchdog_s else None
         self._next_s = float("-inf")
 
     @classmethod
@@ -43,11 +44,6 @@ class Notifier:
         watched = environment.pop(_WATCHED, "")
         ours = watched in {"", str(pid)} and interval.isascii() and interval.isdecimal()
         return cls(address, int(interval) / 1e6 if ours and int(interval) else None)
-
-    @property
-    def ping_s(self) -> float | None:
-        """Seconds between two signs of life; none when nobody waits for them."""
-        return self._ping_s
 
     def ready(self, status: str = "") -> None:
         """Say that the program serves, or that it has reloaded."""
@@ -67,13 +63,13 @@ class Notifier:
 
     def alive(self, mono_s: float) -> None:
         """Give a sign of life, if one is due."""
-        if self._ping_s is not None and mono_s >= self._next_s:
-            self._next_s = mono_s + self._ping_s
+        if self.ping_s is not None and mono_s >= self._next_s:
+            self._next_s = mono_s + self.ping_s
             self._send("WATCHDOG=1")
 
     def wait_s(self, timeout_s: float | None, mono_s: float) -> float | None:
         """Return for how long the loop may wait that wants to wait for `timeout_s`."""
-        if self._ping_s is None:
+        if self.ping_s is None:
             return timeout_s
         due_s = max(0.0, self._next_s - mono_s)
         return due_s if timeout_s is None else min(timeout_s, due_s)

@@ -14,7 +14,6 @@ from broker.system.deadline import ANSWER_S, Aside
 from broker.system.trainer_settings import OwnTrainer
 
 CHARS: Final = 16  # of a sha256 in hex: to be read by people
-_BLOCK_BYTES: Final = 1 << 20
 
 
 class Versions:
@@ -72,11 +71,9 @@ class Versions:
         seen = found.st_mtime_ns, found.st_size, found.st_ino
         known = self._digests.get(path)
         if known is None or known[0] != seen:
-            sha256 = hashlib.sha256()
             with path.open("rb") as file:
-                while block := file.read(_BLOCK_BYTES):
-                    sha256.update(block)
-            known = self._digests[path] = seen, sha256.hexdigest()
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            known = self._digests[path] = seen, digest
         return known[1]
 
 

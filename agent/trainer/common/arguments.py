@@ -55,11 +55,6 @@ class Job:
     checkpoint_every_s: int
     resume: bool
 
-    @property
-    def target_fpr(self) -> float:
-        """Return the false-positive rate that the alarm threshold aims at."""
-        return self.hyper.target_fpr
-
 
 def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     """Return a parser of whole numbers that are not below `least`, nor above `most`."""

@@ -41,13 +41,13 @@ def thresholds_of(loaded: Loaded, trained: Trained) -> Thresholds:
     if loaded.schema.task == "multiclass":
         # No class of several is the normal one: every validation window sets the alarm.
         scored = replace(scored, label=np.zeros_like(scored.label))
-    return choose_thresholds(scored, loaded.job.target_fpr)
+    return choose_thresholds(scored, loaded.job.hyper.target_fpr)
 
 
 def _judge(loaded: Loaded, score: Score, *, probable: bool = True) -> Judged:
     validation = loaded.scored_on(loaded.validation, score, probable=probable)
     test = loaded.scored_on(loaded.test, score, probable=probable)
-    return judge(validation, test, loaded.schema.classes, loaded.job.target_fpr)
+    return judge(validation, test, loaded.schema.classes, loaded.job.hyper.target_fpr)
 
 
 def _floors(loaded: Loaded) -> Judgements:

@@ -119,7 +119,7 @@ def _report(loaded: Loaded, trained: Trained, results: Results) -> Report:
         "seed": job.seed,
         "versions": _versions(job.model),
         "training": trained.training,
-        "target_fpr": job.target_fpr,
+        "target_fpr": job.hyper.target_fpr,
         **results.told,
     }
     if trained.pretrained_on is not None:

@@ -39,7 +39,7 @@ def tested(loaded: Loaded, trained: Trained) -> Tested:
         for track in _tracks(loaded, trained, TEST)
     )
     validation = loaded.scored_on(loaded.validation, trained.score)
-    targets = threshold_for_each(validation, loaded.job.target_fpr)
+    targets = threshold_for_each(validation, loaded.job.hyper.target_fpr)
     return Tested(told, procedure, tracks, targets, falls, windows)
 
 
@@ -47,7 +47,7 @@ def procedure_of(loaded: Loaded, trained: Trained, thresholds: Thresholds) -> Ho
     """Return how a host's own threshold is set with a model; None where there is no alarm."""
     if thresholds.alarm is None:
         return None
-    return choose_procedure(_tracks(loaded, trained, VALIDATION), loaded.job.target_fpr)
+    return choose_procedure(_tracks(loaded, trained, VALIDATION), loaded.job.hyper.target_fpr)
 
 
 def _tracks(loaded: Loaded, trained: Trained, part: int) -> tuple[Track, ...]:
