@@ -89,8 +89,8 @@ def combine(folds: Sequence[_Fold], out_dir: Path) -> tuple[dict[str, Any], list
     split = first.split.model_dump(exclude_unset=True, exclude={"fold"}) | {
         "windows": Parts(
             training=0, validation=0, purged=0, test=sum(one.windows.test for one in of_folds)
-        ).model_dump(),
-        "hosts": HostParts(training=[], validation=[], test=list(index.hosts)).model_dump(),
+        ),
+        "hosts": HostParts(training=[], validation=[], test=list(index.hosts)),
     }
     told = first.model_dump(exclude_unset=True, exclude={"pretraining"})
     told |= {"split": split, "training": None, **found.told}

@@ -24,6 +24,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, NoReturn, TextIO
 
+from pydantic import BaseModel
+
 from agent.trainer.common.config import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 from agent.trainer.common.errors import InterruptedBySignalError, TrainerError
 
@@ -147,7 +149,9 @@ def one_line(message: str) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Return `value` with floats at six decimals and what is no finite number as None."""
+    """Return `value` as JSON has it, floats at six decimals, what is no finite number as None."""
+    if isinstance(value, BaseModel):
+        return rounded(value.model_dump())
     if isinstance(value, float):
         return round(value, DECIMALS) if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -5,12 +5,11 @@ A job with all folds and `combine` use the same functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
 from agent.trainer.common.arrays import Bools
 from agent.trainer.data.dataset import WindowIndex
@@ -90,15 +89,13 @@ def results_of(
     evaluation = overall(data.index, judged, data.classes, n_resamples=n_resamples, seed=seed)
     groups = evaluation.groups
     tracks = [track for one in tested for track in one.tracks]
-    own, importance = _host_thresholds(tracks, stored.procedure), _importance(tested, stored.gain)
-    points = points_of([(one.tracks, one.targets) for one in tested])
     told: dict[str, Any] = {
-        "curves": curves_of(evaluation.test, data.classes, tracks).model_dump(),
+        "curves": curves_of(evaluation.test, data.classes, tracks),
         "metrics": evaluation.metrics,
         "floors": evaluation.floors,
-        "marks": [mark.model_dump() for mark in evaluation.marks],
+        "marks": evaluation.marks,
         "undefined": evaluation.undefined,
-        "thresholds": stored.thresholds.model_dump(),
+        "thresholds": stored.thresholds,
         "bootstrap": {
             "n_resamples": n_resamples,
             "group": groups.what,
@@ -106,20 +103,16 @@ def results_of(
             "these_hosts_only": not groups.over_hosts,
         },
         "confusion": evaluation.confusion,
-        "per_host": _dumped(evaluation.per_host),
-        "over_hosts": _dumped(evaluation.over_hosts),
-        "host_thresholds": None if own is None else own.model_dump(),
-        "events": _dumped(_events(data, tracks)),
-        "operating_points": [one.model_dump() for one in points],
-        "importance": None if importance is None else importance.model_dump(),
+        "per_host": evaluation.per_host,
+        "over_hosts": evaluation.over_hosts,
+        "host_thresholds": _host_thresholds(tracks, stored.procedure),
+        "events": _events(data, tracks),
+        "operating_points": points_of([(one.tracks, one.targets) for one in tested]),
+        "importance": _importance(tested, stored.gain),
     }
     if folds:
-        told["folds"] = [one.model_dump() for one in folds]
+        told["folds"] = folds
     return Results(data, stored, evaluation, told)
-
-
-def _dumped(values: Mapping[str, BaseModel]) -> dict[str, Any]:
-    return {name: one.model_dump() for name, one in values.items()}
 
 
 def _host_thresholds(

@@ -115,7 +115,7 @@ def _report(loaded: Loaded, trained: Trained, results: Results) -> Report:
     told = _shared(loaded) | {
         "label_rule": _label_rule(loaded),
         "split": _split(loaded),
-        "hyper": job.hyper.model_dump(),
+        "hyper": job.hyper,
         "seed": job.seed,
         "versions": _versions(job.model),
         "training": trained.training,
@@ -140,7 +140,7 @@ def _split(loaded: Loaded) -> dict[str, Any]:
         "seed": job.seed,
         "train_hosts": list(job.train_hosts),
         "windows": loaded.splits.sizes(),
-        "hosts": hosts_of(loaded).model_dump(),
+        "hosts": hosts_of(loaded),
     }
     if job.split_recipe == "folds":
         told["folds"] = len(loaded.fold_hosts())
