@@ -1,4 +1,4 @@
-"""Disks that refuse, or hang."""
+"""Disks that refuse, hang, or are those of a program that is killed."""
 
 from __future__ import annotations
 
@@ -21,6 +21,56 @@ class FullDisk(RealDisk):
         if self.full:
             raise OSError(28, "No space left on device")
         super().sync(file)
+
+
+NEVER = 10**9
+
+
+class Dying(BaseException):
+    """The agent is killed."""
+
+
+class FaultyDisk(RealDisk):
+    """A disk on which an operation that changes something fails, the `at`-th from now on."""
+
+    def __init__(self) -> None:
+        self.at = NEVER
+        self.error: BaseException = Dying()
+        self.free = 1 << 50
+
+    def _change(self) -> None:
+        self.at -= 1
+        if self.at <= 0:
+            raise self.error
+
+    def open(self, path: Path, mode: str) -> Any:
+        if mode != "rb":
+            self._change()
+        return super().open(path, mode)
+
+    def sync(self, file: Any) -> None:
+        self._change()
+        super().sync(file)
+
+    def link(self, file: Path, new: Path) -> None:
+        self._change()
+        super().link(file, new)
+
+    def replace(self, old: Path, new: Path) -> None:
+        self._change()
+        super().replace(old, new)
+
+    def make_folder(self, folder: Path) -> None:
+        self._change()
+        super().make_folder(folder)
+
+    def unlink(self, path: Path) -> None:
+        if isinstance(self.error, Dying):  # a full disk lets that pass
+            self._change()
+        super().unlink(path)
+
+    def free_bytes(self, folder: Path) -> int:
+        return self.free
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ import itertools
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,9 @@ from broker.clock import Now
 from broker.errors import BadStream
 from broker.programs.datasets import Layout, Pack, write_layout
 from broker.programs.unusable import Unusable
-from broker.system.files import RealDisk
 from tests.harness.agent import HEX, JOB
 from tests.harness.datasets import Made, digest_of
+from tests.harness.disks import NEVER, Dying, FaultyDisk
 
 FILES = {"a/1.png": b"one", "a/2.png": b"two!", "b/3.png": b"three", "b/same": b"one", "none": b""}
 MADE = Made(FILES)
@@ -31,56 +30,6 @@ class Clock:
 
     def __call__(self) -> Now:
         return Now(self.wall_s, self.wall_s)
-
-
-NEVER = 10**9
-
-
-class Dying(BaseException):
-    """The agent is killed."""
-
-
-class FaultyDisk(RealDisk):
-    """A disk on which an operation that changes something fails, the `at`-th from now on."""
-
-    def __init__(self) -> None:
-        self.at = NEVER
-        self.error: BaseException = Dying()
-        self.free = 1 << 50
-
-    def _change(self) -> None:
-        self.at -= 1
-        if self.at <= 0:
-            raise self.error
-
-    def open(self, path: Path, mode: str) -> Any:
-        if mode != "rb":
-            self._change()
-        return super().open(path, mode)
-
-    def sync(self, file: Any) -> None:
-        self._change()
-        super().sync(file)
-
-    def link(self, file: Path, new: Path) -> None:
-        self._change()
-        super().link(file, new)
-
-    def replace(self, old: Path, new: Path) -> None:
-        self._change()
-        super().replace(old, new)
-
-    def make_folder(self, folder: Path) -> None:
-        self._change()
-        super().make_folder(folder)
-
-    def unlink(self, path: Path) -> None:
-        if isinstance(self.error, Dying):  # a full disk lets that pass
-            self._change()
-        super().unlink(path)
-
-    def free_bytes(self, folder: Path) -> int:
-        return self.free
 
 
 class Host:

@@ -1,9 +1,8 @@
-"""Programs at the coordinator: pushed, stored, listed, given to hosts, removed."""
+"""Programs at the coordinator: pushed, stored, listed, removed."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,61 +12,23 @@ import pytest
 from broker.programs.signatures import sign
 from broker.programs.trust import verifier
 from broker.protocol import messages as m
-from broker.protocol.link_events import Incoming
-from coordinator.client.predictions import look
 from coordinator.core import programs as core_programs
 from coordinator.core.effects import JournalRead, ManifestRead
 from coordinator.core.pushes import MAX_PUSHES
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import ProgramRecord
 from tests.harness import programs, signers
-from tests.harness.coordinator import OPERATOR, Host, spec
-from tests.harness.inclient import client_of
+from tests.harness.coordinator import OPERATOR, spec
+from tests.harness.pushing import push, pushed, pushes, run, sends
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 OTHERS, ANN = "operator:op/other", "operator:ann/cli"
-
-
-def push(fleet: Coordinator, client: str = OPERATOR, **more: Any) -> Any:
-    """Somebody pushes; what is answered."""
-    ask = m.AskPush(id=fleet.new_id(), offer=programs.offer(**more), chunk_bytes=1024)
-    return pushes(fleet, ask, client)
-
-
-def pushes(fleet: Coordinator, ask: m.AskPush, client: str = OPERATOR) -> Any:
-    fleet.answers()
-    fleet.handle(Incoming(fleet.topics.operator_request(client), m.encode(ask)))
-    fleet.files()
-    return fleet.answers()[0]
-
-
-def sends(fleet: Coordinator, data: bytes = programs.PARCEL, client: str = OPERATOR) -> list[Any]:
-    """Send all of a parcel; what is granted of it then."""
-    fleet.sent.clear()
-    for index in range(2):
-        piece = data[index * 1024 : (index + 1) * 1024]
-        fleet.handle(Incoming(fleet.topics.push_chunk(client, index), piece))
-    fleet.files()
-    return [said for topic, said in fleet.sent if topic.host == client]
-
-
-def pushed(folder: Path, **more: Any) -> Coordinator:
-    fleet = Coordinator(folder)
-    assert not push(fleet, **more).data["is_there"]
-    assert isinstance(sends(fleet)[-1], m.Stored)
-    return fleet
 
 
 def known(fleet: Coordinator) -> list[tuple[str, int, list[str]]]:
     """Name, jobs and hosts of each program that is listed."""
     data = fleet.asks(m.AskPrograms(id="list")).data
     return [(one["name"], one["jobs"], one["hosts"]) for one in data["programs"]]
-
-
-def run(fleet: Coordinator, **more: Any) -> Any:
-    """Somebody asks for a job of the program."""
-    job = {"name": "mine", "program": "vision", "parameters": {"lr": 0.1}} | more
-    return fleet.asks(m.AskRun(id=fleet.new_id(), job=job))
 
 
 def remove(fleet: Coordinator, name: str = "vision") -> Any:
@@ -251,128 +212,6 @@ def test_each_program_is_listed_with_its_own_jobs_and_hosts(tmp_path: Path) -> N
     fleet.host("closed").joins()
     run(fleet)
     assert known(fleet) == [("vision", 1, ["a", "b"]), ("sound", 0, ["c"])]
-
-
-def test_a_host_gets_the_parcel_of_its_own_job_alone(tmp_path: Path) -> None:
-    fleet = pushed(tmp_path)
-    host = fleet.host()
-    host.joins(programs=m.ProgramsAllowed(pinned=(programs.DIGEST,)), slots=2)
-    assert host.runs().spec.program is None, "it holds a job of a trainer of its own"
-    grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
-    topic = fleet.topics.checkpoint_grant("pi", programs.DIGEST)
-
-    def asks() -> list[Any]:
-        host.says(topic, grant)
-        return [*fleet.core.world.downloads]
-
-    assert asks() == []
-    run(fleet)
-    assert asks() == [f"pi/{programs.DIGEST}"]
-
-
-def test_a_host_beyond_the_places_is_told_to_wait_and_gets_the_next_one(tmp_path: Path) -> None:
-    fleet = Coordinator(tmp_path, max_fetches=1)
-    push(fleet)
-    sends(fleet)
-    names = ("a", "b", "c")
-    for name in names:
-        allowed = m.ProgramsAllowed(pinned=(programs.DIGEST,))
-        fleet.host(name).joins(programs=allowed, trainers={})
-        run(fleet, name=name, parameters={"lr": 0.1, "epochs": len(name) + ord(name)})
-
-    def asks(name: str) -> bytes:
-        """What a host gets that wants the whole of it."""
-        fleet.chunks.clear()
-        grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
-        fleet.host(name).says(fleet.topics.checkpoint_grant(name, programs.DIGEST), grant)
-        (chunk,) = fleet.chunks
-        return chunk
-
-    waiting = [*names]
-    while waiting:
-        assert asks(waiting[0]) == programs.PARCEL
-        assert [asks(name) for name in waiting[1:]] == [b""] * (len(waiting) - 1)
-        done = fleet.host(waiting.pop(0))
-        done.says(fleet.topics.checkpoint_grant(done.name, programs.DIGEST), m.Stored())
-    assert not fleet.core.world.downloads
-
-
-@pytest.mark.parametrize("code", ["program", "dataset", "input"])
-def test_a_host_that_cannot_use_what_a_job_needs_is_not_asked_again_at_once(
-    tmp_path: Path, code: str
-) -> None:
-    fleet = pushed(tmp_path)
-    host = fleet.host()
-    host.joins(programs=m.ProgramsAllowed(pinned=(programs.DIGEST,)), trainers={})
-    run(fleet)
-    assign = host.heard(m.Assign)[-1]
-    host.reports(m.Accepted, fleet.job("mine"), request_id=assign.id)
-    fault = m.Fault(code="not-installed", quoted="no network")
-    why = m.Why(code=code, fault=fault)
-    host.reports(m.Released, fleet.job("mine"), why=why)
-    assert not host.heard(m.Assign)
-    mark = {"what": code, "hosts": ["pi"], "more": False, "fault": fault.told()}
-    status = fleet.asks(m.AskStatus(id=fleet.new_id())).data
-    assert [(one["name"], one["waits_for"]) for one in status["waiting"]["jobs"]] == [
-        ("mine", mark)
-    ]
-    assert (status["waiting"]["count"], status["runnable"]) == (1, 1)
-    rows = fleet.asks(m.AskList(id=fleet.new_id())).data["jobs"]
-    assert [row.get("waits_for") for row in rows if row["name"] == "mine"] == [mark]
-    told = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data["hosts"][0]["reasons"]
-    assert told[0]["reasons"] == [{"code": code, "fault": fault.told()}]
-    fleet.waits(31.0)
-    assert host.heard(m.Assign), "it may have changed its mind"
-
-
-def no_revocations(fleet: Coordinator, _: Host) -> None:
-    fleet.handle(JournalRead((), "a list without alice"))
-
-
-def signs_again(fleet: Coordinator, _: Host) -> None:
-    push(fleet)
-
-
-def starts_again(_: Coordinator, host: Host) -> None:
-    pinned = m.ProgramsAllowed(pinned=(programs.DIGEST,))
-    host.returns(anew=True, programs=pinned, trainers={})
-
-
-@pytest.mark.parametrize("changes", [no_revocations, signs_again, starts_again])
-def test_a_host_that_does_not_trust_a_program_is_asked_no_more_until_something_changes(
-    tmp_path: Path, changes: Callable[[Coordinator, Host], None]
-) -> None:
-    """No job of the program waits for it, and the forecast does not hope for it."""
-    fleet = pushed(tmp_path)
-    host = fleet.host()
-    host.joins(programs=m.ProgramsAllowed(pinned=(programs.DIGEST,)), trainers={})
-    run(fleet)
-    fault = m.Fault(code="signer-revoked", signer="alice")
-    host.reports(m.Released, fleet.job("mine"), why=m.Why(code="program", fault=fault))
-    host.heard(m.Assign)
-    fleet.waits(31.0)
-    assert not host.heard(m.Assign)
-    why = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data
-    assert why["hopeless"]
-    told = why["hosts"][0]["reasons"]
-    assert {"code": "distrusts", "fault": fault.told()} in told
-    assert look(client_of(fleet)).forecast().outlooks[fleet.job("mine").job_id].verdict == "stuck"
-    changes(fleet, host)
-    assert [one.name for one in host.heard(m.Assign)] == ["mine"]
-
-
-def test_a_job_that_another_host_may_take_is_not_said_to_wait(tmp_path: Path) -> None:
-    fleet = pushed(tmp_path)
-    allowed = m.ProgramsAllowed(pinned=(programs.DIGEST,))
-    host, other = fleet.host(), fleet.host("other")
-    host.joins(programs=allowed, trainers={})
-    run(fleet)
-    host.reports(m.Accepted, fleet.job("mine"), request_id=host.heard(m.Assign)[-1].id)
-    why = m.Why(code="program", fault=m.Fault(code="slow", limit_s=9.0))
-    host.reports(m.Released, fleet.job("mine"), why=why)
-    assert fleet.asks(m.AskStatus(id=fleet.new_id())).data["waiting"]["count"] == 1
-    other.joins(programs=allowed, trainers={}, slots=1)
-    assert fleet.asks(m.AskStatus(id=fleet.new_id())).data["waiting"]["count"] == 0
 
 
 @pytest.mark.parametrize("name", ["vision", f"vision@{programs.DIGEST[:6]}", programs.DIGEST[:9]])
