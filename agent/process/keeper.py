@@ -39,9 +39,10 @@ TYPE_CHECKING = False  # the module `typing` would take longer than all of these
 if TYPE_CHECKING:
     from typing import Final, NoReturn
 
+    Control = Callable[[int, int], object]
+
 # To the fork server: the size of a body, with the pipe for the output and the keeper's socket; then
-# the body. Its answer is the keeper's process id, or minus an errno. A keeper that has ended all of
-# its trainer takes the same, without a socket.
+# the body. Its answer is the keeper's process id, or minus an errno. To a keeper: no socket.
 SIZE: Final = struct.Struct("!I")
 # From a keeper: the trainer's process id; then its exit code, and whether all of it has ended.
 NUMBER: Final = struct.Struct("!i")
@@ -125,18 +126,12 @@ def _use_large_pages() -> None:
                 madvise(ctypes.c_void_p(first * _LARGE_BYTES), ctypes.c_size_t(size), COLLAPSE)
 
 
-def _keep(
-    body: bytes,
-    descriptors: list[int],
-    control: Callable[[int, int], object],
-    score: bytes,
-) -> list[bytes]:
+def _keep(body: bytes, descriptors: list[int], control: Control, score: bytes) -> list[bytes]:
     """Keep one trainer, in a process that was forked for it.
 
     With a score for when memory is short, the trainer needs no new interpreter: this returns in it.
     """
     me = os.getpid()
-    words: list[bytes] = []
     try:
         os.setsid()
         output, agent = descriptors
@@ -144,8 +139,8 @@ def _keep(
         os.close(agent)
         keeper = _Keeper(control)
         words = keeper.start(body, output, score)
-        while os.getpid() == me and keeper.attend() and (request := keeper.next()) is not None:
-            keeper.start(*request, b"")
+        while os.getpid() == me and keeper.attend() and (request := keeper.next()):
+            keeper.start(request[0], request[1][0], b"")
     finally:
         if os.getpid() == me:
             os.killpg(0, signal.SIGKILL)
@@ -156,7 +151,7 @@ def _keep(
 class _Keeper:
     """Starts a trainer, and waits for its end, or the agent's. Its input is the agent's socket."""
 
-    def __init__(self, control: Callable[[int, int], object]) -> None:
+    def __init__(self, control: Control) -> None:
         self.trainer = -1
         self._control = control
         is_told = os.path.exists(f"/proc/{os.getpid()}/stat")  # noqa: PTH110 - a light module
@@ -168,16 +163,12 @@ class _Keeper:
             signal.signal(number, lambda *_: None)
 
     def start(self, body: bytes, output: int, score: bytes) -> list[bytes]:
-        """Fork the trainer; return its command. A signal that has come for it is sent to it.
-
-        With a score it returns in the trainer, too. Raises OSError.
-        """
+        """Fork the trainer; return its command, with a score in the trainer, too. OSError."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         _print_to(output)
         work, count, *words = body.split(b"\0")[:-1]
-        command = words[int(count) :]
-        pairs = (word.partition(b"=") for word in words[: int(count)])
-        environment = {name: value for name, _, value in pairs}
+        pairs, command = words[: int(count)], words[int(count) :]
+        environment = {name: value for name, _, value in (one.partition(b"=") for one in pairs)}
         os.chdir(work)
         keeper, early = os.getpid(), signal.sigpending()
         self.trainer = os.fork()
@@ -189,7 +180,7 @@ class _Keeper:
             return command
         if self.trainer == 0:
             _become(command, environment, keeper, self._control)
-        for number in early.intersection(_PASSED_ON):
+        for number in early.intersection(_PASSED_ON):  # they were for it
             os.kill(self.trainer, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
         return command
@@ -205,13 +196,10 @@ class _Keeper:
             os.read(0, 1)  # the group's id stays taken until the agent lets go
         return has_ended
 
-    def next(self) -> tuple[bytes, int] | None:
+    def next(self) -> tuple[bytes, list[int]] | None:
         """Return the next trainer's body and output; none when the agent lets go, or asks late."""
-        if not select.select([0], [], [], 2 * WAIT_S)[0]:
-            return None
         with socket.socket(fileno=os.dup(0)) as agent:
-            request = _request(agent, 1)
-        return None if request is None else (request[0], request[1][0])
+            return _request(agent, 1) if select.select([0], [], [], 2 * WAIT_S)[0] else None
 
     def outcome(self) -> int:
         """Wait for the trainer's end and return its wait status; the input's end ends all of it."""
@@ -246,10 +234,7 @@ class _Keeper:
 
 
 def _become(
-    command: list[bytes],
-    environment: Mapping[bytes, bytes],
-    keeper: int,
-    control: Callable[[int, int], object],
+    command: list[bytes], environment: Mapping[bytes, bytes], keeper: int, control: Control
 ) -> NoReturn:
     """Turn this forked child into the trainer, in a new interpreter or whatever it is."""
     try:
@@ -261,7 +246,7 @@ def _become(
         os._exit(NOT_STARTED)
 
 
-def _begin(keeper: int, control: Callable[[int, int], object]) -> None:
+def _begin(keeper: int, control: Control) -> None:
     """Have this forked child end with its keeper, read nothing, and take signals as any program."""
     control(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != keeper:
@@ -350,28 +335,25 @@ def _is_asked(agent: socket.socket, idle_s: float) -> bool:
     return False
 
 
-def _process_control() -> Callable[[int, int], object]:
+def _process_control() -> Control:
     """Return Linux's prctl; elsewhere what does nothing."""
     if sys.platform == "linux":
-        try:
-            # Loaded here: after the fork, as little as can be is done.
+        # Loaded here: after the fork, as little as can be is done. The agent ends the group, too.
+        with contextlib.suppress(ImportError, OSError, AttributeError):
             import ctypes
 
             prctl = ctypes.CDLL(None).prctl
             return lambda option, value: prctl(option, value, 0, 0, 0)
-        except (ImportError, OSError, AttributeError):
-            pass  # the group is ended by the agent, too
     return lambda *_: None
 
 
 def _has_no_child() -> bool:
     """Whether this process has no child left, ended or not."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        return True
-    return False
+        return False
+    return True
 
 
 def _children() -> Iterator[int]:
