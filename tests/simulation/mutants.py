@@ -91,10 +91,10 @@ def _not_hashed(folder: str) -> Callable[[Patch], None]:
         real = Fetched.whole
 
         def whole(fetched: Any, job_id: str, attempt: int, digest: str) -> Any:
-            file = fetched._files.get(fetched._path(job_id, attempt))
-            if fetched._root.name == folder and file is not None:
-                file.seek(0)
-                digest = hashlib.sha256(file.read()).hexdigest()
+            coming = fetched._files.get((job_id, attempt))
+            if fetched._root.name == folder and coming is not None:
+                coming.file.seek(0)
+                digest = hashlib.sha256(coming.file.read()).hexdigest()
             return real(fetched, job_id, attempt, digest)
 
         patch(Fetched, "whole", whole)
@@ -309,13 +309,13 @@ MUTANTS = (
     Mutant("late results dropped", 1000, _late_results_dropped),
     Mutant("final states move", 300, _final_states_move, first=4000),
     Mutant("bundle cleared too early", 100, _clears_unasked),
-    Mutant("checkpoints not hashed", 600, _not_hashed("checkpoints")),
+    Mutant("checkpoints not hashed", 600, _not_hashed("checkpoints"), first=300),
     Mutant(
         "checkpoints of others taken",
         300,
         _put(Checkpoints, "files", lambda kept, job_id: kept._root / job_id[:1] / "files"),
     ),
-    Mutant("inputs not hashed", 1000, _not_hashed("inputs")),
+    Mutant("inputs not hashed", 1000, _not_hashed("inputs"), first=1000),
     Mutant("parcels not hashed", 2000, _not_hashed("programs")),
     Mutant("packs not hashed", 1000, _not_hashed("data")),
     Mutant("datasets deleted while in use", 300, _deleted_while_in_use),
