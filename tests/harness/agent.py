@@ -48,7 +48,8 @@ ADAPTERS = {
 }
 
 
-def _heard(kind: Kind, payload: bytes) -> Sequence[Any]:
+def heard(kind: Kind, payload: bytes) -> Sequence[Any]:
+    """Return what a message of an agent says: reports may come several in one."""
     if kind is Kind.RESPONSE:
         return m.decode_reports(payload)
     return [m.decode(ADAPTERS[kind], payload) if kind in ADAPTERS and payload else payload]
@@ -128,7 +129,7 @@ class Agent:
         for effect in self.core.take():
             if isinstance(effect, Outgoing):
                 topic = self.topics.parse(effect.topic)
-                for said in _heard(topic.kind, effect.payload):
+                for said in heard(topic.kind, effect.payload):
                     self.sent.append((topic, said))
                     leases += self._leased(said)
             elif isinstance(effect, Measure):

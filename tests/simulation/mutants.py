@@ -118,11 +118,8 @@ def _hash_not_checked(patch: Patch) -> None:
 
 
 def _stop_on_lost_ignored(patch: Patch) -> None:
-    def stops(state: State, run: Run) -> bool:
-        assert state.capability is not None
-        return run.assign.on_lost is None and state.capability.trainers[run.assign.model].resumable
-
-    patch(leases, "_stops", stops)
+    real = leases._stops
+    patch(leases, "_stops", lambda state, run: run.assign.on_lost is None and real(state, run))
 
 
 def _completed_when_finished(patch: Patch) -> None:
@@ -284,7 +281,7 @@ MUTANTS = (
     Mutant("no fencing at all", 100, _put(Job, "is_at", lambda job, host, attempt: True)),
     Mutant(
         "the attempt is not compared",
-        300,
+        600,
         _put(Job, "is_at", lambda job, host, attempt: job.host == host),
     ),
     Mutant("the attempt does not grow", 50, _attempt_does_not_grow),

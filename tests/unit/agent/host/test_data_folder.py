@@ -19,6 +19,7 @@ from agent.core.effects import (
     TrainerExited,
     TrainerLine,
 )
+from agent.core.runs import FRESH_S
 from agent.host.capability import measure
 from agent.host.data_folder import SCHEMA_FILE, DataFolder
 from agent.spool.checkpoints import Checkpoints
@@ -26,7 +27,7 @@ from agent.spool.spool import Spool
 from broker.errors import BadMessage
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming, Outgoing
-from tests.harness.agent import ADAPTERS, HEX, JOB, Agent, leased, shell_of
+from tests.harness.agent import HEX, JOB, Agent, heard, leased, shell_of
 
 
 class Host:
@@ -46,8 +47,7 @@ class Host:
 
     def _publish(self, message: Outgoing) -> bool:
         topic = self.agent.topics.parse(message.topic)
-        said = m.decode(ADAPTERS[topic.kind], message.payload)
-        self.agent.sent.append((topic, said))
+        self.agent.sent += [(topic, said) for said in heard(topic.kind, message.payload)]
         return True
 
     def _start(self, effect: StartTrainer) -> Any:
@@ -66,6 +66,7 @@ class Host:
     def assigned(self, job_id: str = JOB) -> list[Any]:
         """The coordinator assigns a job; return what is said of capability and job, in order."""
         self.agent.sent.clear()
+        self.agent.mono_s += FRESH_S  # it measures anew
         assign = m.Assign(id="q", job_id=job_id, attempt=1, instance="i1", name="job",
                           model="gbt", mode="oracle")  # fmt: skip
         self._happens(Incoming(self.agent.topics.request("pi"), m.encode(assign)))
