@@ -14,6 +14,13 @@ from broker.system.trainer_settings import name_faults, schema_size_faults
 
 # What the fleet tells a program by arguments of these names, now or in a later version.
 TAKEN: Final = frozenset({"checkpoint_dir", "data", "input", "out_dir", "resume"})
+# Options of `fleet run`, which says parameters by options, too.
+OPTIONS: Final = frozenset({
+    "after", "broker", "config", "fold", "folds", "get", "help", "hyper", "identity", "json",
+    "min_cores", "min_ram_gib", "min_vram_gib", "mode", "model", "n_resamples", "name", "not_on",
+    "on", "on_lost", "plain", "prefer_cuda", "priority", "require_cuda", "retries", "root", "split",
+    "stall_timeout_s", "timeout", "timeout_s", "train_host", "wait",
+})  # fmt: skip
 LOCK_FILES: Final = ({"uv.lock", "pyproject.toml"}, {"requirements.txt"})
 _DATA_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # in an argument, after a dot
 _NUMBER: Final = {"type": "number"}
@@ -112,6 +119,10 @@ def _parameter_faults(name: str, schema: dict[str, Any]) -> Iterator[tuple[tuple
         return
     if name in TAKEN:
         yield (), "the fleet has an argument of this name; choose another"
+    if name in OPTIONS:
+        yield (), "`fleet run` has an option of this name; choose another"
+    if name == "seed" and schema.get("default", 0) != 0:
+        yield ("default",), "must be left out: it is the job's seed, 0 unless the job has another"
     prefix = f"properties.{name}"
     for said in schema_faults({"type": "object", "properties": {name: schema}}):
         key, _, what = said.removeprefix(prefix).partition(": ")

@@ -20,7 +20,7 @@ from tests.unit.agent.programs.conftest import PROGRAM, Host
 SEEDED = (
     PROGRAM
     + """
-seed = { type = "integer", default = 1 }
+seed = { type = "integer", default = 0 }
 title = { type = "string", default = "a b" }
 deep = { type = "boolean", default = false }
 """

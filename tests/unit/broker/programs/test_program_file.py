@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
 from broker.errors import ConfigError
 from broker.programs.program_file import Program, read_program
 from broker.protocol.hyperschema import check_hyper
+from coordinator.cli.run import run_command
 
 WHOLE = """\
 name = "vision"
@@ -92,6 +94,22 @@ def test_a_job_gives_the_parameters_that_have_no_default_and_no_others(folder: P
     assert wrong(head="linear", lr=0.5) == {}
     assert wrong() == {"head": "missing; vision needs it"}
     assert wrong(head="mlp", lr=2, width=3).keys() == {"lr", "width"}
+
+
+def test_no_parameter_is_called_as_an_option_of_fleet_run(folder: Path) -> None:
+    """`--priority 5` would set the job's priority, and the program would not learn of it."""
+    names = {one.name for one in run_command.params if isinstance(one, click.Option)} | {"help"}
+    for name in names - {"data", "input", "seed"}:
+        text = f'{LEAST}[parameters]\n{name} = {{ type = "integer" }}\n'
+        (fault,) = faults(folder, text)
+        assert fault.startswith(f":4: parameters.{name}: `fleet run` has an option")
+
+
+def test_the_seed_has_no_other_default_than_the_jobs(folder: Path) -> None:
+    text = f'{LEAST}[parameters]\nseed = {{ type = "integer", default = SEED }}\n'
+    assert read(folder, text.replace("SEED", "0")).parameters
+    (fault,) = faults(folder, text.replace("SEED", "7"))
+    assert fault.startswith(":4: parameters.seed.default: must be left out")
 
 
 def test_all_faults_are_told_at_once_in_the_order_of_the_file(folder: Path) -> None:

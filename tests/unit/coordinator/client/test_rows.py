@@ -125,6 +125,7 @@ def test_the_first_metric_is_shown_with_its_interval() -> None:
     for wrong in (["x", None], [0.5, 10**400], [0.5]):
         assert main_metric({"auroc": 0.9, "auroc_ci": wrong}) == ("AUROC", 0.9, "")
     assert main_metric(None) == ("", None, "")
+    assert main_metric({"done": True, "loss": 0.5})[:2] == ("loss", 0.5)
 
 
 @pytest.mark.parametrize("is_late", [False, True])
