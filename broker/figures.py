@@ -30,8 +30,9 @@ def rounded(value: float) -> str:
 
 def is_figure(value: object) -> TypeGuard[float]:
     """Tell whether it is a number, no boolean, that a float can hold; JSON has larger integers."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and abs(value) <= sys.float_info.max
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= sys.float_info.max
 
 
 def in_toml(value: Any) -> str:
