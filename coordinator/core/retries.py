@@ -58,7 +58,7 @@ def _retry(world: World, job: Job, host: str, report: Failed, text: str, now: No
     )  # fmt: skip
     world.pending_since_s.setdefault(job.job_id, now.mono_s)
     _wait(world, job.job_id, now.mono_s + wait_s)
-    hold_back(world, job, host, (reason("failed"),), now)
+    hold_back(world, job, host, (reason("failed", quoted=text),), now)
 
 
 def _wait(world: World, job_id: str, at_s: float) -> None:

@@ -60,7 +60,7 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "dataset": ("could not use a dataset: {fault}", ""),
     "input": ("could not use an input: {fault}", ""),
     "silent": ("did not answer the assignment", ""),
-    "failed": ("it has just failed here", ""),
+    "failed": ("it has just failed here: {quoted}", ""),
     "stopping": ("an earlier attempt of it is still stopping here", ""),
     "bundling": ("the checkpoint of an earlier attempt of it is being bundled here", ""),
     "over": ("that attempt is over here", ""),

@@ -51,11 +51,13 @@ def test_the_plan_tells_what_a_prediction_needs() -> None:
     assert not sent["uses_slot"], "its result is on the way, and the slot is free"
 
 
-def test_a_retry_says_when_it_may_begin() -> None:
+def test_a_retry_says_when_it_may_begin_and_what_went_wrong() -> None:
     fleet, pi = joined(spec())
     pi.reports(m.Failed, pi.runs(), error="boom", transient=True)
     (row,) = plan(fleet)["jobs"]
     assert 0 < row["ready_in_s"] <= 30.0
+    (at_pi,) = fleet.asks(m.AskWhy(id=fleet.new_id(), job="job")).data["hosts"]
+    assert {"code": "failed", "quoted": "boom"} in at_pi["reasons"]
 
 
 def test_why_names_no_host_that_has_just_refused_it() -> None:
