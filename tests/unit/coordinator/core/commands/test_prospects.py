@@ -57,7 +57,8 @@ def test_a_retry_says_when_it_may_begin_and_what_went_wrong() -> None:
     (row,) = plan(fleet)["jobs"]
     assert 0 < row["ready_in_s"] <= 30.0
     (at_pi,) = fleet.asks(m.AskWhy(id=fleet.new_id(), job="job")).data["hosts"]
-    assert {"code": "failed", "quoted": "boom"} in at_pi["reasons"]
+    failed = {"code": "failed", "quoted": "boom"}
+    assert {"code": "refused", "reasons": [failed]} in at_pi["reasons"]
 
 
 def test_why_names_no_host_that_has_just_refused_it() -> None:
