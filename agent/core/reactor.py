@@ -258,6 +258,7 @@ class Core:
         state, vitals = self.state, self.state.vitals
         if not state.connected or vitals is None:
             return
+        state.send_reports()  # what the heartbeat shows, they tell with its figures
         state.seq += 1
         beat = m.Heartbeat(
             session=state.session,

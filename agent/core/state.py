@@ -265,14 +265,18 @@ class State:
         if ("reports",) not in self.timers:
             self.timers.set(("reports",), now.mono_s + LINGER_S)
 
+    def send_reports(self) -> None:
+        """Send the reports that wait, in as few messages as fit."""
+        topic = self.topics.response(self.settings.host)
+        for payload in m.together(self.reports, self.settings.chunk_bytes):
+            self.out.append(Outgoing(topic, payload, 1))
+        self.reports, self.reports_due = [], False
+        self.timers.cancel(("reports",))
+
     def take_out(self) -> list[Effect]:
-        """Return the effects; after them the reports that are due, in as few messages as fit."""
+        """Return the effects, and after them the reports that are due."""
         if self.reports_due:
-            topic = self.topics.response(self.settings.host)
-            for payload in m.together(self.reports, self.settings.chunk_bytes):
-                self.out.append(Outgoing(topic, payload, 1))
-            self.reports, self.reports_due = [], False
-            self.timers.cancel(("reports",))
+            self.send_reports()
         effects, self.out = self.out, []
         return effects
 

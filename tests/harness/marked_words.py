@@ -36,7 +36,8 @@ TEXTS: Final = frozenset({
 })  # fmt: skip
 # Ids, and texts of others as they are.
 NO_WORDS: Final = frozenset({
-    "by", "first_line", "held", "in_toml", "json_text", "key", "laid_out", "printable", "short", "told",
+    "by", "first_line", "held", "in_toml", "json_text", "key", "laid_out", "printable", "short",
+    "told",
 })  # fmt: skip
 
 

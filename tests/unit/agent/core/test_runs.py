@@ -97,7 +97,6 @@ def test_what_was_taken_ahead_can_be_cancelled() -> None:
 
 
 def test_reports_that_nobody_waits_for_leave_with_the_next_or_soon() -> None:
-    """J3."""
     agent = Agent(slots=2)
     agent.assigned()
     core = agent.core
@@ -295,3 +294,17 @@ def test_a_release_ends_the_trainer_and_gives_its_checkpoint_back() -> None:
     assert (released.why, released.artifact_id) == (DRAINED, HEX)
     agent.assigned(2)
     assert agent.took(fx.StartTrainer), "a drain is the coordinator's business"
+
+
+def test_a_heartbeat_does_not_overtake_what_it_shows() -> None:
+    """By a heartbeat alone the coordinator would not know that a trainer resumes."""
+    agent = Agent()
+    agent.assigned()
+    later = Now(agent.mono_s + 31.0, agent.mono_s + 31.0)
+    for event in (fx.Tick(), fx.TrainerStarted(JOB, 1, 7)):
+        agent.core.handle(event, later)
+    agent.core.take()
+    agent.core.handle(fx.Vitals(GIB, "d"), later)
+    sent = [one.topic for one in agent.core.take() if isinstance(one, Outgoing)]
+    kinds = [topic.rpartition("/")[2] for topic in sent]
+    assert kinds.index("response") < kinds.index("heartbeat")

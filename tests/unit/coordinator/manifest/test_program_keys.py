@@ -65,6 +65,7 @@ def test_a_name_means_the_newest_and_a_digests_beginning_means_that_one(
     assert (job.mode, job.hyper) == ("", {"lr": 0.1})
 
 
+@pytest.mark.words
 @pytest.mark.parametrize(
     ("text", "words"),
     [

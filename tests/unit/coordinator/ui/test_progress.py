@@ -7,6 +7,7 @@ import pytest
 from coordinator.ui import progress
 
 
+@pytest.mark.words
 def test_a_transfer_that_takes_long_is_told_of_while_nothing_comes_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
