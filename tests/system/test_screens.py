@@ -45,6 +45,7 @@ SCREENS: Final = {
 }
 MASKS: Final = (
     (r"\b(\d{4}-)?\d\d-\d\d([ T]\d\d:\d\d(:\d\d)?(\.\d+Z)?)?|\b\d\d:\d\d(:\d\d)?\b", "<time>"),
+    (r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) <time>", "<time>"),  # shortly before midnight
     (r"\b[0-9a-f]{12,64}\b", "<id>"),
     (r"\b\d+(\.\d+)? (s|min|h|d)\b( \d+ (s|min|h)\b)?", "<span>"),
     (r"127\.0\.0\.1:\d+", "<address>"),
