@@ -6,7 +6,6 @@ None of the files holds a time, a path or the name of the machine.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import re
 from collections.abc import Sequence
@@ -73,8 +72,7 @@ def write_report(folder: Path, report: Report) -> str:
 
 def as_json(value: BaseModel) -> bytes:
     """Return the bytes of a file; what was not set is left out."""
-    told = value.model_dump(mode="json", exclude_unset=True)
-    text = json.dumps(told, indent=2, allow_nan=False)
+    text = value.model_dump_json(indent=2, exclude_unset=True)
     # A list of figures is a line: a curve has hundreds. (No text of JSON has a line's end in it.)
     text = re.sub(r"\[\n([^\[\]{}\"]*)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
     return (text + "\n").encode()
