@@ -24,8 +24,9 @@ def some(names: Sequence[str], most: int, count: int | None = None) -> str:
 
 
 def rounded(value: float) -> str:
-    """Return a score to three decimals, as everywhere."""
-    return f"{value:.3f}"
+    """Return a score to three decimals, as everywhere; a large one in about as many characters."""
+    size = abs(value)
+    return f"{value:.3f}" if size < 1000 else f"{value:.{6 if size < 1e6 else 3}g}"
 
 
 def is_figure(value: object) -> TypeGuard[float]:

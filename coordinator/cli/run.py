@@ -58,9 +58,10 @@ def _typed(
     """Return parameters, read as TOML, or left as they are where that alone is allowed."""
     from broker.protocol.hyperschema import check_hyper
     from coordinator.cli.check import known_to
+    from coordinator.manifest.manifest_keys import is_json
 
     values = {key: _value(text) for key, text in texts.items()}
-    if values == texts:
+    if values == texts or not is_json(values):  # what no request bears is told when it is made
         return values
     trainers = known_to(client).trainers
     found = [model] if model else meant(program, [one for one in trainers if "@" in one])

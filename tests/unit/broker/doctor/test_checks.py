@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.doctor import check_folder, check_owner, check_trainers
+from agent.doctor import check_folder, check_owner, check_programs, check_trainers
 from agent.host.data_check import check_data
 from agent.host.gpu import check_gpu
 from agent.programs.settings import ProgramSettings
@@ -83,6 +83,13 @@ def test_a_host_that_runs_programs_alone_needs_no_data(*, running: bool) -> None
     programs = ProgramSettings(unsigned=True, sandbox="none")
     for allowed, level in ((programs, Level.OK), (ProgramSettings(), Level.WARN)):
         assert check_folder(None, beside, allowed).level is level
+
+
+@pytest.mark.parametrize("certified", [False, True])
+def test_a_signature_that_nothing_can_check_is_warned_of(*, certified: bool) -> None:
+    settings = ProgramSettings.model_construct(signed_by=("alice",), sandbox="none")
+    levels = [one.level for one in check_programs(settings, certified=certified)]
+    assert levels == [Level.OK] if certified else [Level.OK, Level.WARN]
 
 
 def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:
