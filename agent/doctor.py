@@ -31,6 +31,7 @@ from broker.client.access import AGENT
 from broker.doctor.checks import check_lock, check_machine, check_state
 from broker.doctor.findings import Finding, Level, at_fault, fail, ok, run, skip, warn
 from broker.doctor.reach import check_broker, check_session, no_session
+from broker.figures import how_ended
 from broker.system.children import answer_of
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
@@ -236,7 +237,7 @@ def _fault(command: Sequence[str], *, own: bool) -> str:
     code = done.code
     if code == 0 or (own and code > 0 and code not in _CANNOT_START):
         return ""
-    return f"ends with exit code {code}: {done.complaint('it said nothing')[:300]}"
+    return f"{how_ended(code)}: {done.complaint('it said nothing')[:300]}"
 
 
 if __name__ == "__main__":

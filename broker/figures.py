@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, TypeGuard
@@ -39,6 +40,14 @@ def is_figure(value: object) -> TypeGuard[float]:
 def in_toml(value: Any) -> str:
     """Return a value as a manifest has it: `true`, `0.5`, `"a"`, `[1, 2]`."""
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def how_ended(code: int | None) -> str:
+    """Return how a process ended, by its exit code, which is negative for a signal."""
+    try:
+        return f"was ended by {signal.Signals(-(code or 0)).name}"
+    except ValueError:
+        return f"ended with exit code {code}"
 
 
 def size(count_bytes: float) -> str:

@@ -209,7 +209,7 @@ def test_trainers_that_start_are_one_list() -> None:
     }
     none = {"torch": None, "xgboost": None}
     found = [one.line() for one in check_trainers(none, own)]
-    assert found[0].startswith("fail  trainers     broken: ends with exit code 127: ")
+    assert found[0].startswith("fail  trainers     broken: ended with exit code 127: ")
     assert "mend command of [trainers.broken]" in found[0]
     how = "pip install 'training-fleet[trainers]', if this host is to train them"
     deep = "mlp, cnn, gru, lstm, transformer, transformer_ssl"
