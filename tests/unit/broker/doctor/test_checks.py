@@ -202,6 +202,7 @@ def test_what_was_found_is_summed_up() -> None:
 
 
 @pytest.mark.system
+@pytest.mark.words
 def test_trainers_that_start_are_one_list() -> None:
     own = {
         name: OwnTrainer(command=(sys.executable, "-c", f"raise SystemExit({code})"), schema={})
