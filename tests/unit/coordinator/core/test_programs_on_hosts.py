@@ -86,7 +86,7 @@ def test_a_host_that_cannot_use_what_a_job_needs_is_not_asked_again_at_once(
     assert [row.get("waits_for") for row in rows if row["name"] == "mine"] == [mark]
     told = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data
     assert told["hosts"][0]["reasons"][0]["reasons"] == [{"code": code, "fault": fault.told()}]
-    assert told["waits_for"] == mark
+    assert (told["waits_for"], told["suitable"]) == (mark, {"again": ["pi"]})
     expected = look(client_of(fleet)).forecast().outlooks[told["job_id"]]
     assert (expected.verdict, expected.start, expected.awaited) == ("absent", None, ("pi",))
     fleet.waits(31.0)
