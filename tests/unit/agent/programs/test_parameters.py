@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.output import understand
+from agent.core.output import MAX_LINE_CHARS, understand
 from agent.programs import sandbox
 from agent.programs.environments import KEPT_S, Environments
 from agent.programs.programs import metrics_line
@@ -142,7 +142,9 @@ def test_metrics_that_are_no_file_of_the_program_are_not_read(tmp_path: Path, ki
     assert "metrics.json" in told, "whoever wrote it learns that it is not read"
 
 
-@pytest.mark.parametrize("text", ['{"accuracy": 0.', "[1, 2]", "7", ""])
+@pytest.mark.parametrize(
+    "text", ['{"accuracy": 0.', "[1, 2]", "7", "", json.dumps({"long": "x" * MAX_LINE_CHARS})]
+)
 def test_metrics_that_are_no_object_are_told_in_the_log(tmp_path: Path, text: str) -> None:
     (tmp_path / "metrics.json").write_text(text, "utf-8")
     line = understand(metrics_line(tmp_path) or "")
