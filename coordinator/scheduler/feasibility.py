@@ -136,7 +136,8 @@ class Sorter:
         key = kind_of(spec), waits, own
         if key not in self._known:
             self._known[key] = self._look(spec, left_s)
-        return _without(self._known[key], dict(job.unusable))
+        fate = self._known[key]
+        return _without(fate, dict(job.unusable)) if job.unusable else fate
 
     def _look(self, spec: JobSpec, left_s: float) -> Fate:
         conditions: dict[str, Wait] = {}
