@@ -21,7 +21,7 @@ from agent.host.data_check import check_data
 from agent.host.gpu import check_gpu
 from agent.host.usage import sources
 from agent.process.command import trainer_environment
-from agent.programs.settings import ProgramSettings
+from agent.programs.settings import UNCHECKED, ProgramSettings
 from agent.running_agent import Beside, find
 from agent.service import status
 from agent.service.settings import AgentSettings, certified_host, load
@@ -31,6 +31,7 @@ from broker.client.access import AGENT
 from broker.doctor.checks import check_lock, check_machine, check_state
 from broker.doctor.findings import Finding, Level, at_fault, fail, ok, run, skip, warn
 from broker.doctor.reach import check_broker, check_session, no_session
+from broker.figures import how_ended
 from broker.system.children import answer_of
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
@@ -72,7 +73,8 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield check_owner(settings, sources())
     torch = probe_torch()
     yield from check_trainers(torch, own)
-    yield from check_programs(programs)
+    certified = broker is None or certified_host(broker) is not None
+    yield from check_programs(programs, certified=certified)
     yield check_gpu(torch, wanted=settings is None or settings.cuda)
     if settings is not None and broker is not None:
         name = settings.host if "host" in settings.model_fields_set else None
@@ -163,8 +165,11 @@ def check_owner(settings: AgentSettings, sources: tuple[list[str], list[str]]) -
     return warn("owner", text, remedy)
 
 
-def check_programs(settings: ProgramSettings | None) -> Iterator[Finding]:
-    """Say which programs of the fleet run here, if any do, and in what."""
+def check_programs(settings: ProgramSettings | None, *, certified: bool) -> Iterator[Finding]:
+    """Say which programs of the fleet run here, if any do, and in what.
+
+    `certified`: the agent has a certificate, and with it the CA to check signatures by.
+    """
     allowed = None if settings is None else settings.allowed()
     if allowed is not None:
         what = [f"{len(allowed.pinned)} pinned"] if allowed.pinned else []
@@ -172,6 +177,8 @@ def check_programs(settings: ProgramSettings | None) -> Iterator[Finding]:
         what += ["those that nobody signed"] if allowed.unsigned else []
         inside = "without a sandbox" if allowed.sandbox == "none" else "in bubblewrap"
         yield ok("programs", f"{', '.join(what)}; {inside}")
+        if allowed.signed_by and not certified:
+            yield warn("programs", UNCHECKED, "`fleet join` gets one; or pin each program")
 
 
 def check_trainers(torch: Mapping[str, Any], own: Mapping[str, OwnTrainer]) -> Iterator[Finding]:
@@ -230,7 +237,7 @@ def _fault(command: Sequence[str], *, own: bool) -> str:
     code = done.code
     if code == 0 or (own and code > 0 and code not in _CANNOT_START):
         return ""
-    return f"ends with exit code {code}: {done.complaint('it said nothing')[:300]}"
+    return f"{how_ended(code)}: {done.complaint('it said nothing')[:300]}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, TypeGuard
@@ -24,8 +25,9 @@ def some(names: Sequence[str], most: int, count: int | None = None) -> str:
 
 
 def rounded(value: float) -> str:
-    """Return a score to three decimals, as everywhere."""
-    return f"{value:.3f}"
+    """Return a score to three decimals, as everywhere; a large one in about as many characters."""
+    size = abs(value)
+    return f"{value:.3f}" if size < 1000 else f"{value:.{6 if size < 1e6 else 3}g}"
 
 
 def is_figure(value: object) -> TypeGuard[float]:
@@ -38,6 +40,14 @@ def is_figure(value: object) -> TypeGuard[float]:
 def in_toml(value: Any) -> str:
     """Return a value as a manifest has it: `true`, `0.5`, `"a"`, `[1, 2]`."""
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def how_ended(code: int | None) -> str:
+    """Return how a process ended, by its exit code, which is negative for a signal."""
+    try:
+        return f"was ended by {signal.Signals(-(code or 0)).name}"
+    except ValueError:
+        return f"ended with exit code {code}"
 
 
 def size(count_bytes: float) -> str:

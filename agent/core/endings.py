@@ -10,6 +10,7 @@ from agent.core import output, reports
 from agent.core.slots import seat
 from agent.core.state import Phase, Run, State, Stop
 from broker.clock import Now, backoff_s
+from broker.figures import how_ended
 from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import Failed, Released, Stopped, Why
 
@@ -192,12 +193,9 @@ def _error(run: Run, event: fx.TrainerExited) -> tuple[str | None, str]:
     if run.error:
         return run.error_kind, run.error
     code = event.code if event.code is not None else 0
-    kind, what = "silent", f"exit code {code}"
-    if code < 0:
-        kind, what = "signal", f"ended by signal {-code}"
-    if code == SIGKILL:
-        kind, what = "killed", "killed by signal 9, perhaps for want of memory"
-    why = f"the trainer ended without a word of its own ({what})"
+    kind = "killed" if code == SIGKILL else "signal" if code < 0 else "silent"
+    perhaps = ", perhaps for want of memory," if code == SIGKILL else ""
+    why = f"the trainer {how_ended(code)}{perhaps} and reported no error"
     said = [line for line in run.tail[-10:] if line.strip()]
     if not said:
         return kind, why

@@ -15,12 +15,14 @@ from pydantic import JsonValue
 
 from agent.core.state import Kept, Run, State
 from broker.clock import Now
+from broker.figures import some
 from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import MAX_KEPT_BYTES, MAX_LINE_BYTES, encode_lines
 
 MAX_LINE_CHARS: Final = 8192
 MAX_LEVELS: Final = 64  # of what is nested: messages bear some 250
 _METRICS: Final = 64
+_NAMED: Final = 3  # of those that are not kept
 _KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # `Word` of a message
 _MOST_COUNT: Final = 1 << 53  # beyond it a JSON number is not exact everywhere
 
@@ -50,8 +52,10 @@ def understand(line: str) -> Line:
         case {"event": "log", "message": str(message)}:
             return Line(message)
         case {"event": "result", "metrics": dict(metrics)}:
-            kept = {str(key): clean(value) for key, value in list(metrics.items())[:_METRICS]}
-            return Line("done", result=kept)
+            kept = {key: clean(value) for key, value in list(metrics.items())[:_METRICS]}
+            lost = [key for key, value in metrics.items() if kept.get(key) != value]
+            said = f"done; not kept, as not finite or beyond {_METRICS}: {some(lost, _NAMED)}"
+            return Line(said if lost else "done", result=kept)
         case {"event": "error", "message": str(message), **rest}:
             kind = rest.get("kind")
             if not isinstance(kind, str):

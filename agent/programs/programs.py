@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from agent.core.output import MAX_LINE_CHARS
 from agent.programs import sandbox
 from agent.programs.environment_keys import key_of
 from agent.programs.environments import Environments, python_of
@@ -213,9 +214,10 @@ def metrics_line(out: Path) -> str | None:
             metrics = json.loads(file.read(MAX_METRICS_BYTES))
     except (OSError, ValueError, RecursionError):
         metrics = None
-    if isinstance(metrics, dict):
-        return json.dumps({"event": "result", "metrics": metrics})
-    rule = f"a plain file with a JSON object, of at most {MAX_METRICS_BYTES // 1024} KiB"
+    line = json.dumps({"event": "result", "metrics": metrics})
+    if isinstance(metrics, dict) and len(line) <= MAX_LINE_CHARS:
+        return line
+    rule = f"a plain file with a JSON object, of at most {MAX_LINE_CHARS} characters"
     return f"{METRICS_FILE} is not read: it must be {rule}"
 
 

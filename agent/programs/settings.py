@@ -32,6 +32,7 @@ def _operator(name: str) -> str:
     return name
 
 
+UNCHECKED: Final = "signed_by lets nothing in: without a certificate no signature can be checked"
 UNSIGNED: Final = "FLEET_UNSIGNED_PROGRAMS"  # `fleet up` says so to the agents that it starts
 
 

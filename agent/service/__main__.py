@@ -26,7 +26,7 @@ from agent.host.usage import Eyes, in_words
 from agent.process.orphans import end_orphans
 from agent.programs.parts import open_parts
 from agent.programs.programs import open_programs
-from agent.programs.settings import ProgramSettings
+from agent.programs.settings import UNCHECKED, ProgramSettings
 from agent.service.settings import AgentSettings, load
 from agent.service.shell import Event, Shell, Surroundings
 from agent.service.status import Contact
@@ -88,6 +88,8 @@ class Service:
         rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "agent")
         identity = None if access.identity is None else access.identity.folder
+        if programs.signed_by and identity is None:
+            log.warning("%s; `fleet join` gets one", UNCHECKED)
         now, host = system_clock(), settings.host
         self._contact = Contact(settings.state, now, host, identity, settings.data)
         self._spool = Spool(settings.state)

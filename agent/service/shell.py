@@ -33,6 +33,7 @@ from agent.service.disk import DiskWork
 from agent.spool.spool import Spool
 from broker.clock import Now, earliest
 from broker.errors import FleetError, plain
+from broker.figures import how_ended
 from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing
 from broker.protocol.messages import Gpu, Status, encode
 from broker.protocol.topics import Topics
@@ -181,14 +182,11 @@ class Shell:
             log.info("job %s: its trainer has ended; the attempt is %s", name, why)
         elif event.data_gone:
             log.warning(
-                "job %s: its trainer ended with exit code %s, and its prepared data is not there; "
-                "the job is given back",
+                "job %s: its trainer %s, and its prepared data is not there; the job is given back",
                 name,
-                event.code,
+                how_ended(event.code),
             )
         elif event.code == 0:
             log.info("job %s: its trainer is done", name)
-        elif event.code is not None and event.code < 0:
-            log.warning("job %s: its trainer was ended by signal %d", name, -event.code)
         else:
-            log.warning("job %s: its trainer ended with exit code %s", name, event.code)
+            log.warning("job %s: its trainer %s", name, how_ended(event.code))

@@ -22,7 +22,7 @@ OPTIONS: Final = frozenset({
     "stall_timeout_s", "timeout", "timeout_s", "train_host", "wait",
 })  # fmt: skip
 LOCK_FILES: Final = ({"uv.lock", "pyproject.toml"}, {"requirements.txt"})
-_DATA_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # in an argument, after a dot
+_READ_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # in an argument, after a dot
 _NUMBER: Final = {"type": "number"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _TEXT: Final = {"type": "string"}
@@ -54,7 +54,7 @@ def faults_of_values(
     table: Mapping[str, Any], folder: Path, builtin: Collection[str]
 ) -> Iterator[Fault]:
     """Yield the faults of a program's table that pydantic does not see; others are passed over."""
-    name, command, parameters, data = map(table.get, ("name", "command", "parameters", "data"))
+    name, command, parameters = map(table.get, ("name", "command", "parameters"))
     if isinstance(name, str):
         yield from (Fault(("name",), what) for what in _name_faults(name, builtin))
     if isinstance(command, list) and all(isinstance(word, str) for word in command):
@@ -69,10 +69,11 @@ def faults_of_values(
         yield Fault(("environment",), what)
     if isinstance(parameters, dict):
         yield from _parameters_faults(parameters)
-    for name in data if isinstance(data, dict) else ():
-        if not _DATA_NAME.fullmatch(name):
-            what = "must be up to 64 of a-z, A-Z, 0-9, '_', '-', a letter or digit first"
-            yield Fault(("data", name), what)
+    for key in ("data", "inputs"):
+        for name in names if isinstance(names := table.get(key), dict) else ():
+            if not _READ_NAME.fullmatch(name):
+                what = "must be up to 64 of a-z, A-Z, 0-9, '_', '-', a letter or digit first"
+                yield Fault((key, name), what)
 
 
 def _name_faults(name: str, builtin: Collection[str]) -> Iterator[str]:

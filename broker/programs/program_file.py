@@ -24,6 +24,11 @@ _MAX_FILE_BYTES: Final = 64 * 1024
 _REMEDY: Final = "docs/reference/programs.md tells what it has to say"
 
 
+_Described = Annotated[
+    dict[str, Annotated[str, Field(max_length=2000)]], Field(max_length=MAX_DATA)
+]
+
+
 class ProgramNeeds(Needs):
     """`[needs]`: what each job of the program needs of its host at least."""
 
@@ -34,7 +39,8 @@ class Program(BaseModel):
     """A program as its `program.toml` describes it.
 
     `parameters` has a JSON Schema for each. `command` is relative to the parcel, without a shell.
-    `data` has the datasets that each job has to name, with what is expected of them.
+    `data` has the datasets that each job has to name, `inputs` the results of others that it may
+    name, with what is expected of them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
@@ -48,9 +54,8 @@ class Program(BaseModel):
     resumable: bool = False
     description: str = Field(default="", max_length=2000)
     parameters: Annotated[dict[str, dict[str, Any]], Field(max_length=MAX_PARAMETERS)] = {}
-    data: Annotated[
-        dict[str, Annotated[str, Field(max_length=2000)]], Field(max_length=MAX_DATA)
-    ] = {}
+    data: _Described = {}
+    inputs: _Described = {}
     needs: ProgramNeeds = ProgramNeeds()
 
     def info(self, digest: str) -> TrainerInfo:

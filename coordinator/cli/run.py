@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import tomllib
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone
 from coordinator.jobs.causes import in_words
+from coordinator.jobs.titles import is_path, meant
 from coordinator.ui import EXIT_REFUSED
 from coordinator.ui.candidates import (
     complete_host,
@@ -47,17 +47,28 @@ def _pairs(values: tuple[str, ...], example: str, *, may_be_empty: bool = False)
     return found
 
 
-def _hyper(
-    _ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, Any]:
-    """Return hyperparameters; a value is read as TOML, and is a string if it is none."""
-    found = _pairs(values, "KEY=VALUE, such as -H max_depth=4", may_be_empty=True)
-    return {key: _value(value) for key, value in found.items()}
-
-
-def _named(example: str) -> Callable[..., dict[str, str]]:
+def _named(example: str, *, may_be_empty: bool = False) -> Callable[..., dict[str, str]]:
     """Return a callback for options such as `example`."""
-    return lambda _ctx, _option, values: _pairs(values, example)
+    return lambda _ctx, _option, values: _pairs(values, example, may_be_empty=may_be_empty)
+
+
+def _typed(
+    client: OperatorClient, model: str | None, program: str, texts: dict[str, str]
+) -> dict[str, Any]:
+    """Return parameters, read as TOML, or left as they are where that alone is allowed."""
+    from broker.protocol.hyperschema import check_hyper
+    from coordinator.cli.check import known_to
+    from coordinator.manifest.manifest_keys import is_json
+
+    values = {key: _value(text) for key, text in texts.items()}
+    if values == texts or not is_json(values):  # what no request bears is told when it is made
+        return values
+    trainers = known_to(client).trainers
+    found = [model] if model else meant(program, [one for one in trainers if "@" in one])
+    known = trainers.get(found[0]) if found else None
+    schema = {} if known is None else known.hyper_schema
+    wrong, unread = ({key for key, _ in check_hyper(one, schema, "")} for one in (values, texts))
+    return values | {key: texts[key] for key in (wrong - unread) & texts.keys()}
 
 
 def _value(text: str) -> Any:
@@ -91,9 +102,9 @@ def _no_option(word: str) -> click.NoSuchOption:
     return click.NoSuchOption(word, possibilities=[near] if near else None, ctx=context)
 
 
-def _parameters(words: Sequence[str]) -> dict[str, Any]:
-    """Return a program's parameters from `--lr 0.001` and `--lr=0.001`, as TOML values."""
-    found: dict[str, Any] = {}
+def _parameters(words: Sequence[str]) -> dict[str, str]:
+    """Return a program's parameters from `--lr 0.001` and `--lr=0.001`."""
+    found: dict[str, str] = {}
     left = iter(words)
     for word in left:
         name, equals, value = word.removeprefix("--").partition("=")
@@ -102,7 +113,7 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
         text = value if equals else next(left, None)
         if text is None:
             raise click.UsageError(f"{word} needs a value")
-        found[name.replace("-", "_")] = _value(text)
+        found[name.replace("-", "_")] = text
     return found
 
 
@@ -114,7 +125,8 @@ def _parameters(words: Sequence[str]) -> dict[str, Any]:
 @click.option("--mode", type=click.Choice(["realistic", "oracle"]),
               help="Which channels of the prepared data it may see, if it reads some.")  # fmt: skip
 @option("-H --hyper", "KEY=VALUE", "A parameter of the trainer; may be given several times.",
-        multiple=True, callback=_hyper)  # fmt: skip
+        multiple=True,
+        callback=_named("KEY=VALUE, such as -H max_depth=4", may_be_empty=True))  # fmt: skip
 @option("--data", "NAME=DATASET", "What it reads: a dataset, or a folder to push as NAME first.",
         multiple=True, callback=_named("NAME=DATASET, such as train=cifar"),
         shell_complete=complete_pushed)  # fmt: skip
@@ -181,6 +193,8 @@ def run_command(
     with at.connect(*((Kind.JOB,) if waits else ())) as client:
         try:
             table = _table(options) | (_program(client, words) if words else {})
+            for key in {"hyper", "parameters"} & table.keys():
+                table[key] = _typed(client, options["model"], table.get("program", ""), table[key])
             if data:
                 table["data"] = {name: _title(at, name, text) for name, text in data.items()}
             told = client.ask(AskRun(id=new_id(), job=table))
@@ -223,21 +237,16 @@ def _table(options: dict[str, Any]) -> dict[str, Any]:
 def _program(client: OperatorClient, words: Sequence[str]) -> dict[str, Any]:
     """Return what a [[jobs]] table would hold of a program; a folder is pushed first."""
     program, parameters = words[0], _parameters(words[1:])
-    if _is_folder(program):
+    if is_path(program):
         from coordinator.client.pushing import push
 
         program = push(client, Path(program), transfer).title
     return {"program": program} | ({"parameters": parameters} if parameters else {})
 
 
-def _is_folder(text: str) -> bool:
-    """Whether a text is a path: one name alone is that of a program or a dataset."""
-    return text.startswith((".", "~")) or "/" in text or os.sep in text
-
-
 def _title(at: Where, name: str, text: str) -> str:
     """Return the dataset that is meant; a folder is pushed as `name` first."""
-    if not _is_folder(text):
+    if not is_path(text):
         return text
     from coordinator.client.dataset_push import push_data
 

@@ -52,6 +52,7 @@ class Planned:
             tuple(sorted(row.get("refused", {}).items())),
             _earlier(row),
             tuple(map(from_dict, row.get("behind", ()))),
+            tuple((host, from_dict(why)) for host, why in row.get("unusable", {}).items()),
         )
 
     def held(self) -> Held:
@@ -65,7 +66,7 @@ class Planned:
             row.get("eta_s"),
             row["uses_slot"],
             _earlier(row),
-            is_stuck=bool(row.get("no_room")),
+            is_stuck=bool(row.get("no_room")) or row["host"] in row.get("unusable", {}),
             is_claimed=row["state"] == "claimed",
         )
 

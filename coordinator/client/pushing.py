@@ -91,6 +91,7 @@ def _offer(
         ),
         hyper_schema=program.info(digest).hyper_schema,
         data=tuple(program.data),
+        inputs=tuple(program.inputs),
         needs=m.Needs(**program.needs.model_dump()),
         signatures=signatures,
     )  # fmt: skip

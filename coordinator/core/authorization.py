@@ -153,7 +153,7 @@ def settle(
             who=user_of(client),
             action=_word(ask),
             outcome="done" if response.ok else "refused",
-            what=what if response.ok else response.why,
+            what=what or response.why,
             key=key,
             job_id=_job_of(world, ask, response),
             # A host that was just forgotten is known no more.

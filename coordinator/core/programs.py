@@ -181,6 +181,7 @@ def _trainer(record: ProgramRecord) -> TrainerInfo:
     return TrainerInfo(
         hyper_schema=offer.hyper_schema, resumable=offer.program.resumable, telemetry=False,
         program=offer.program, needs=offer.needs, data=offer.data,
+        inputs=offer.inputs,
     )  # fmt: skip
 
 

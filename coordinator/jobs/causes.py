@@ -137,6 +137,10 @@ def _faults(why: Mapping[str, Any]) -> str:
     return str(why["text"]) + (f"; and {why['more']} more" if why["more"] else "")
 
 
+def _first_of(why: Mapping[str, Any]) -> str:
+    return _faults({**why, "text": f"{why['key']}: {in_words(why['why'])}"})
+
+
 def _unknown_name(why: Mapping[str, Any]) -> str:
     name = why["name"]
     places = [f"[hosts.{name}]"] if why["declared"] else []
@@ -202,6 +206,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "program": _title,
     "dataset": _title,
     "faults": _faults,
+    "first_of": _first_of,
     "plan": plan_words,
     "unknown_name": _unknown_name,
     "manifest_behind": _manifest_behind,

@@ -84,7 +84,8 @@ _CLAUSES: Final[Mapping[str, str]] = {
 PRESENCE: Final = {"left": "that left", "twins": "used by two agents"}
 # How a host that would suit a job is.
 HOW: Final = PRESENCE | {
-    "quiet": "taking no jobs now", "busy": "busy", "soon": "about to be",
+    "quiet": "taking no jobs now", "again": "to be asked again", "busy": "busy",
+    "soon": "about to be",
 }  # fmt: skip
 _AWAY: Final = {
     "left": "was ended", "asleep": "sleeps with its machine", "cut-off": "is cut off",

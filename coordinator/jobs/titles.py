@@ -14,6 +14,11 @@ _DIGITS: Final = 12  # of a digest, for people
 _MOST: Final = 8
 
 
+def is_path(text: str) -> bool:
+    """Whether a text is the path of a folder, and no title."""
+    return text.startswith((".", "~")) or "/" in text or "\\" in text
+
+
 def meant(text: str, titles: Iterable[str]) -> list[str]:
     """Return those of some titles that `NAME`, `NAME@DIGEST` or a digest's beginning may mean.
 

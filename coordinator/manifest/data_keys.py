@@ -42,14 +42,12 @@ class DataReader(Collector):
                 self._problem(label, f"data.{name}", message)
         found: list[Dataset] = []
         for name, text in sorted(data.items()):
-            if self._datasets is None:
-                found.append(_ANY.model_copy(update={"name": name}))
-                continue
             title, message = meant_title(text, self._datasets, "no_dataset")
             if message:
                 self._problem(label, f"data.{name}", message)
             else:
-                found.append(self._datasets[title].model_copy(update={"name": name}))
+                known = _ANY if self._datasets is None else self._datasets[title]
+                found.append(known.model_copy(update={"name": name}))
         return tuple(found)
 
 

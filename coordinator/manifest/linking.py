@@ -5,16 +5,16 @@ A job's id depends on the ids of its inputs: names are resolved from the first j
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from broker.protocol.hyperschema import meant
+from broker.protocol.hyperschema import did_you_mean, meant
+from broker.protocol.messages import TrainerInfo
 from coordinator.jobs.plan_entries import JobSpec, id_of
 from coordinator.manifest.manifest_keys import JobTable
+from coordinator.manifest.program_keys import ANY_PROGRAM
 
-_INPUT: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _MOST_COMPARED: Final = 10_000  # names: with more of them it would take seconds
 _MOST_HINTS: Final = 8
 _MOST_NAMED: Final = 8  # jobs of a cycle
@@ -30,15 +30,15 @@ class Fault(NamedTuple):
     message: str
 
 
-def of_job(job: JobTable) -> Iterator[tuple[str, str]]:
-    """Yield which inputs a job cannot have, each with what is wrong."""
+def of_job(job: JobTable, trainer: TrainerInfo | None) -> Iterator[tuple[str, str]]:
+    """Yield which inputs a job cannot have by its trainer, each with what is wrong."""
     for name in job.inputs:
         if job.program is None:
             message = "only a program takes inputs; write program = ..., or after = [...]"
             yield f"inputs.{name}", message
-        elif not _INPUT.fullmatch(name):
-            rule = "a letter, then up to 63 of a-z, A-Z, 0-9, '_', '-'"
-            yield f"inputs.{name}", f"cannot be the name of an input: it must be {rule}"
+        elif trainer not in (None, ANY_PROGRAM) and name not in trainer.inputs:
+            hint = did_you_mean(name, trainer.inputs) or "; add it to [inputs] of its program.toml"
+            yield f"inputs.{name}", f"{job.program} has no input of this name{hint}"
 
 
 def with_ids(spec: JobSpec, inputs: Mapping[str, str], after: Sequence[str]) -> JobSpec:

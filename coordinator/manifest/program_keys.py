@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from broker.protocol.messages import Needs, Program, TrainerInfo
 from coordinator.jobs.causes import cause, in_words
-from coordinator.jobs.titles import meant, not_one
+from coordinator.jobs.titles import is_path, meant, not_one
 from coordinator.manifest.manifest_keys import JobTable
 
 # A trainer of which nothing is known but its name: nobody has told what the fleet has.
@@ -34,8 +34,17 @@ def with_program(table: dict[str, Any], model: str) -> dict[str, Any]:
     return rest | {"model": model, "hyper": table.get("parameters", {})}
 
 
-def meant_title(text: str, titles: Iterable[str], no_such: str) -> tuple[str, str]:
-    """Return the `NAME@DIGEST` that is meant, and what is wrong, by its code, if it is not one."""
+def meant_title(text: str, titles: Iterable[str] | None, no_such: str) -> tuple[str, str]:
+    """Return the `NAME@DIGEST` that is meant, and what is wrong, by its code, if it is not one.
+
+    Without `titles` any name is one.
+    """
+    if is_path(text):
+        push = "push" if no_such == "no_program" else "data push NAME"
+        told = f"`fleet {push} {text}` prints the name that is meant here"
+        return text, f"{text!r} is a folder, and a manifest names what was pushed; {told}"
+    if titles is None:
+        return text, ""
     known = [one for one in titles if "@" in one]
     found = meant(text, known)
     if len(found) == 1:

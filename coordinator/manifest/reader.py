@@ -214,13 +214,12 @@ class Reader(DataReader):
             self._problem(label, key, message)
         if not isinstance(text, str):
             return table
-        if self._datasets is None:
-            model, message = text, ""
-            self._trainers.setdefault(text, program_keys.ANY_PROGRAM)
-        else:
-            model, message = program_keys.meant_title(text, self._trainers, "no_program")
+        titles = None if self._datasets is None else self._trainers
+        model, message = program_keys.meant_title(text, titles, "no_program")
         if message:
             self._problem(label, "program", message)
+        elif titles is None:
+            self._trainers.setdefault(text, program_keys.ANY_PROGRAM)
         return program_keys.with_program(table, model)
 
     def _hyper_key(self) -> str:
@@ -252,7 +251,8 @@ class Reader(DataReader):
                     self._problem(label, key, f"{host!r} cannot be a host: {_HOST_RULE}")
         for host in sorted({*job.allowed_hosts} & {*job.denied_hosts}):
             self._problem(label, "denied_hosts", f"{host!r} is in allowed_hosts as well")
-        for key, message in linking.of_job(job):
+        trainer = self._trainers.get(job.model)
+        for key, message in linking.of_job(job, trainer):
             self._problem(label, key, message)
         train_hosts = tuple(sorted({*job.train_hosts}))
         for host in train_hosts:
@@ -269,7 +269,6 @@ class Reader(DataReader):
         folds, fold = (job.folds, job.fold or 0) if is_folds else (0, 0)
         if fold > folds:
             self._problem(label, "fold", f"must be at most {folds}, which is folds, not {fold}")
-        trainer = self._trainers.get(job.model)
         model = job.model.partition("@")[0]
         other: dict[str, Any] = {  # than in the table
             "job_id": "",

@@ -18,6 +18,10 @@ from coordinator.manifest.reader import parse_manifest
 log = logging.getLogger("fleet.coordinator")
 
 LAST_GOOD: Final = "manifest.last-good.toml"
+_PUSH: Final = (
+    "programs and datasets are pushed to a fleet that runs: start it without --manifest, push what "
+    "is lacking, then start it with --manifest"
+)
 
 
 class PlanFile:
@@ -51,7 +55,9 @@ class PlanFile:
         except ManifestError as error:
             plan = self._last(known) if may_fall_back else None
             if plan is None:
-                raise
+                is_lacking = any(one.key.startswith(("program", "data.")) for one in error.problems)
+                more = (Problem(str(self._path), "", "", _PUSH),) if is_lacking else ()
+                raise ManifestError((*error.problems, *more)) from None
             log.error("%s\nthe manifest has errors; going on with the last good one", error)
             return plan, error.problems
 

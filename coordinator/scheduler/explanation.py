@@ -73,7 +73,8 @@ def _value(spec: JobSpec, clause: str) -> JsonValue:
 def suitable(explained: Explained) -> dict[str, list[str]]:
     """Return the hosts that could take the job once what is passing has passed, by what that is.
 
-    The keys: `busy`, a word of `presence`, `quiet` (it takes no jobs now), or `soon`.
+    The keys: `busy`, a word of `presence`, `quiet` (it takes no jobs now), `again` (it has refused
+    the job, and is asked again), or `soon`.
     """
     found: dict[str, list[str]] = {}
     for view, rs in explained:
@@ -89,7 +90,7 @@ def _how(view: HostView, clauses: set[str]) -> str:
         return view.presence
     if "takes" in clauses:
         return "quiet"
-    return "busy" if "free" in clauses else "soon"
+    return "again" if "refused" in clauses else "busy" if "free" in clauses else "soon"
 
 
 def awaited(explained: Explained) -> tuple[Wait, list[str]]:

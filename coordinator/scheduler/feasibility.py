@@ -78,6 +78,7 @@ class Waiting:
 
     `refused` are the hosts that have refused it, each with when it is asked again; `earlier` is
     what an attempt before has left of it. `behind` are reasons of jobs before it that do not pass.
+    `unusable` are hosts that could not use what it needs when they had it last, each with why.
     """
 
     spec: JobSpec
@@ -88,6 +89,7 @@ class Waiting:
     refused: tuple[tuple[str, float], ...] = ()
     earlier: Earlier | None = None
     behind: tuple[Reason, ...] = ()
+    unusable: tuple[tuple[str, Reason], ...] = ()
 
 
 # By host, with what it may be given the job: at once, with a job's end there, or with the grace's.
@@ -134,7 +136,8 @@ class Sorter:
         key = kind_of(spec), waits, own
         if key not in self._known:
             self._known[key] = self._look(spec, left_s)
-        return self._known[key]
+        fate = self._known[key]
+        return _without(fate, dict(job.unusable)) if job.unusable else fate
 
     def _look(self, spec: JobSpec, left_s: float) -> Fate:
         conditions: dict[str, Wait] = {}
@@ -159,6 +162,15 @@ class Sorter:
         """Whether the forecast knows when all of these end: a grace, or a job there of ours."""
         known = {Wait.RELEASE} if self._at_work[host] else set[Wait]()
         return waits <= {Wait.GRACE} or waits <= known
+
+
+def _without(fate: Fate, unusable: Mapping[str, Reason]) -> Fate:
+    """Return what becomes of a job that may be tried again on these hosts, but not start there."""
+    left = {host: waits for host, waits in fate.conditions.items() if host not in unusable}
+    if left or not fate.conditions:
+        return replace(fate, conditions=left)
+    against = tuple(Against((unusable[host],), host=host) for host in fate.conditions)
+    return Fate(left, Wait.QUIET, tuple(fate.conditions), against[:MOST_REASONS])
 
 
 def links_of(waiting: Iterable[Waiting], live: Container[str]) -> dict[str, list[str]]:

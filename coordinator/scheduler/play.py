@@ -28,8 +28,8 @@ EPSILON_S: Final = 1e-6
 class Held:
     """A job that a host is at. `uses_slot`: false once only its result is on the way.
 
-    `earlier` is what an attempt before had left of it. `is_stuck`: its result waits for somebody.
-    `is_claimed`: its trainer has not begun.
+    `earlier` is what an attempt before had left of it. `is_stuck`: its result waits for somebody,
+    or its host could not use what it needs before. `is_claimed`: its trainer has not begun.
     """
 
     spec: JobSpec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
@@ -35,6 +36,7 @@ from coordinator.client.watcher import Watcher
 from coordinator.jobs import job_progress
 from coordinator.jobs.agent_words import holds
 from coordinator.jobs.reason_words import alike, summary, wished, words
+from coordinator.top.headline import trouble
 from coordinator.top.job_table import with_losses
 from coordinator.ui.fitted_table import Table
 from coordinator.ui.job_view import Facts, facts, history
@@ -100,7 +102,9 @@ class Detail(ModalScreen[None]):
     def refresh_facts(self) -> None:
         """Show what is known now; of what is gone, how it was last."""
         self._facts = self.facts(self.query_one("#facts").content_size.width) or self._facts
-        self.query_one("#facts", Static).update(Line(self._facts, indent=TITLE))
+        told = trouble(self.watcher.snapshot(), self.watcher.outage, time.monotonic())
+        shown = Text.assemble(self._facts, "\n", (told, "red")) if told else self._facts
+        self.query_one("#facts", Static).update(Line(shown, indent=TITLE))
 
     def action_page(self, index: int) -> None:
         """Turn to a page."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.errors import LocalError
+from broker.figures import how_ended
 from broker.system import children
 from broker.system.files import make_wanted
 from broker.system.process import VARIABLE
@@ -46,7 +47,7 @@ def answer_of(module: str, arguments: Sequence[str]) -> Any:
     try:
         return json.loads(done.output)
     except ValueError:
-        complaint = done.complaint(f"it ended with exit code {done.code}")
+        complaint = done.complaint(f"it {how_ended(done.code)}")
         raise LocalError(f"{module}: {complaint}") from None
 
 
@@ -109,9 +110,7 @@ class Child:
             if self._said and "event" in self._said[0]:
                 return self._said[0]
         if self.exit_code is not None:
-            raise LocalError(
-                f"the {self.name} ended with exit code {self.exit_code}\n{self.tail()}"
-            )
+            raise LocalError(f"the {self.name} {how_ended(self.exit_code)}\n{self.tail()}")
         raise LocalError(f"the {self.name} was not ready in {timeout_s:g} s\n{self.tail()}")
 
     def tail(self) -> str:
@@ -181,8 +180,8 @@ class Fleet:
         """Raise `LocalError` with the end of its log when a service has ended by itself."""
         for child in self.children:
             if child.exit_code is not None:
-                code = child.exit_code
-                raise LocalError(f"the {child.name} ended (exit code {code})\n{child.tail()}")
+                how = how_ended(child.exit_code)
+                raise LocalError(f"the {child.name} {how}\n{child.tail()}")
 
     def stop(self) -> None:
         """Stop everything: agents first, together, then the coordinator, then the broker."""

@@ -17,6 +17,7 @@ SCHEMA: Final[dict[str, Any]] = {
     "required": ["lr"],
     "additionalProperties": False,
 }
+INPUTS: Final = ("weights", "fit", "w", "x")
 PARCEL: Final = b"x" * 1500
 DIGEST: Final = hashlib.sha256(PARCEL).hexdigest()
 
@@ -32,7 +33,7 @@ def trainer(digest: str, signer: str = "", needs: m.Needs | None = None) -> m.Tr
     """A program as the manifest's reader knows it."""
     return m.TrainerInfo(
         hyper_schema=SCHEMA, telemetry=False, program=program(digest, signer),
-        needs=needs or m.Needs(),
+        needs=needs or m.Needs(), inputs=INPUTS,
     )  # fmt: skip
 
 
@@ -43,6 +44,6 @@ def offer(
     """What is pushed; with a signer's signature, by default one that does not count."""
     signature = signature or m.ProgramSignature(signer=signer, certificate="pem", value="AA==")
     return m.ProgramOffer(
-        name=name, program=program(digest, signer), hyper_schema=SCHEMA,
+        name=name, program=program(digest, signer), hyper_schema=SCHEMA, inputs=INPUTS,
         signatures=(signature,) if signer else (),
     )  # fmt: skip

@@ -208,7 +208,7 @@ def test_damaged_data_and_a_trainer_that_is_not_there_are_told(
     found = checked(*where, f"--data={copy}")
     assert found["data"][0] == "fail"
     assert "features_window_v1.parquet" in found["data"][1]
-    assert found["trainers"][1].startswith("broken: ends with exit code 127")
+    assert found["trainers"][1].startswith("broken: ended with exit code 127")
     assert checked(*where, f"--data={tmp_path}")["data"][0] == "fail"
 
 

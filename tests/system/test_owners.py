@@ -115,6 +115,23 @@ def test_one_job_beside_the_manifest_is_waited_for_and_fetched(
     assert "the agent of pi has ended" in agent.said()
 
 
+def test_a_parameter_is_read_by_its_kind_and_an_input_by_its_name(fleet: Any, cli: Any) -> None:
+    fleet.plan()
+    fleet.coordinator()
+    folder = fleet.tmp / "tell"
+    folder.mkdir()
+    (folder / "program.toml").write_text(
+        'name = "tell"\ncommand = ["sh", "run.sh"]\n[parameters]\nmust = { type = "string" }\n'
+        'lr = { type = "number", maximum = 1 }\n[inputs]\nweights = ""\n'
+    )
+    first = ("run", str(folder), "--must", "3", "--lr", "0.5", "--name", "first")
+    cli(*first).text()
+    assert cli("show", "first", "--json").json()["spec"]["hyper"] == {"must": "3", "lr": 0.5}
+    wrong = cli("run", "tell", "--must", "3", "--lr", "7", "--input", "wieghts=first", "--json")
+    assert [one["key"] for one in wrong.json(1)["errors"]] == ["parameters.lr", "inputs.wieghts"]
+    cli("run", "tell", "--must", "4", "--lr=1", "--input", "weights=first").text()
+
+
 @pytest.mark.words
 def test_a_job_beside_the_manifest_comes_after_others(fleet: Any, cli: Any) -> None:
     """Which are named as everywhere; `why`, `show`, `list` and the plan tell of them."""

@@ -237,9 +237,13 @@ def test_a_program_reads_what_another_job_has_made_once_that_is_completed(
     """Neither is anywhere but at the coordinator when the host gets it."""
     reader = tmp_path / "reader"
     reader.mkdir()
-    (reader / "program.toml").write_text('name = "twice"\ncommand = ["python", "read.py"]\n')
+    about = 'name = "twice"\ncommand = ["python", "read.py"]\n[inputs]\nfit = "metrics.json"\n'
+    (reader / "program.toml").write_text(about)
     (reader / "read.py").write_text(TWICE, "utf-8")
     site.fleet("run", str(folder), "--slope", "0.25", "--name", "first")
+    wrong = site.fleet("run", str(reader), "--input", "fti=first", "--json", code=1)
+    (fault,) = json.loads(wrong)["errors"]
+    assert fault["key"] == "inputs.fti"
     second = site.asked("run", str(reader), "--input", "fit=first", "--name", "second")
     assert second["state"] == "pending"
     (before,) = site.asked("why", "second")["predecessors"]

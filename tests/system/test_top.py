@@ -278,6 +278,14 @@ async def test_programs_and_datasets_have_a_window(fleet: Any, tmp_path: Path) -
         await _sees(app, pilot, "Jobs 0")
 
 
+@pytest.mark.slow
+@played
+async def test_a_window_says_that_no_coordinator_answers(fleet: Any) -> None:
+    async with _top(fleet.broker_url, fleet.root) as (app, pilot):
+        await pilot.press("p")
+        await _sees(app, pilot, "NO COORDINATOR")
+
+
 @played
 async def test_an_error_is_told_with_the_section_of_the_file_that_it_names(
     busy: _Busy, tmp_path: Path

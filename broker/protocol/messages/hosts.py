@@ -91,6 +91,11 @@ class TrainerInfo(Piece):
         exclude_if=lambda names: not names,
         description="The datasets that it reads; each job of a program has to name all of them.",
     )
+    inputs: DataNames = Field(
+        default=(),
+        exclude_if=lambda names: not names,
+        description="The results of other jobs that a program reads; a job names some of them.",
+    )
     program: Program | None = Field(
         default=None,
         exclude_if=lambda program: program is None,

@@ -37,6 +37,9 @@ class ProgramOffer(Piece):
     data: DataNames = Field(
         default=(), description="The datasets that it reads; a job says which each is."
     )
+    inputs: DataNames = Field(
+        default=(), description="The results of other jobs that it reads, if a job names them."
+    )
     needs: Needs = Field(default=Needs(), description="A job may ask for more, not for less.")
     signatures: Annotated[tuple[ProgramSignature, ...], Field(max_length=MAX_SIGNERS)] = ()
 

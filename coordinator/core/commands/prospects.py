@@ -20,6 +20,7 @@ from broker.protocol.reasons import Reason
 from coordinator.core import earlier_attempts, successors
 from coordinator.core.assignment import bring_up_to_date
 from coordinator.core.authorization import Data, fitting, paged
+from coordinator.core.entries import Holdback
 from coordinator.core.host_views import explain, host_views, refusals, retry_wait_s, waited
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
@@ -120,11 +121,16 @@ def marks(world: World, jobs: Sequence[Job], now: Now) -> dict[str, WaitsFor | N
 def _unusable(world: World, job: Job, hosts: Sequence[str]) -> WaitsFor | None:
     """Return what a job needs that none of the hosts could use which it may have; none: one may."""
     refused = world.holdbacks.get(job.job_id, {})
-    reasons = [one for host in hosts if host in refused for one in refused[host].reasons]
-    if not hosts or sum(one.code in UNUSABLE for one in reasons) < len(hosts):
+    lacks = [one for host in hosts if host in refused and (one := _lack(refused[host]))]
+    if not hosts or len(lacks) < len(hosts):
         return None
-    told = {"what": reasons[0].code, "fault": reasons[0].figures.get("fault")}
+    told = {"what": lacks[0].code, "fault": lacks[0].figures.get("fault")}
     return WaitsFor.model_validate(named(hosts) | told)
+
+
+def _lack(held_back: Holdback) -> Reason | None:
+    """Return what a host could not use of what a job needs; none: it refused it otherwise."""
+    return next((one for one in held_back.reasons if one.code in UNUSABLE), None)
 
 
 def _behind(world: World, job: Job) -> WaitsFor | None:
@@ -178,7 +184,7 @@ def why(world: World, job: Job, now: Now) -> Data:
     # Where it is the pause alone, that it goes on is what helps.
     helps = found if awaits.passes else judged
     changes = _changes(world, job, helps) if waits else []
-    mark = precedence.waits_for(before) or waits_for(awaits, hosts)
+    mark = precedence.waits_for(before) or waits_for(awaits, hosts) or _unusable(world, job, hosts)
     return {
         "predecessors": [*(one.to_dict() for one in before[:MOST_BEFORE])],
         "predecessor_count": len(before),
@@ -263,6 +269,9 @@ def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> Data:
     elif job.is_held:
         row |= {"elapsed_s": round(job.elapsed_s(now), 1), "uses_slot": uses_slot}
         row |= _progress(world, job) | {"no_room": job.job_id in world.no_room}
+    refused = world.holdbacks.get(job.job_id, {})
+    if unusable := {host: one.to_dict() for host in refused if (one := _lack(refused[host]))}:
+        row["unusable"] = {**unusable}
     if (before := earlier_attempts.earlier(world, job)) is not None:
         row["earlier"] = before._asdict()
     return row

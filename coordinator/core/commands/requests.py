@@ -134,7 +134,7 @@ def _settle(world: World, client: str, ask: Command, response: OperatorResponse,
         # One of many for a dataset, of which the last is recorded; to repeat it does no harm.
         authorization.answer(world, client, response, now)
     else:
-        what = _outcome(client, ask, response.data, now) if response.ok else NONE
+        what = (_outcome if response.ok else _refusal)(client, ask, response.data, now)
         authorization.settle(world, client, ask, response, now, what)
 
 
@@ -161,6 +161,12 @@ def on_reloaded(
 def _is_answered(world: World, client: str, ask: Command) -> bool:
     known = world.answers.get(authorization.key_of(client, ask))
     return known is not None and known.response is not None
+
+
+def _refusal(_client: str, _ask: Command, data: Any, _now: Now) -> Cause:
+    """Return the first of the errors that an answer lists; nothing where it lists none."""
+    errors = data.get("errors") if isinstance(data, dict) else None
+    return cause("first_of", **errors[0], more=len(errors) - 1) if errors else NONE
 
 
 def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:

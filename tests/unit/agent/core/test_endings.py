@@ -12,6 +12,7 @@ from broker.protocol.link_events import Connected, Disconnected
 from tests.harness.agent import HEX, JOB, Agent
 
 
+@pytest.mark.words
 @pytest.mark.parametrize(
     ("code", "lines", "words"),
     [
@@ -38,14 +39,16 @@ def test_a_failure_is_told_in_the_trainers_words(code: int, lines: list[str], wo
     assert not agent.said(m.Failed)
 
 
+@pytest.mark.words
 @pytest.mark.parametrize(
     ("code", "lines", "said"),
     [
-        (-9, [], "(killed by signal 9, perhaps for want of memory)"),
-        (-15, [""], "(ended by signal 15)"),
-        (1, ["a", "ValueError: b", ""], "(exit code 1); its last line: ValueError: b"),
+        (-9, [], "was ended by SIGKILL, perhaps for want of memory, and reported no error"),
+        (-15, [""], "was ended by SIGTERM and reported no error"),
+        (1, ["a", "ValueError: b", ""],
+         "ended with exit code 1 and reported no error; its last line: ValueError: b"),
     ],
-)
+)  # fmt: skip
 def test_the_first_line_of_a_failure_says_all_that_is_known(
     code: int, lines: list[str], said: str
 ) -> None:
@@ -55,7 +58,7 @@ def test_the_first_line_of_a_failure_says_all_that_is_known(
     agent.ends(code, 1, *lines)
     (failed,) = agent.said(m.Failed)
     first, *others = failed.error.splitlines()
-    assert first == f"the trainer ended without a word of its own {said}"
+    assert first == f"the trainer {said}"
     assert others == (["what came before:", "a"] if lines[:-1] else [])
 
 
@@ -104,11 +107,12 @@ def test_what_fails_is_given_back_or_is_stopped_says_how_long_it_ran() -> None:
     assert agent.said(m.Failed)[0].ran_s is None
 
 
+@pytest.mark.words
 @pytest.mark.parametrize(
     ("event", "error", "transient"),
     [
         (fx.TrainerExited(JOB, 1, 1), "exit code 1", True),
-        (fx.TrainerExited(JOB, 1, -9), "signal 9", True),
+        (fx.TrainerExited(JOB, 1, -9), "SIGKILL", True),
         (fx.TrainerExited(JOB, 1, 2), "exit code 2", False),  # bad hyperparameters or data
         (fx.TrainerExited(JOB, 1, None, "no such file", transient=True), "no such file", True),
         (fx.TrainerExited(JOB, 1, None, "does not fit", transient=False), "does not fit", False),

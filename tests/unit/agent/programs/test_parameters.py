@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.core.output import understand
+from agent.core.output import MAX_LINE_CHARS, understand
 from agent.programs import sandbox
 from agent.programs.environments import KEPT_S, Environments
 from agent.programs.programs import metrics_line
@@ -140,11 +142,25 @@ def test_metrics_that_are_no_file_of_the_program_are_not_read(tmp_path: Path, ki
     assert "metrics.json" in told, "whoever wrote it learns that it is not read"
 
 
-@pytest.mark.parametrize("text", ['{"accuracy": 0.', "[1, 2]", "7", ""])
+@pytest.mark.parametrize(
+    "text", ['{"accuracy": 0.', "[1, 2]", "7", "", json.dumps({"long": "x" * MAX_LINE_CHARS})]
+)
 def test_metrics_that_are_no_object_are_told_in_the_log(tmp_path: Path, text: str) -> None:
     (tmp_path / "metrics.json").write_text(text, "utf-8")
     line = understand(metrics_line(tmp_path) or "")
     assert (line.result, line.text[:12]) == (None, "metrics.json")
+
+
+@pytest.mark.words
+def test_metrics_that_are_no_finite_numbers_are_told_in_the_log(tmp_path: Path) -> None:
+    metrics = {"loss": math.nan, "per_class": [0.5, math.inf], "accuracy": 0.9}
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics), "utf-8")
+    line = understand(metrics_line(tmp_path) or "")
+    assert line.result == {"loss": None, "per_class": [0.5, None], "accuracy": 0.9}
+    assert line.text.endswith(": loss, per_class")
+    many = {f"m{number}": number for number in range(66)}
+    said = understand(json.dumps({"event": "result", "metrics": many})).text
+    assert said.endswith(": m64, m65")
 
 
 def test_a_program_needs_no_metrics(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.doctor import check_folder, check_owner, check_trainers
+from agent.doctor import check_folder, check_owner, check_programs, check_trainers
 from agent.host.data_check import check_data
 from agent.host.gpu import check_gpu
 from agent.programs.settings import ProgramSettings
@@ -83,6 +83,13 @@ def test_a_host_that_runs_programs_alone_needs_no_data(*, running: bool) -> None
     programs = ProgramSettings(unsigned=True, sandbox="none")
     for allowed, level in ((programs, Level.OK), (ProgramSettings(), Level.WARN)):
         assert check_folder(None, beside, allowed).level is level
+
+
+@pytest.mark.parametrize("certified", [False, True])
+def test_a_signature_that_nothing_can_check_is_warned_of(*, certified: bool) -> None:
+    settings = ProgramSettings.model_construct(signed_by=("alice",), sandbox="none")
+    levels = [one.level for one in check_programs(settings, certified=certified)]
+    assert levels == [Level.OK] if certified else [Level.OK, Level.WARN]
 
 
 def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:
@@ -195,6 +202,7 @@ def test_what_was_found_is_summed_up() -> None:
 
 
 @pytest.mark.system
+@pytest.mark.words
 def test_trainers_that_start_are_one_list() -> None:
     own = {
         name: OwnTrainer(command=(sys.executable, "-c", f"raise SystemExit({code})"), schema={})
@@ -202,7 +210,7 @@ def test_trainers_that_start_are_one_list() -> None:
     }
     none = {"torch": None, "xgboost": None}
     found = [one.line() for one in check_trainers(none, own)]
-    assert found[0].startswith("fail  trainers     broken: ends with exit code 127: ")
+    assert found[0].startswith("fail  trainers     broken: ended with exit code 127: ")
     assert "mend command of [trainers.broken]" in found[0]
     how = "pip install 'training-fleet[trainers]', if this host is to train them"
     deep = "mlp, cnn, gru, lstm, transformer, transformer_ssl"

@@ -71,10 +71,12 @@ def test_what_the_file_says_is_read(folder: Path) -> None:
 def test_each_dataset_has_to_be_named_by_a_job(folder: Path) -> None:
     assert read(folder, WHOLE).info("3f" * 32).data == ("train", "test-2")
     assert read(folder, LEAST).info("3f" * 32).data == ()
-    told = faults(folder, f'{LEAST}[data]\n"a.b" = ""\nx = 3\n')
-    assert [fault.split(": ")[:2] for fault in told] == [
-        [":4", "data.a.b"], [":5", "data.x"],
-    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["data", "inputs"])
+def test_what_it_reads_has_a_name_that_fits_into_an_argument(folder: Path, key: str) -> None:
+    told = faults(folder, f'{LEAST}[{key}]\n"a.b" = ""\nx = 3\n')
+    assert [fault.split(": ")[:2] for fault in told] == [[":4", f"{key}.a.b"], [":5", f"{key}.x"]]
 
 
 def test_what_the_file_leaves_out_has_defaults(folder: Path) -> None:

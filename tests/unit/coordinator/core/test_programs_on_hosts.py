@@ -84,10 +84,15 @@ def test_a_host_that_cannot_use_what_a_job_needs_is_not_asked_again_at_once(
     assert (status["waiting"]["count"], status["runnable"]) == (1, 1)
     rows = fleet.asks(m.AskList(id=fleet.new_id())).data["jobs"]
     assert [row.get("waits_for") for row in rows if row["name"] == "mine"] == [mark]
-    told = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data["hosts"][0]["reasons"]
-    assert told[0]["reasons"] == [{"code": code, "fault": fault.told()}]
+    told = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data
+    assert told["hosts"][0]["reasons"][0]["reasons"] == [{"code": code, "fault": fault.told()}]
+    assert (told["waits_for"], told["suitable"]) == (mark, {"again": ["pi"]})
+    expected = look(client_of(fleet)).forecast().outlooks[told["job_id"]]
+    assert (expected.verdict, expected.start, expected.awaited) == ("absent", None, ("pi",))
     fleet.waits(31.0)
     assert host.heard(m.Assign), "it may have changed its mind"
+    expected = look(client_of(fleet)).forecast().outlooks[told["job_id"]]
+    assert (expected.verdict, expected.vague) == ("running", True)
 
 
 def no_revocations(fleet: Coordinator, _: Host) -> None:

@@ -297,6 +297,8 @@ def test_all_that_is_wrong_with_such_a_job_is_told_at_once() -> None:
         ("after", "no_job"), ("after", "ambiguous"), ("inputs.w", "no_job"), ("priority", "text"),
         ("inputs.w", "text"),
     ]  # fmt: skip
+    recorded = fleet.actions[-1].what
+    assert recorded == {"code": "first_of", "more": 4, **answer.data["errors"][0]}
 
 
 @pytest.mark.words

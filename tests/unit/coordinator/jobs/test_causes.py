@@ -33,6 +33,8 @@ from coordinator.jobs.causes import NONE, Cause, cause, in_words, plan_words
         (cause("host", jobs=["a"], gives_back=True, paused=True),
          "it gives back a; no new jobs are given out"),
         (cause("faults", text="no", more=2), "no; and 2 more"),
+        (cause("first_of", key="data.train", why=cause("text", text="no"), more=1),
+         "data.train: no; and 1 more"),
         (cause("program", name="vision", digest="ab" * 32, is_there=False), "vision@abababababab"),
         (cause("program", name="vision", digest="ab" * 32, is_there=True),
          "vision@abababababab, which was there already"),

@@ -94,6 +94,8 @@ def test_a_job_is_the_same_by_the_digests_of_what_it_reads(load: Any) -> None:
          "mlp has no data of this name; known are: prepared"),
         ("model = 'own'\ndata.prepared = 'cifar'", 4, "data.prepared",
          "own has no data of this name; leave it out"),
+        (f"{BUILT_IN}\ndata.prepared = './cifar'", 5, "data.prepared",
+         "`fleet data push NAME ./cifar` prints the name"),
         (f"{BUILT_IN}\ndata = 'cifar'", 5, "data", "must be a table"),
         (f"{BUILT_IN}\ndata.prepared = 3", 5, "data.prepared", "must be a string"),
     ],
@@ -105,6 +107,18 @@ def test_a_fault_names_its_line_and_key(
     assert [one[1] for one in found] == [key]
     assert line in {None, found[0][0]}
     assert words in found[0][2]
+
+
+@pytest.mark.parametrize("datasets", [None, DATASETS])
+def test_a_folder_is_no_program_of_a_manifest(tmp_path: Path, datasets: Any) -> None:
+    """Whether or not a coordinator has told which there are."""
+    path = tmp_path / "plan.toml"
+    path.write_text("schema_version = 1\n[[jobs]]\nprogram = './shapes'", "utf-8")
+    with pytest.raises(ManifestError) as refusal:
+        load_manifest(path, TRAINERS, datasets)
+    (fault,) = refusal.value.problems
+    assert (fault.line, fault.key) == (3, "program")
+    assert "`fleet push ./shapes`" in fault.message
 
 
 def test_another_version_of_a_dataset_replaces_the_job_and_tells_both(load: Any) -> None:

@@ -28,7 +28,7 @@ def load(tmp_path: Path) -> Any:
     def load(*jobs: str) -> dict[str, JobSpec]:
         path = tmp_path / "plan.toml"
         path.write_text("schema_version = 1\n" + "".join(f"[[jobs]]\n{one}" for one in jobs))
-        return {spec.name: spec for spec in load_manifest(path, KNOWN).jobs}
+        return {spec.name: spec for spec in load_manifest(path, KNOWN, {}).jobs}
 
     return load
 
@@ -105,7 +105,9 @@ def test_all_errors_come_at_once_each_with_line_job_and_key(load: Any) -> None:
         PRETRAIN,
         TUNE.replace("'pretrain'", "'nobody-at-all'"),
         gbt("builtin", "inputs.weights = 'pretrain'"),
-        PRETRAIN.replace("pretrain", "odd").replace("0.1", "0.9") + "inputs.'a b' = 'pretrain'\n",
+        TUNE.replace("tune", "odd")
+        .replace("0.2", "0.9")
+        .replace("inputs.weights", "inputs.wieghts"),
     )
     assert [one[:3] for one in found] == [
         (7, "a", "after"),
@@ -113,7 +115,7 @@ def test_all_errors_come_at_once_each_with_line_job_and_key(load: Any) -> None:
         (31, "typo", "after"),
         (40, "tune", "inputs.weights"),
         (46, "builtin", "inputs.weights"),
-        (51, "odd", "inputs.a b"),
+        (51, "odd", "inputs.wieghts"),
     ]
 
 
@@ -124,6 +126,8 @@ def test_each_error_says_what_to_do(load: Any) -> None:
     assert "a after b after c after a;" in said
     (typo,) = problems(load, PRETRAIN, gbt("typo", "after = ['pretrane']"))
     assert "did you mean 'pretrain'?" in typo[3]
+    (undeclared,) = problems(load, PRETRAIN, TUNE.replace("weights", "wieghts"))
+    assert "did you mean 'weights'?" in undeclared[3]
     (builtin,) = problems(load, PRETRAIN, gbt("builtin", "inputs.weights = 'pretrain'"))
     assert "after = [...]" in builtin[3]
 

@@ -169,6 +169,25 @@ def test_a_coordinator_with_a_faulty_manifest_goes_on_with_the_last_good_one(
     assert PlanFile(None, tmp_path).first(Catalogue(trainers), may_fall_back=True) == (None, ())
 
 
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [("program = 'shapes'", 2), ("model = 'gbt'\nmode = 'oracle'\ndata.prepared = 'mine'", 2),
+     ("model = 'gbtt'\nmode = 'oracle'", 1)],
+)  # fmt: skip
+def test_a_coordinator_that_cannot_begin_says_where_to_push_what_is_lacking(
+    tmp_path: Path, job: str, told: int
+) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(f"schema_version = 1\n[[jobs]]\n{job}", "utf-8")
+    known = Catalogue(builtin_trainers())
+    with pytest.raises(ManifestError) as refusal:
+        PlanFile(path, tmp_path).first(known, may_fall_back=False)
+    assert len(refusal.value.problems) == told
+    with pytest.raises(ManifestError) as refusal:  # where one runs, to which it is pushed
+        PlanFile(path, tmp_path).read(known)
+    assert len(refusal.value.problems) == 1
+
+
 GOOD = 'schema_version = 1\n[[jobs]]\nname = "a"\nmodel = "gbt"\nmode = "oracle"\nseed = 1234\n'
 
 

@@ -148,6 +148,19 @@ def test_a_host_that_refused_a_job_is_given_others_until_it_is_asked_again() -> 
     assert (alone.host, alone.start.median_s) == ("gpu", 40.0)
 
 
+def test_a_host_that_could_not_use_what_a_job_needs_is_promised_no_start() -> None:
+    """It may be tried there again, but the job is expected elsewhere, or nowhere."""
+    why = reason("program", fault={"code": "not-installed"})
+    mine = replace(waits("mine"), unusable=(("gpu", why),))
+    found = play(mine, waits("other", "2"), views=[host("gpu"), host("pi")])
+    assert (found["mine"].host, found["other"].host) == ("pi", "gpu")
+    found = play(mine, waits("other", "2"), views=[host("gpu")])
+    alone, other = found["mine"], found["other"]
+    assert (alone.verdict, alone.start, alone.awaited) == ("absent", None, ("gpu",))
+    assert alone.against == (Against((why,), host="gpu"),)
+    assert (other.host, other.start.median_s) == ("gpu", 0.0)
+
+
 def test_hosts_that_are_away_are_given_nothing() -> None:
     """Who needs one of them waits for its return, which nobody can foresee."""
     views = [

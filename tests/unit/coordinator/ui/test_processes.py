@@ -28,6 +28,7 @@ def _child(folder: Path, program: str) -> Child:
     return Child("child", "child", [], log, {**os.environ, "PYTHONPATH": str(folder)})
 
 
+@pytest.mark.words
 def test_the_end_of_a_long_log_is_told_without_reading_all_of_it(tmp_path: Path) -> None:
     """Its last fifteen lines, of this run; a small machine has no room for the rest."""
     child = _child(tmp_path, NOISY)
