@@ -184,9 +184,10 @@ class SimDisk:
     def make_folder(self, folder: Path) -> None:
         if str(folder) in self._names:
             return
-        for each in (*reversed(folder.parents), folder):
-            name = str(each)
-            if name not in self._names and name != "/":
+        levels = str(folder).split("/")
+        for count in range(2, len(levels) + 1):
+            name = "/".join(levels[:count])
+            if name not in self._names:
                 self.before_write()
                 self._change((name, None))
 
