@@ -148,6 +148,8 @@ class Core:
     def _on_local(self, event: Connected | Disconnected | fx.ShellEvent, now: Now) -> None:
         state = self.state
         match event:
+            case fx.Tick():
+                pass  # first: there are more of it than of all others
             case Connected(session):
                 state.session, state.connected = session, True
                 self._birth(now)
@@ -235,8 +237,11 @@ class Core:
         known = self.state.capability
         if known is None:
             return
-        trainers = known.trainers.items()
-        edited = any(versions.get(name, one.version) != one.version for name, one in trainers)
+        trainers = known.trainers
+        edited = any(
+            name in trainers and trainers[name].version != version
+            for name, version in versions.items()
+        )
         if edited or any(getattr(known, name) != value for name, value in data.items()):
             self._is_now(known.with_versions(versions).model_copy(update=data))
 

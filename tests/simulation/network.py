@@ -185,7 +185,7 @@ class Broker:
 
     def reachable(self, client_id: str) -> bool:
         """Whether a client could connect."""
-        return self._up and not self.cut_off[client_id]
+        return self._up and not self.cut_off.get(client_id)
 
     def join(self, session: Session) -> None:
         """A connection is taken; one of the same client id ends."""
@@ -214,7 +214,7 @@ class Broker:
     def receive(self, session: Session, message: Outgoing) -> None:
         """A client sends a message."""
         client_id = session.link.client_id
-        if self._sessions.get(client_id) is not session or self.cut_off[client_id]:
+        if self._sessions.get(client_id) is not session or self.cut_off.get(client_id):
             self.faults["sent into a dead connection"] += 1
             return
         if self._lost():
@@ -318,7 +318,7 @@ class Broker:
 
     def _send(self, session: Session, message: Incoming) -> None:
         client_id = session.link.client_id
-        if self.cut_off[client_id] or self._lost():
+        if self.cut_off.get(client_id) or self._lost():
             return
         is_chunk = "/chunk/" in message.topic or "/push/" in message.topic
         if is_chunk and message.payload and self._rng.random() < self.weather.corrupt_chunk:
