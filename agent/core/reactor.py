@@ -88,7 +88,7 @@ class Core:
         """Take one event. Never raises for what came over the wire."""
         if isinstance(event, Incoming):
             self._on_message(event, now)
-        else:
+        elif not isinstance(event, fx.Tick):
             self._on_local(event, now)
         for key in self.state.timers.due(now.mono_s):
             self._on_timer(key, now)
@@ -148,8 +148,6 @@ class Core:
     def _on_local(self, event: Connected | Disconnected | fx.ShellEvent, now: Now) -> None:
         state = self.state
         match event:
-            case fx.Tick():
-                pass  # first: there are more of it than of all others
             case Connected(session):
                 state.session, state.connected = session, True
                 self._birth(now)
