@@ -109,9 +109,10 @@ class Timers(Generic[K]):
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline, or none."""
-        while self._heap and self._when.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        heap = self._heap
+        while heap and self._when.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
 
     def due(self, now_s: float) -> list[K]:
         """Remove and return the keys whose deadline has come, earliest first."""

@@ -88,7 +88,7 @@ class Core:
         """Take one event. Never raises for what came over the wire."""
         if isinstance(event, Incoming):
             self._on_message(event, now)
-        else:
+        elif not isinstance(event, fx.Tick):
             self._on_local(event, now)
         for key in self.state.timers.due(now.mono_s):
             self._on_timer(key, now)
@@ -235,8 +235,11 @@ class Core:
         known = self.state.capability
         if known is None:
             return
-        trainers = known.trainers.items()
-        edited = any(versions.get(name, one.version) != one.version for name, one in trainers)
+        trainers = known.trainers
+        edited = any(
+            name in trainers and trainers[name].version != version
+            for name, version in versions.items()
+        )
         if edited or any(getattr(known, name) != value for name, value in data.items()):
             self._is_now(known.with_versions(versions).model_copy(update=data))
 

@@ -34,6 +34,7 @@ BUILD_S: Final = 1800.0
 KEPT_S: Final = 14 * 86_400.0  # of an environment that no job uses
 MAX_WORDS: Final = 400
 _MADE: Final = "made"
+_SCRIPTS: Final = sysconfig.get_path("scripts")
 _LOG_BYTES: Final = 64 * 1024
 _FAULT: Final = ("error: ", "\u00d7")  # how uv begins a fault, now and in earlier versions
 # Where packages come from is the owner's to say, and how the network is reached.
@@ -46,8 +47,7 @@ _KEPT: Final = frozenset({
 
 def find_uv() -> Path | None:
     """Return uv: beside this interpreter, as the extra `programs` installs it, or on the PATH."""
-    folders = [sysconfig.get_path("scripts"), os.environ.get("PATH", "")]
-    found = shutil.which("uv", path=os.pathsep.join(folders))
+    found = shutil.which("uv", path=os.pathsep.join((_SCRIPTS, os.environ.get("PATH", ""))))
     return None if found is None else Path(found).resolve()
 
 

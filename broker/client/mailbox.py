@@ -106,7 +106,15 @@ class Mailbox(Generic[E]):
         with self._lock:
             if not self._letters and timeout_s != 0.0:
                 self._ready.wait(timeout_s)
-            return [self._pop() for _ in range(min(at_most, len(self._letters)))]
+            events: list[E] = []
+            while self._letters and len(events) < at_most:
+                letter = self._letters.popleft()
+                self._unread[letter.lane] -= 1
+                self._bytes[letter.lane] -= letter.size_bytes
+                if letter.key is not None:
+                    del self._by_key[letter.key]
+                events.append(letter.event)
+            return events
 
     def dropped(self) -> dict[str, int]:
         """Return how many events each lane has dropped so far."""
@@ -123,14 +131,6 @@ class Mailbox(Generic[E]):
         if more_bytes > 0 and self._bytes[lane] + more_bytes > limit.size_bytes:
             return False
         return self._unread[lane] + more_events <= limit.events
-
-    def _pop(self) -> E:
-        letter = self._letters.popleft()
-        self._unread[letter.lane] -= 1
-        self._bytes[letter.lane] -= letter.size_bytes
-        if letter.key is not None:
-            self._by_key.pop(letter.key, None)
-        return letter.event
 
 
 def feed(mailbox: Mailbox[Any], topics: Topics) -> Callable[[LinkEvent], None]:

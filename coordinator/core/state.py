@@ -250,9 +250,9 @@ class World:
         said, self.out = self.out, []
         if not out:
             return said
-        out.sort(key=lambda effect: not isinstance(effect, Outgoing))
-        first = sum(isinstance(effect, Outgoing) for effect in out)
-        return [*out[:first], *said, *out[first:]]
+        messages = [effect for effect in out if isinstance(effect, Outgoing)]
+        work = [effect for effect in out if not isinstance(effect, Outgoing)]
+        return [*messages, *said, *work]
 
     def announce_rest(self, now: Now) -> None:
         """Publish some of the rows that had to wait."""

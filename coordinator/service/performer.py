@@ -122,7 +122,6 @@ class Performer:
         self._lookups = Lookups(ledger, store, logs, around.disk, keep_results_s)
         self._verifying: set[str] = set()
         by_kind: dict[type[Effect], Callable[[Any], object]] = {
-            Outgoing: lambda _: None,  # published already
             FileBundles: self._file_bundles,
             AppendIndex: self._append_index,
             VerifyStored: self._verify_stored,
@@ -146,7 +145,7 @@ class Performer:
         messages = [effect for effect in effects if isinstance(effect, Outgoing)]
         if messages:
             self._around.publish(*messages)
-        for effect in effects:
+        for effect in [effect for effect in effects if not isinstance(effect, Outgoing)]:
             try:
                 self._by_kind[type(effect)](effect)
             except StorageError as error:

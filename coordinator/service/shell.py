@@ -96,7 +96,8 @@ class Shell:
             if now.mono_s < self._resume_s or not self._resume(now):
                 return
             events = [] if self._session is None else [Connected(self._session)]
-        self._forget_older(events)
+        if self._waiting:
+            self._forget_older(events)
         self._take(events or [Tick()], now)
         if self._waiting and self._resume_s is None and now.mono_s >= self._again_s:
             # In a transaction of their own: on a nearly full disk they may be too much.

@@ -273,6 +273,15 @@ class Checker(TrainerChecks):
         world, now = shell.core.world, run.coordinator.machine.now()
         if world.downloads or run.coordinator.ledger.bundle_sizes():
             return False
+        if any(
+            node.shell is None
+            or node.shell.core.state.owed
+            or node.shell.core.state.runs
+            or node.shell.waits_for_disk()
+            or node.working  # a bundle of what was cancelled meanwhile is made, and deleted
+            for node in run.agents
+        ):
+            return False
         here = {node.host.name for node in run.agents}
         for job in world.book.all():
             if job.state is JobState.PENDING:
@@ -281,14 +290,7 @@ class Checker(TrainerChecks):
                     return False
             elif job.state not in FINAL:
                 return False
-        return not any(
-            node.shell is None
-            or node.shell.core.state.owed
-            or node.shell.core.state.runs
-            or node.shell.waits_for_disk()
-            or node.working  # a bundle of what was cancelled meanwhile is made, and deleted
-            for node in run.agents
-        )
+        return True
 
     @staticmethod
     def _explained(found: list[tuple[HostView, tuple[Reason, ...]]], here: set[str]) -> bool:

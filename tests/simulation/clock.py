@@ -11,7 +11,6 @@ class Timeline:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.steps = 0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
 
@@ -20,12 +19,16 @@ class Timeline:
         self._count += 1
         heapq.heappush(self._heap, (self.now_s + delay_s, self._count, call))
 
+    @property
+    def steps(self) -> int:
+        """How many calls have been made."""
+        return self._count - len(self._heap)
+
     def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> None:
         """Go on until a time, or until `stop` says so."""
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= until_s:
             self.now_s, _, call = pop(heap)
-            self.steps += 1
             call()
             if stop is not None and stop():
                 return

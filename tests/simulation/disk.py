@@ -147,16 +147,17 @@ class SimDisk:
 
     def replace(self, old: Path, new: Path) -> None:
         self.before_write()
-        if str(old) not in self._names:
-            raise FileNotFoundError(errno.ENOENT, "No such file", str(old))
-        inode = self._names[str(old)]
-        if inode is not None and self._names.get(str(new)) is inode:
+        was, name = str(old), str(new)
+        if was not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "No such file", was)
+        inode = self._names[was]
+        if inode is not None and self._names.get(name) is inode:
             return  # two names of one file: both stay
-        moved = [str(old)] if inode is not None else self._under(old)
+        moved = [was] if inode is not None else self._under(old)
         if inode is None and len(self._under(new)) > 1:
-            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(new))
-        gone: list[tuple[str, Inode | str | None]] = [(name, "gone") for name in reversed(moved)]
-        made = [(str(new) + name[len(str(old)) :], self._names[name]) for name in moved]
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", name)
+        gone: list[tuple[str, Inode | str | None]] = [(one, "gone") for one in reversed(moved)]
+        made = [(name + one.removeprefix(was), self._names[one]) for one in moved]
         self._change(*gone, *made)
 
     def link(self, file: Path, new: Path) -> None:
@@ -184,9 +185,10 @@ class SimDisk:
     def make_folder(self, folder: Path) -> None:
         if str(folder) in self._names:
             return
-        for each in (*reversed(folder.parents), folder):
-            name = str(each)
-            if name not in self._names and name != "/":
+        levels = str(folder).split("/")
+        for count in range(2, len(levels) + 1):
+            name = "/".join(levels[:count])
+            if name not in self._names:
                 self.before_write()
                 self._change((name, None))
 

@@ -45,6 +45,8 @@ class GivenBack:
         for event in events:
             if not isinstance(event, Incoming) or not event.topic.endswith("/job/response"):
                 continue
+            if b'"released"' not in event.payload:
+                continue  # `AgentNode.publish` has decoded it
             for report in decode_reports(event.payload):
                 if isinstance(report, Released):
                     self._on_released(TOPICS.parse(event.topic).host, report)

@@ -6,7 +6,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -48,16 +48,19 @@ class Session:
 
     link: Link
     session: str
-    filters: re.Pattern[str]
+    takes: Filters
     plain: frozenset[str]
     will: Outgoing | None
-    known: dict[str, bool] = field(default_factory=dict)
 
-    def takes(self, topic: str) -> bool:
-        """Whether the client has subscribed to it."""
-        taken = self.known.get(topic)
-        if taken is None:
-            taken = self.known[topic] = self.filters.fullmatch(topic) is not None
+
+class Filters(dict[str, bool]):
+    """Whether a client has subscribed to a topic."""
+
+    def __init__(self, filters: tuple[tuple[str, int], ...]) -> None:
+        self._pattern = re.compile("|".join(_regex(filter_) for filter_, _ in filters))
+
+    def __missing__(self, topic: str) -> bool:
+        taken = self[topic] = self._pattern.fullmatch(topic) is not None
         return taken
 
 
@@ -78,7 +81,8 @@ class Link:
         self.connected = False
         self.stopped = False
         self._broker = broker
-        self._filters = filters
+        self._takes = Filters(filters)
+        self._plain = frozenset(f for f, _ in filters if "+" not in f and "#" not in f)
         self._inbox = inbox
         self._will = will
         self._new_id = new_id
@@ -148,10 +152,8 @@ class Link:
             self._retry()
             return
         session_id = self._new_id()
-        pattern = re.compile("|".join(_regex(filter_) for filter_, _ in self._filters))
-        plain = frozenset(f for f, _ in self._filters if "+" not in f and "#" not in f)
         will = self._will(session_id) if self._will else None
-        session = Session(self, session_id, pattern, plain, will)
+        session = Session(self, session_id, self._takes, self._plain, will)
         self._session = session
         self._broker.join(session)
         # Retained messages may come before the link says that it is connected.
@@ -183,7 +185,7 @@ class Broker:
 
     def reachable(self, client_id: str) -> bool:
         """Whether a client could connect."""
-        return self._up and not self.cut_off[client_id]
+        return self._up and not self.cut_off.get(client_id)
 
     def join(self, session: Session) -> None:
         """A connection is taken; one of the same client id ends."""
@@ -212,7 +214,7 @@ class Broker:
     def receive(self, session: Session, message: Outgoing) -> None:
         """A client sends a message."""
         client_id = session.link.client_id
-        if self._sessions.get(client_id) is not session or self.cut_off[client_id]:
+        if self._sessions.get(client_id) is not session or self.cut_off.get(client_id):
             self.faults["sent into a dead connection"] += 1
             return
         if self._lost():
@@ -311,12 +313,12 @@ class Broker:
                 self._retained.pop(message.topic, None)
         incoming = Incoming(message.topic, message.payload)
         for session in list(self._sessions.values()):
-            if session.takes(message.topic):
+            if session.takes[message.topic]:
                 self._send(session, incoming)
 
     def _send(self, session: Session, message: Incoming) -> None:
         client_id = session.link.client_id
-        if self.cut_off[client_id] or self._lost():
+        if self.cut_off.get(client_id) or self._lost():
             return
         is_chunk = "/chunk/" in message.topic or "/push/" in message.topic
         if is_chunk and message.payload and self._rng.random() < self.weather.corrupt_chunk:
@@ -342,7 +344,7 @@ class Broker:
     def _gives_retained(self, session: Session, topic: str) -> bool:
         if self._quirks.retained_unasked and self._rng.random() < 0.3:
             return True
-        if not session.takes(topic):
+        if not session.takes[topic]:
             return False
         return topic in session.plain or not self._quirks.no_retained_on_wildcards
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -98,7 +99,7 @@ class Node(ABC):
         self.down_s = 1.0
         self.mailbox: Mailbox[Any] = Mailbox()
         self.link: Link | None = None
-        self._turn_at_s: float | None = None
+        self._turn_at_s = math.inf  # the next turn; infinite: none is due
 
     def start(self) -> None:
         """Start the program, unless it runs."""
@@ -106,7 +107,7 @@ class Node(ABC):
             return
         self.generation += 1
         self.mailbox = Mailbox()
-        self._turn_at_s = None
+        self._turn_at_s = math.inf
         self.up = True
         try:
             self.begin()
@@ -175,16 +176,16 @@ class Node(ABC):
 
     def wake(self, delay_s: float) -> None:
         """Have a turn in a while, if there is none before."""
-        at_s, due_s = self.run.timeline.now_s + delay_s, self._turn_at_s
-        if not self.up or (due_s is not None and due_s <= at_s):
-            return
-        self._turn_at_s = at_s
-        self.run.timeline.after(delay_s, partial(self._on_turn, self.generation, at_s))
+        timeline = self.run.timeline
+        at_s = timeline.now_s + delay_s
+        if self.up and at_s < self._turn_at_s:
+            self._turn_at_s = at_s
+            timeline.after(delay_s, partial(self._on_turn, self.generation, at_s))
 
     def _on_turn(self, generation: int, at_s: float) -> None:
         if generation != self.generation or not self.up or self._turn_at_s != at_s:
             return
-        self._turn_at_s = None
+        self._turn_at_s = math.inf
         if self.asleep:
             return
         try:
@@ -239,5 +240,5 @@ class Node(ABC):
         if self.machine.boots == boot:
             self.machine.slept(for_s)
         self.woke()
-        self._turn_at_s = None
+        self._turn_at_s = math.inf
         self.wake(0.0)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from broker.errors import BadTopic
 from broker.protocol.link_events import Incoming, LinkEvent, Outgoing
@@ -29,6 +29,7 @@ from broker.protocol.messages import (
     encode,
 )
 from broker.protocol.topic_table import Kind
+from broker.protocol.topics import Topic
 
 from . import datasets, programs
 from .agentnode import AgentNode
@@ -299,6 +300,10 @@ class Run:
         if raw or topic.kind.value in _UNTOLD or not message.payload:
             return
         said = json.loads(message.payload)
+        for one in said if isinstance(said, list) else [said]:
+            self._note_said(sender, topic, one)
+
+    def _note_said(self, sender: str, topic: Topic, said: dict[str, Any]) -> None:
         if "job_id" in said:
             said["job_id"] = self.name_of(said["job_id"])
         if "jobs" in said and topic.kind is Kind.HEARTBEAT:

@@ -88,8 +88,11 @@ class TrainerChecks:
             or self._given_up.get(child.job_id, 0) >= min(other.attempt, child.attempt)
             or {other.node.host.name, child.node.host.name} & run.twinned
         )
-        runs = all(one.generation == one.node.generation for one in (other, child))
-        if other.alive and child.alive and runs and not other.node.asleep and not wanted:
+        both_run = all(
+            one.alive and one.generation == one.node.generation and not one.node.asleep
+            for one in (other, child)
+        )
+        if both_run and not wanted:
             raise Violation(
                 "one trainer at once",
                 f"attempt {other.attempt} on {other.machine.name} and attempt {child.attempt} on "
