@@ -12,7 +12,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 class Part(BaseModel):
     """Base of a report's parts: no other keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class HostThreshold(Part):

@@ -22,7 +22,7 @@ class Description(BaseModel):
     the data that it was trained on. `host_threshold` is how a host's own alarm threshold is set.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
     version: Literal[1]
     model: str
