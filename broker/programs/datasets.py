@@ -69,19 +69,16 @@ class Layout:
 
     def digest(self) -> str:
         """Return the dataset's name: the sha256 of its listing, in hex."""
-        return listing_digest(self.files)
+        return hashlib.sha256(listing(self.files)).hexdigest()
 
     def objection(self) -> str:
         """Return why this can be no dataset, or an empty string."""
         return next(_objections(self), "")
 
 
-def listing_digest(files: Iterable[File]) -> str:
-    """Return the sha256 of the listing of files that are sorted by path, in hex."""
-    listing = hashlib.sha256()
-    for one in files:
-        listing.update(f"{one.digest} {one.size_bytes} {one.path}\n".encode())
-    return listing.hexdigest()
+def listing(files: Iterable[File]) -> bytes:
+    """Return the listing of files that are sorted by path."""
+    return "".join(f"{one.digest} {one.size_bytes} {one.path}\n" for one in files).encode()
 
 
 class Paths:
