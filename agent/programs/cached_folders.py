@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Container
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +21,6 @@ from broker.system.files import RealDisk, write_atomically
 
 KEPT_S: Final = 3600.0  # since its last use; what was found a moment ago is about to be started
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-
-
-def size_of_folder(folder: Path) -> int:
-    """Return the size of all files in a folder, in bytes."""
-    return sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
 
 
 class CachedFolders:
@@ -39,13 +34,11 @@ class CachedFolders:
         root: Path,
         limit_bytes: float,
         disk: RealDisk | None = None,
-        size_of: Callable[[Path], int] = size_of_folder,
     ) -> None:
         """Make the folder; drop what was half made."""
         self._root = root
         self._limit_bytes = limit_bytes
         self._disk = disk or RealDisk()
-        self._size_of = size_of
         self._marking = threading.Lock()  # of marks of use: what is marked is not deleted
         self._disk.make_folder(root)
         for path in self._disk.glob(root, "*"):
@@ -83,7 +76,7 @@ class CachedFolders:
     def collect(self, in_use: Container[str], now_wall_s: float) -> None:
         """Delete what was used least lately until the rest fits; nothing in use or used lately."""
         found = self.by_use()
-        sizes = {path: self._size_of(path) for path in found}
+        sizes = {path: self._disk.tree_bytes(path) for path in found}
         total_bytes = sum(sizes.values())
         for path in found:
             if total_bytes <= self._limit_bytes:

@@ -1,13 +1,13 @@
 """Datasets on this host, each a folder by its digest; content that several have lies here once.
 
-    <root>/files/<aa>/<sha256>     each file that a dataset has, under the hash of its bytes
-    <root>/trees/<digest>/         a dataset: hard links to these, see `CachedFolders`
-    <root>/layouts/<sha256>        the layout of a dataset that is on its way here
+    <root>/whole/<digest>/files/    a dataset, whole; what another one has is a hard link to that
+    <root>/whole/<digest>/listing   its listing, see `broker.programs.datasets`
+    <root>/coming/<digest>/         one that is on its way here, with its layout as <sha256>
     <root>/<job id>.<attempt>.<number>.fetching    a layout or pack that is coming, see `Fetched`
 
 Nothing is used unless it hashes to its name: layouts and packs as they come, the listing of each
-layout, each file of a pack. Files and trees are made beside their places, made durable, and renamed
-then: what is there is whole. What a killed agent has left is gone on with.
+layout, each file of a pack. A file is made in its place. The folder of a dataset is renamed when
+all of it is there and durable. What an earlier agent has left of one is hashed again.
 """
 
 from __future__ import annotations
@@ -18,29 +18,37 @@ import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from operator import attrgetter
+from pathlib import Path
 from typing import IO, Final
 
 from agent.programs.cached_folders import KEPT_S, CachedFolders
 from agent.spool.fetched import Fetched
 from broker.clock import Clock
 from broker.errors import BadStream
-from broker.programs.datasets import MAX_LAYOUT_BYTES, File, Layout, Pack, read_layout
+from broker.programs.datasets import MAX_LAYOUT_BYTES, File, Layout, Pack, listing, read_layout
 from broker.programs.unusable import Unusable
 from broker.protocol.messages import Dataset
-from broker.system.files import RealDisk, read
+from broker.system.files import RealDisk, read, write_atomically
 
 _BLOCK_BYTES: Final = 1024 * 1024
-_MAKING: Final = ".making"
-LEFT_S: Final = 86_400.0  # files of a dataset that did not come whole; its job may come again
+FILES: Final = "files"
+LISTING: Final = "listing"
+LEFT_S: Final = 86_400.0  # since something came of a dataset; its job may come again
 
 
 @dataclass(slots=True)
 class _Wanted:
-    """A dataset that is on its way: which files of which packs may not be here yet."""
+    """A dataset that is on its way: which files of which packs are not here yet, by offset."""
 
+    path: Path  # of its layout
     layout: Layout
     lacking: dict[int, list[File]]
+
+    @property
+    def files(self) -> Path:
+        """Where its files are made."""
+        return self.path.parent / FILES
 
     def number_of(self, digest: str) -> int | None:
         """Return which of the packs that are lacking it is; none: it is none of them."""
@@ -54,23 +62,21 @@ class HostData:
     def __init__(
         self, root: Path, limit_bytes: float, clock: Clock, disk: RealDisk | None = None
     ) -> None:
-        """Make the folders; drop what was half made. `held` returns the digests of what is here."""
+        """Make the folders. `held` returns the digests of what is here."""
         self._disk = disk or RealDisk()
         self._root, self._limit_bytes, self._clock = root, limit_bytes, clock
-        self._files, self._layouts = root / "files", root / "layouts"
         self._wanted: dict[str, _Wanted] = {}
         self._changing = threading.Lock()  # of files and trees: what is found is not deleted
-        for folder in (self._files, self._layouts):
-            self._disk.make_folder(folder)
-        for path in self._disk.glob(self._files, f"*/*{_MAKING}"):
-            self._disk.unlink(path)
-        self._trees = CachedFolders(root / "trees", limit_bytes, self._disk)
+        self._coming = root / "coming"
+        self._disk.make_folder(self._coming)
+        self._trees = CachedFolders(root / "whole", limit_bytes, self._disk)
         self.fetched = Fetched(root, self._disk)
         self.held = self._trees.held
 
     def folder(self, digest: str) -> Path | None:
         """Return the folder of a dataset, and note its use; none if it is not here."""
-        return self._trees.folder(digest)
+        tree = self._trees.folder(digest)
+        return None if tree is None else tree / FILES
 
     def missing(self, datasets: Iterable[Dataset], in_use: Collection[str]) -> Pack | None:
         """Return the next layout or pack that these datasets lack; none: all are here.
@@ -95,18 +101,21 @@ class HostData:
         `early` is told of the next pack, if there is one, before this one is unpacked. Raises
         `BadStream` when it is not what was meant.
         """
+        made: list[str] = []
         with self.fetched.whole(job_id, attempt, digest) as part, self._changing:
             for one in datasets:
                 wanted = self._wanted.get(one.digest)
                 if one.layout == digest:
-                    self._keep({part: self._layouts / digest})
+                    self._note_coming(self._coming / one.digest)
+                    made = [self._take(part, self._coming / one.digest / digest)]
                     break
                 number = None if wanted is None else wanted.number_of(digest)
                 if wanted is not None and number is not None:
                     with contextlib.suppress(OSError):  # there may be room when it is unpacked
                         if (following := self._next(wanted, number)) is not None:
                             early(following)
-                    self._unpack(wanted, number, part)
+                    made = self._unpack(wanted, number, part)
+        self._disk.sync_all(made)  # the next one may be unpacked meanwhile
 
     def collect(self, in_use: Collection[str]) -> None:
         """Delete what was used least lately until the rest fits; nothing in use or used lately."""
@@ -119,7 +128,7 @@ class HostData:
             return None  # another was quicker
         wanted = self._wanted.get(dataset.digest)
         if wanted is None:
-            path = self._layouts / dataset.layout
+            path = self._coming / dataset.digest / dataset.layout
             if self._disk.size_bytes(path) is None:
                 if dataset.layout_bytes > MAX_LAYOUT_BYTES:
                     raise Unusable("too-large", limit_bytes=MAX_LAYOUT_BYTES)
@@ -130,12 +139,12 @@ class HostData:
         if (pack := self._next(wanted)) is not None:
             return pack
         del self._wanted[dataset.digest]  # first, so that all is looked for if that fails
-        self._build(self._trees.path(dataset.digest), wanted.layout)
+        self._complete(wanted, self._trees.path(dataset.digest))
         self._trees.folder(dataset.digest)
-        self._disk.unlink(self._layouts / dataset.layout)
         return None
 
     def _read(self, dataset: Dataset, path: Path) -> _Wanted:
+        """Read a layout; make its folders, and files of what other datasets have."""
         try:
             layout = read_layout(read(self._disk, path))
         except BadStream:  # its disk has changed it
@@ -143,98 +152,121 @@ class HostData:
             raise
         if layout.digest() != dataset.digest:
             raise BadStream(f"the layout of {dataset.name} is that of another dataset")
+        files, here = path.parent / FILES, set[str]()
+        wanted = {one.digest: one for one in reversed(layout.files) if one.size_bytes}
+        self._find_left(files, wanted, here)
+        for folder in _folders(layout):
+            self._disk.make_folder(files / folder)
+        self._find_elsewhere(files, wanted, here)
         lacking: dict[int, list[File]] = {}
-        for one in {one.digest: one for one in layout.files if one.size_bytes}.values():
-            if not self._has(one):
+        for one in sorted(wanted.values(), key=attrgetter("pack", "offset")):
+            if one.digest not in here:
                 lacking.setdefault(one.pack, []).append(one)
-        return _Wanted(layout, lacking)
+        return _Wanted(path, layout, lacking)
+
+    def _find_left(self, files: Path, wanted: Mapping[str, File], here: set[str]) -> None:
+        """Add to `here` what an earlier agent has left whole."""
+        if not self._disk.glob(files, "*"):
+            return
+        for digest, one in wanted.items():
+            path = files / one.path
+            if self._disk.size_bytes(path) == one.size_bytes:
+                with self._disk.open(path, "rb") as source:
+                    if _copy(source, None, one.size_bytes) == digest:
+                        here.add(digest)
+
+    def _find_elsewhere(self, files: Path, wanted: Mapping[str, File], here: set[str]) -> None:
+        """Add to `here` what another dataset has; it is linked."""
+        for tree in self._trees.by_use():
+            told = read(self._disk, tree / LISTING)
+            if hashlib.sha256(told).hexdigest() != tree.name:
+                continue  # its disk has changed it
+            for line in told.splitlines():
+                digest, size_bytes, path = line.decode().split(" ", 2)
+                one = wanted.get(digest)
+                if one is not None and digest not in here and int(size_bytes) == one.size_bytes:
+                    self._link(tree / FILES / path, files / one.path)
+                    here.add(digest)
 
     def _next(self, wanted: _Wanted, coming: int = -1) -> Pack | None:
         """Return the first pack, but the one that is `coming`, with files that are not here.
 
         Raises `Unusable` unless there is room for it, and once more for the files that it has.
         """
-        for number, files in sorted(wanted.lacking.items()):
-            if number == coming:
-                continue
-            if all(map(self._has, files)):
-                del wanted.lacking[number]
-                continue
-            pack = wanted.layout.packs[number]
-            needed_bytes = pack.size_bytes * (1 if files[0].digest == pack.digest else 2)
-            if (free_bytes := self._disk.free_bytes(self._root)) < needed_bytes:
-                raise Unusable("no-room", needed_bytes=needed_bytes, free_bytes=free_bytes)
-            return pack
-        return None
+        number = next((one for one in wanted.lacking if one != coming), None)
+        if number is None:
+            return None
+        pack, files = wanted.layout.packs[number], wanted.lacking[number]
+        needed_bytes = pack.size_bytes * (1 if files[0].digest == pack.digest else 2)
+        if (free_bytes := self._disk.free_bytes(self._root)) < needed_bytes:
+            raise Unusable("no-room", needed_bytes=needed_bytes, free_bytes=free_bytes)
+        return pack
 
-    def _unpack(self, wanted: _Wanted, number: int, part: Path) -> None:
-        """Take the files of a pack that are not here yet."""
-        digest = wanted.layout.packs[number].digest
-        files = [one for one in wanted.lacking[number] if not self._has(one)]
-        for prefix in {one.digest[:2] for one in files}:
-            self._disk.make_folder(self._files / prefix)
-        is_one = [(one.digest, one.size_bytes) for one in files] == [(digest, self._size(part))]
-        made = {
-            part if is_one else self._file(one.digest, _MAKING): self._file(one.digest)
-            for one in files
-        }
-        try:
-            if not is_one:
-                with self._disk.open(part, "rb") as source:
-                    for one, making in zip(files, made, strict=True):
-                        self._take_out(source, one, making)
-            self._keep(made)
-        except BaseException:
-            for making in made:
-                self._disk.unlink(making)
-            raise
+    def _unpack(self, wanted: _Wanted, number: int, part: Path) -> list[str]:
+        """Take the files of a pack that are not here yet; return their paths."""
+        pack, files = wanted.layout.packs[number], wanted.lacking[number]
+        at = str(wanted.files)
+        paths = [f"{at}/{one.path}" for one in files]
+        if [(one.digest, one.size_bytes) for one in files] == [pack]:
+            self._take(part, Path(paths[0]))
+        else:
+            with self._disk.open(part, "rb") as source:
+                for one, path in zip(files, paths, strict=True):
+                    self._take_out(source, one, path)
+        self._note_coming(wanted.path.parent)
         del wanted.lacking[number]
+        return paths
 
-    def _take_out(self, source: IO[bytes], file: File, path: Path) -> None:
+    def _note_coming(self, coming: Path) -> None:
+        """Note that something of a dataset has come; its listing is empty until it is whole."""
+        self._disk.make_folder(coming)
+        write_atomically(self._disk, coming / LISTING, b"", durable=False)
+
+    def _take(self, part: Path, path: Path) -> str:
+        self._disk.protect(part)
+        self._disk.replace(part, path)
+        return str(path)
+
+    def _take_out(self, source: IO[bytes], file: File, path: str) -> None:
         """Copy a file out of its pack. Raises `BadStream` unless it hashes to its name."""
         source.seek(file.offset)
-        with self._disk.open(path, "wb") as target:
+        with self._create(path) as target:
             if _copy(source, target, file.size_bytes) != file.digest:
                 raise BadStream(f"{file.path[:80]!r} is not in its pack as its layout says")
 
-    def _keep(self, made: Mapping[Path, Path]) -> None:
-        """Make files durable, all that are written by now, and give them their names."""
-        self._disk.sync_all(made)
-        for making, path in made.items():
-            self._disk.protect(making)
-            self._disk.replace(making, path)
-        self._disk.sync_all({path.parent for path in made.values()})
-
-    def _build(self, tree: Path, layout: Layout) -> None:
-        """Make a tree of the files that are here."""
-        making = tree.with_name(tree.name + _MAKING)
-        self._disk.remove_tree(making)
-        folders = {"."}
-        self._disk.make_folder(making)
-        for file in layout.files:
-            folder, _, _ = file.path.rpartition("/")
-            if folder and folder not in folders:
-                self._disk.make_folder(making / folder)
-                folders.update(str(one) for one in PurePosixPath(file.path).parents)
-            self._link(file, making / file.path)
-        self._disk.sync_all([making / one for one in sorted(folders)])
-        self._disk.replace(making, tree)
+    def _complete(self, wanted: _Wanted, tree: Path) -> None:
+        """Let a dataset be used, all of whose contents are here."""
+        layout, at, coming = wanted.layout, str(wanted.files), wanted.path.parent
+        firsts: dict[str, str] = {}
+        for one in layout.files:
+            first = firsts.setdefault(one.digest, one.path)
+            if not one.size_bytes:
+                self._create(f"{at}/{one.path}").close()
+            elif first != one.path:
+                self._link(wanted.files / first, wanted.files / one.path)
+        write_atomically(self._disk, coming / LISTING, listing(layout.files))
+        folders = [coming, *(wanted.files / one for one in _folders(layout))]
+        self._disk.sync_all([*(f"{at}/{one.path}" for one in layout.files), *folders])
+        self._disk.unlink(wanted.path)
+        self._disk.replace(coming, tree)
         self._disk.sync_folder(tree.parent)
 
-    def _link(self, file: File, path: Path) -> None:
+    def _create(self, path: str) -> IO[bytes]:
         try:
-            if file.size_bytes:
-                self._disk.link(self._file(file.digest), path)
-                return
+            return self._disk.create(path)
+        except FileExistsError:  # of an earlier try
+            self._disk.unlink(Path(path))
+            return self._disk.create(path)
+
+    def _link(self, file: Path, path: Path) -> None:
+        self._disk.unlink(path)
+        try:
+            self._disk.link(file, path)
         except OSError as error:
             if error.errno != errno.EMLINK:  # it has as many names as this file system allows
                 raise
-        with self._disk.open(path, "wb") as target:
-            if file.size_bytes:
-                with self._disk.open(self._file(file.digest), "rb") as source:
-                    _copy(source, target, file.size_bytes)
-            self._disk.sync(target)
-        self._disk.protect(path)
+            with self._disk.open(file, "rb") as source, self._create(str(path)) as target:
+                _copy(source, target, self._size(file))
 
     def _make_room(self, in_use: Collection[str], needed_bytes: int) -> None:
         """Delete trees that are not in use, by their use, until there is room for so much."""
@@ -245,46 +277,48 @@ class HostData:
             is_within = total_bytes + needed_bytes <= self._limit_bytes
             return is_within and self._disk.free_bytes(self._root) >= needed_bytes
 
-        if is_room(self._sweep(LEFT_S)):
+        if is_room(self._sweep(in_use, LEFT_S)):
             return
-        total_bytes = self._sweep(KEPT_S)
+        total_bytes = self._sweep(in_use, KEPT_S)
         for tree in self._trees.by_use():
             if is_room(total_bytes):
                 break
             if self._trees.is_removed(tree, in_use, self._clock().wall_s):
-                total_bytes = self._sweep(KEPT_S)
+                total_bytes = self._disk.tree_bytes(self._root)
 
-    def _sweep(self, age_s: float) -> int:
-        """Delete layouts, and files that no tree has, unless wanted; return the size of the rest.
-
-        What is younger than `age_s` stays.
-        """
-        kept = {file.digest for one in self._wanted.values() for file in one.layout.files}
-        oldest_s, total_bytes = self._clock().wall_s - age_s, 0
-        for folder in (self._layouts, *self._disk.glob(self._files, "*")):
-            for path in self._disk.glob(folder, "*"):
-                is_unused = folder == self._layouts or self._disk.links(path) == 1
-                if is_unused and path.name not in kept and self._disk.modified_s(path) < oldest_s:
-                    self._disk.unlink(path)
-                else:
-                    total_bytes += self._size(path)
-        return total_bytes
-
-    def _has(self, file: File) -> bool:
-        return self._disk.size_bytes(self._file(file.digest)) == file.size_bytes
+    def _sweep(self, in_use: Collection[str], age_s: float) -> int:
+        """Delete datasets of which nothing came for `age_s`; return the size of what is left."""
+        oldest_s = self._clock().wall_s - age_s
+        for path in self._disk.glob(self._coming, "*"):
+            mark = path / LISTING
+            is_new = (
+                self._disk.size_bytes(mark) is not None and self._disk.modified_s(mark) >= oldest_s
+            )
+            if path.name not in in_use and not is_new:
+                self._disk.remove_tree(path)
+        return self._disk.tree_bytes(self._root)
 
     def _size(self, path: Path) -> int:
         return self._disk.size_bytes(path) or 0
 
-    def _file(self, digest: str, suffix: str = "") -> Path:
-        return self._files / f"{digest[:2]}/{digest}{suffix}"
+
+def _folders(layout: Layout) -> list[str]:
+    """Return the folders of a dataset, sorted, each after what it is in."""
+    found = {""}
+    for one in layout.files:
+        folder, _, _ = one.path.rpartition("/")
+        while folder not in found:
+            found.add(folder)
+            folder, _, _ = folder.rpartition("/")
+    return sorted(found)
 
 
-def _copy(source: IO[bytes], target: IO[bytes], size_bytes: int) -> str:
-    """Copy so many bytes, or all that there are; return their sha256."""
+def _copy(source: IO[bytes], target: IO[bytes] | None, size_bytes: int) -> str:
+    """Copy so many bytes, or all that there are, unless there is no target; return their sha256."""
     copied = hashlib.sha256()
     while size_bytes and (data := source.read(min(size_bytes, _BLOCK_BYTES))):
         copied.update(data)
-        target.write(data)
+        if target is not None:
+            target.write(data)
         size_bytes -= len(data)
     return copied.hexdigest()

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from agent.programs.cached_folders import CachedFolders, size_of_folder
+from agent.programs.cached_folders import CachedFolders
 from agent.spool.fetched import Fetched
 from broker.system.files import RealDisk
 
@@ -46,14 +46,13 @@ class Parcels(CachedFolders):
         limit_bytes: float,
         disk: RealDisk | None = None,
         unpacker: Unpacker = _unpack,
-        size_of: Callable[[Path], int] = size_of_folder,
         max_bytes: float = MAX_BYTES,
     ) -> None:
         """Make the folder; drop what was half fetched or half unpacked.
 
         No bundle of more than `max_bytes` is taken.
         """
-        super().__init__(root, limit_bytes, disk, size_of)
+        super().__init__(root, limit_bytes, disk)
         self._unpacker = unpacker
         self._unpacking = threading.Lock()
         self.fetched = Fetched(root, self._disk, max_bytes)

@@ -81,7 +81,7 @@ class _Client(mqtt.Client):
         if not self._received:
             self._received = memoryview(super()._sock_recv(max(bufsize, _READ_BYTES)))
         part, self._received = self._received[:bufsize], self._received[bufsize:]
-        return bytes(part)
+        return part  # type: ignore[return-value] # as good as bytes: paho copies it
 
     def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
         """Take the packets that have come; `select` knows of those in the socket only."""
@@ -98,6 +98,8 @@ class _Client(mqtt.Client):
         qos: int,
         info: mqtt.MQTTMessageInfo | None = None,
     ) -> MQTTErrorCode:
+        # Of bytes paho copies what is left, after each part that is sent.
+        packet = memoryview(packet)  # type: ignore[assignment]
         # After a packet of another kind paho has more to do than to send it.
         alone = (qos or command == _PUBACK) and self._thread and type(self._sock) is socket.socket
         if not alone or self._sending.locked():

@@ -69,19 +69,16 @@ class Layout:
 
     def digest(self) -> str:
         """Return the dataset's name: the sha256 of its listing, in hex."""
-        return listing_digest(self.files)
+        return hashlib.sha256(listing(self.files)).hexdigest()
 
     def objection(self) -> str:
         """Return why this can be no dataset, or an empty string."""
         return next(_objections(self), "")
 
 
-def listing_digest(files: Iterable[File]) -> str:
-    """Return the sha256 of the listing of files that are sorted by path, in hex."""
-    listing = hashlib.sha256()
-    for one in files:
-        listing.update(f"{one.digest} {one.size_bytes} {one.path}\n".encode())
-    return listing.hexdigest()
+def listing(files: Iterable[File]) -> bytes:
+    """Return the listing of files that are sorted by path."""
+    return "".join(f"{one.digest} {one.size_bytes} {one.path}\n" for one in files).encode()
 
 
 class Paths:
@@ -94,11 +91,13 @@ class Paths:
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}  # each path or folder as it is, by its folded form
         self._files: set[str] = set()
+        self._allowed: set[str] = set()  # folders of files that were added
 
     def objection(self, path: str) -> str:
         """Add a file by its path with `/`; return why it is not allowed, or an empty string."""
         shown, parts = repr(path[:80]), path.split("/")
-        for part in parts:
+        is_new = (folder := path.rpartition("/")[0]) not in self._allowed
+        for part in parts if is_new else parts[-1:]:
             if wrong := file_names.objection(part):
                 return f"{part[:80]!r} {wrong}: some system cannot store it; rename it"
         if len(parts) > MAX_DEPTH or len(path.encode()) > MAX_PATH_BYTES:
@@ -109,12 +108,15 @@ class Paths:
         folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
         if folded in self._seen:
             return f"{shown} and {self._seen[folded][:80]!r} are one file on some systems"
-        for above, its_folded in zip(_folders(path), _folders(folded), strict=True):
+        for above, its_folded in (
+            zip(_folders(path), _folders(folded), strict=True) if is_new else ()
+        ):
             other = self._seen.setdefault(its_folded, above)
             if other != above or its_folded in self._files:
                 return f"{shown} and {other[:80]!r} are in each other's way on some systems"
         self._seen[folded] = path
         self._files.add(folded)
+        self._allowed.add(folder)
         if len(self._files) > MAX_FILES:
             return f"{shown} is one file too many; a dataset has at most {MAX_FILES:,}"
         return ""

@@ -33,7 +33,11 @@ class RealDisk:
         file.flush()
         os.fsync(file.fileno())
 
-    def sync_all(self, paths: Collection[Path]) -> None:
+    def create(self, path: str) -> IO[bytes]:
+        """Open a new file, which nobody may write later. Raises `FileExistsError`."""
+        return open(path, "xb", opener=_create)
+
+    def sync_all(self, paths: Collection[Path | str]) -> None:
         """Wait until files that nobody has open, and the names in folders, are on one disk."""
         if len(paths) > MANY and sys.platform == "linux":
             import ctypes
@@ -41,9 +45,9 @@ class RealDisk:
             with _descriptor(next(iter(paths))) as descriptor:
                 if not ctypes.CDLL(None).syncfs(descriptor):
                     return
-        for path in paths:
-            if path.is_dir():
-                self.sync_folder(path)
+        for path in map(Path, paths):
+            if os.name == "posix" or path.is_dir():
+                self.sync_folder(path)  # a file that nobody may write, too
             else:
                 with self.open(path, "r+b") as file:
                     self.sync(file)
@@ -79,10 +83,6 @@ class RealDisk:
         """Give a file one more name."""
         os.link(file, new)
 
-    def links(self, path: Path) -> int:
-        """Return how many names a file has."""
-        return path.stat().st_nlink
-
     def protect(self, path: Path) -> None:
         """Let nobody write a file. Not on Windows, where it could not be deleted any more."""
         if os.name == "posix":
@@ -98,6 +98,16 @@ class RealDisk:
             return path.stat().st_size
         return None
 
+    def tree_bytes(self, folder: Path) -> int:
+        """Return the size of all files in a folder; one with several names counts once."""
+        sizes = {}
+        for root, _, names in os.walk(folder):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # of another thread
+                    status = os.lstat(f"{root}/{name}")
+                    sizes[status.st_ino] = status.st_size
+        return sum(sizes.values())
+
     def modified_s(self, path: Path) -> float:
         """Return when a file was last written, in seconds since the epoch."""
         return path.stat().st_mtime
@@ -107,8 +117,13 @@ class RealDisk:
         return shutil.disk_usage(folder).free
 
 
+def _create(path: str, flags: int) -> int:
+    # Not so on Windows, where it could not be deleted any more.
+    return os.open(path, flags, 0o444 if os.name == "posix" else 0o666)
+
+
 @contextlib.contextmanager
-def _descriptor(path: Path) -> Iterator[int]:
+def _descriptor(path: Path | str) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         yield descriptor

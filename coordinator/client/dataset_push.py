@@ -19,6 +19,7 @@ from broker.programs.datasets import Layout, read_layout, write_layout
 from broker.protocol import messages as m
 from broker.stream.stream import chunk_size
 from broker.system.machine import new_id
+from broker.system.process import tune
 from coordinator.client.client import OperatorClient
 from coordinator.client.contact import NotDone
 from coordinator.client.dataset_tree import PackReader, Planned, files_of, plan
@@ -59,6 +60,7 @@ def push_data(connect: Connect, name: str, folder: Path, transfer: Transfer) -> 
     if not _NAME.fullmatch(name) or not is_plain(name):
         rule = "up to 64 of a-z, A-Z, 0-9, '.', '_', '-', a letter or digit first"
         raise ConfigError(f"{name!r} cannot be the name of a dataset: {rule}")
+    tune()
     files = files_of(folder)
     total_bytes = sum(one.size_bytes for one in files)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from broker.system.files import RealDisk
 
@@ -48,9 +48,22 @@ class FaultyDisk(RealDisk):
             self._change()
         return super().open(path, mode)
 
+    def create(self, path: str) -> IO[bytes]:
+        file = super().create(path)
+        try:
+            self._change()
+        except BaseException:
+            file.close()  # nothing of it is written
+            raise
+        return file
+
     def sync(self, file: Any) -> None:
         self._change()
         super().sync(file)
+
+    def sync_all(self, paths: Collection[Path | str]) -> None:
+        self._change()
+        super().sync_all(paths)
 
     def link(self, file: Path, new: Path) -> None:
         self._change()

@@ -71,7 +71,7 @@ def of_host(machine: Machine) -> HostData:
 def check_read(machine: Machine, assign: Assign) -> None:
     """A trainer reads its dataset, when it starts and when it ends: it is whole."""
     for one in assign.data:
-        folder = ROOT / "data" / "trees" / one.digest
+        folder = ROOT / "data" / "whole" / one.digest / "files"
         for path, data in MADE[one.digest].files.items():
             if machine.disk.bytes_of(folder / path) != data:
                 text = f"{machine.name} has another {path}, or none"

@@ -129,8 +129,13 @@ class SimDisk:
         self.before_write()
         file.inode.synced = bytes(file.inode.data)
 
-    def sync_all(self, paths: Collection[Path]) -> None:
-        for path in sorted(paths):
+    def create(self, path: str) -> File:
+        if path in self._names:
+            raise FileExistsError(errno.EEXIST, "File exists", path)
+        return self.open(Path(path), "wb")
+
+    def sync_all(self, paths: Collection[Path | str]) -> None:
+        for path in sorted(map(Path, paths)):
             if self._names.get(str(path)) is None:
                 self.sync_folder(path)
             else:
@@ -168,9 +173,6 @@ class SimDisk:
         if str(new) in self._names:
             raise FileExistsError(errno.EEXIST, "File exists", str(new))
         self._change((str(new), inode))
-
-    def links(self, path: Path) -> int:
-        return sum(one is self._names[str(path)] for one in self._names.values())
 
     def protect(self, path: Path) -> None:
         """Do nothing: nobody else writes here."""
@@ -226,6 +228,10 @@ class SimDisk:
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
         return inode.modified_s
+
+    def tree_bytes(self, folder: Path) -> int:
+        found = (self._names[name] for name in self._under(folder))
+        return sum(len(one.data) for one in {id(one): one for one in found if one}.values())
 
     def free_bytes(self, folder: Path) -> int:
         return 0 if self.trouble == "full" else 1 << 40

@@ -108,7 +108,6 @@ def parcels(machine: Machine, folder: str) -> Parcels:
     return Parcels(
         ROOT / folder, 0.0, disk,
         lambda part, into: write_atomically(disk, into, read(disk, part)),
-        lambda path: disk.size_bytes(path) or 0,
     )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ class Host:
             self.fetched.append(lacks.digest)
             assert len(self.fetched) < 100, "the same is fetched again and again"
             self.comes(made, lacks, attempt)
+        assert not (self.root / "coming" / made.dataset.digest).exists()
         return self.tree(made)
 
     def comes(self, made: Made, lacks: Pack, attempt: int = 1) -> None:
@@ -67,11 +68,18 @@ class Host:
         return {} if folder is None else contents(folder)
 
     def left(self) -> list[str]:
-        """What lies there, but for the datasets, their files and marks."""
+        """What lies there, but for the datasets, those that are coming, and marks."""
         names = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*"))
-        shown = [name for name in names if not name.endswith((".used", "trees", "files"))]
+        shown = [name for name in names if not name.startswith("coming/")]
         return sorted(
             name for name in shown if "making" in name or name.endswith((".fetching", ".gone"))
+        )
+
+    def pool(self) -> list[bytes]:
+        """The contents of all files of datasets, each once whatever its names."""
+        found = (path for path in self.root.glob("whole/*/files/**/*") if path.is_file())
+        return sorted(
+            path.read_bytes() for path in {one.stat().st_ino: one for one in found}.values()
         )
 
 
@@ -109,8 +117,7 @@ def test_a_second_version_costs_its_changes_only(host: Host) -> None:
     assert host.gets(second) == FILES | {"b/4.png": b"four4"}
     assert host.fetched[3:] == [second.dataset.layout, digest_of(b"four4")]
     assert host.tree(MADE) == FILES
-    pool = [path for path in (host.root / "files").rglob("*") if path.is_file()]
-    assert sorted(path.read_bytes() for path in pool) == [b"four4", b"one", b"three", b"two!"]
+    assert host.pool() == [b"", b"", b"four4", b"one", b"three", b"two!"]
 
 
 def test_two_attempts_fetch_the_same_dataset_at_the_same_time(host: Host) -> None:
@@ -206,7 +213,7 @@ def test_a_layout_that_its_disk_has_changed_is_fetched_again(host: Host) -> None
     lacks = host.data.missing([MADE.dataset], ())
     assert lacks is not None
     host.comes(MADE, lacks)
-    (path,) = (host.root / "layouts").iterdir()
+    path = host.root / "coming" / MADE.dataset.digest / lacks.digest
     path.chmod(0o644)
     path.write_bytes(b"rotten")
     with pytest.raises(BadStream):
@@ -233,6 +240,19 @@ def test_an_agent_that_is_killed_leaves_nothing_half_used_and_goes_on(tmp_path: 
     assert at > 30
 
 
+def test_what_a_power_cut_has_left_damaged_is_fetched_again(host: Host) -> None:
+    for _ in range(2):
+        lacks = host.data.missing([MADE.dataset], ())
+        assert lacks is not None
+        host.comes(MADE, lacks)
+    path = host.root / "coming" / MADE.dataset.digest / "files" / MADE.layout.files[0].path
+    path.chmod(0o644)
+    path.write_bytes(bytes(path.stat().st_size))
+    host.start()
+    assert host.gets(MADE) == FILES
+    assert host.fetched == [MADE.packs[0].digest, MADE.packs[1].digest]
+
+
 def test_a_full_disk_leaves_nothing_half_used_and_goes_on_later(tmp_path: Path) -> None:
     for at in itertools.count(1):
         host = Host(tmp_path / str(at))
@@ -243,7 +263,6 @@ def test_a_full_disk_leaves_nothing_half_used_and_goes_on_later(tmp_path: Path) 
             host.data.fetched.give_up(JOB, 1)
         else:
             break
-        assert not list((host.root / "files").rglob("*.making"))
         host.disk.at = NEVER
         assert host.tree(MADE) in ({}, FILES)
         assert host.gets(MADE) == FILES
@@ -276,9 +295,7 @@ def used(root: Path, made: list[Made], limit_bytes: float) -> Host:
     for number, one in enumerate(made):
         host.gets(one)
         at_s = host.clock.wall_s - 100 * 86_400 + number * 86_400
-        os.utime(root / "trees" / f"{one.dataset.digest}.used", (at_s, at_s))
-    for path in (root / "files").rglob("*"):
-        os.utime(path, (0, 0))
+        os.utime(root / "whole" / f"{one.dataset.digest}.used", (at_s, at_s))
     host.limit_bytes = limit_bytes
     host.start()
     return host
@@ -286,18 +303,17 @@ def used(root: Path, made: list[Made], limit_bytes: float) -> Host:
 
 def test_a_full_cache_drops_what_was_used_least_lately_and_nothing_in_use(tmp_path: Path) -> None:
     made = versions(4)
-    host = used(tmp_path, made, 2_200)
+    host = used(tmp_path, made, 2_500)
     host.data.collect((made[0].dataset.digest,))
     assert [bool(host.tree(one)) for one in made] == [True, False, False, True]
-    pool = [path for path in (host.root / "files").rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in pool) == 2_100
+    assert sum(map(len, host.pool())) == 2_100
     assert host.data.held() == tuple(sorted((made[0].dataset.digest, made[3].dataset.digest)))
     assert host.gets(made[1]) == {"own": bytes([1]) * 1000, "shared": b"s" * 100}
 
 
 def test_a_new_dataset_finds_room_and_what_others_use_stays(tmp_path: Path) -> None:
     *made, new = versions(3)
-    host = used(tmp_path, made, 2_200)
+    host = used(tmp_path, made, 2_500)
     assert host.gets(new, in_use=(made[0].dataset.digest,))
     assert [bool(host.tree(one)) for one in made] == [True, False]
 
@@ -315,9 +331,15 @@ def test_what_was_looked_at_lately_stays(tmp_path: Path) -> None:
     made = versions(2)
     host = used(tmp_path, made, 100)
     lately_s = host.clock.wall_s - KEPT_S / 2
-    os.utime(host.root / "trees" / f"{made[0].dataset.digest}.used", (lately_s, lately_s))
+    os.utime(host.root / "whole" / f"{made[0].dataset.digest}.used", (lately_s, lately_s))
     host.data.collect(())
     assert [bool(host.tree(one)) for one in made] == [True, False]
+
+
+def age(host: Host) -> None:
+    """What came of datasets came a day ago."""
+    for path in host.root.glob("coming/*/listing"):
+        os.utime(path, (host.clock.wall_s - LEFT_S - 1,) * 2)
 
 
 def test_files_of_a_dataset_that_did_not_come_whole_are_dropped_in_the_end(host: Host) -> None:
@@ -331,8 +353,7 @@ def test_files_of_a_dataset_that_did_not_come_whole_are_dropped_in_the_end(host:
     last = host.data.missing([MADE.dataset], ())
     assert last is not None
     assert last.digest == MADE.packs[1].digest, "what came is not fetched again"
-    for path in [*(host.root / "files").rglob("*"), *(host.root / "layouts").iterdir()]:
-        os.utime(path, (host.clock.wall_s - LEFT_S - 1,) * 2)
+    age(host)
     host.data.collect((MADE.dataset.digest,))
     assert host.gets(MADE) == FILES, "an attempt is at it"
     assert host.fetched[-1:] == [last.digest]
@@ -345,8 +366,7 @@ def test_files_that_no_dataset_has_any_more_are_dropped(host: Host) -> None:
     lacks = host.data.missing([MADE.dataset], ())
     assert lacks is not None
     host.comes(MADE, lacks)
-    for path in [*(host.root / "files").rglob("*"), *(host.root / "layouts").iterdir()]:
-        os.utime(path, (host.clock.wall_s - LEFT_S - 1,) * 2)
+    age(host)
     host.start()
     host.data.collect((HEX,))
     assert not [path for path in host.root.rglob("*") if path.is_file()]
@@ -355,7 +375,7 @@ def test_files_that_no_dataset_has_any_more_are_dropped(host: Host) -> None:
 def test_a_file_may_have_more_names_than_its_disk_allows(tmp_path: Path) -> None:
     class FewLinks(FaultyDisk):
         def link(self, file: Path, new: Path) -> None:
-            if self.links(file) == 2:
+            if file.stat().st_nlink == 2:
                 raise OSError(errno.EMLINK, "Too many links")
             super().link(file, new)
 
