@@ -5,6 +5,7 @@ A job's id depends on the ids of its inputs: names are resolved from the first j
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -13,8 +14,8 @@ from broker.protocol.hyperschema import did_you_mean, meant
 from broker.protocol.messages import TrainerInfo
 from coordinator.jobs.plan_entries import JobSpec, id_of
 from coordinator.manifest.manifest_keys import JobTable
-from coordinator.manifest.program_keys import ANY_PROGRAM
 
+_INPUT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _MOST_COMPARED: Final = 10_000  # names: with more of them it would take seconds
 _MOST_HINTS: Final = 8
 _MOST_NAMED: Final = 8  # jobs of a cycle
@@ -31,12 +32,18 @@ class Fault(NamedTuple):
 
 
 def of_job(job: JobTable, trainer: TrainerInfo | None) -> Iterator[tuple[str, str]]:
-    """Yield which inputs a job cannot have by its trainer, each with what is wrong."""
+    """Yield which inputs a job cannot have by its trainer, each with what is wrong.
+
+    A trainer that declares no inputs takes any.
+    """
     for name in job.inputs:
         if job.program is None:
             message = "only a program takes inputs; write program = ..., or after = [...]"
             yield f"inputs.{name}", message
-        elif trainer not in (None, ANY_PROGRAM) and name not in trainer.inputs:
+        elif not _INPUT.fullmatch(name):
+            rule = "up to 64 of a-z, A-Z, 0-9, '_', '-', a letter or digit first"
+            yield f"inputs.{name}", f"cannot be the name of an input: it must be {rule}"
+        elif trainer is not None and trainer.inputs and name not in trainer.inputs:
             hint = did_you_mean(name, trainer.inputs) or "; add it to [inputs] of its program.toml"
             yield f"inputs.{name}", f"{job.program} has no input of this name{hint}"
 

@@ -120,6 +120,15 @@ def test_all_errors_come_at_once_each_with_line_job_and_key(load: Any) -> None:
 
 
 @pytest.mark.words
+def test_a_program_that_declares_no_inputs_takes_any(
+    load: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = KNOWN[f"vision@{NEW}"].model_copy(update={"inputs": ()})
+    monkeypatch.setitem(KNOWN, f"vision@{NEW}", silent)
+    jobs = load(PRETRAIN, TUNE.replace("weights", "wieghts"))
+    assert jobs["tune"].inputs == {"wieghts": jobs["pretrain"].job_id}
+
+
 def test_each_error_says_what_to_do(load: Any) -> None:
     cycle = [gbt("a", "after = ['b']"), gbt("b", "after = ['c']"), gbt("c", "after = ['a']")]
     ((_, _, _, said),) = problems(load, *cycle)
@@ -128,6 +137,8 @@ def test_each_error_says_what_to_do(load: Any) -> None:
     assert "did you mean 'pretrain'?" in typo[3]
     (undeclared,) = problems(load, PRETRAIN, TUNE.replace("weights", "wieghts"))
     assert "did you mean 'weights'?" in undeclared[3]
+    (odd,) = problems(load, PRETRAIN, TUNE.replace("inputs.weights", "inputs.'a b'"))
+    assert (odd[2], odd[1]) == ("inputs.a b", "tune")
     (builtin,) = problems(load, PRETRAIN, gbt("builtin", "inputs.weights = 'pretrain'"))
     assert "after = [...]" in builtin[3]
 
