@@ -23,7 +23,7 @@ from coordinator.ui.words import NO_HOST, ago, short, size
 Kind = Literal[
     "text", "job", "state", "place", "share", "left", "metric", "score", "loss", "curve", "took",
     "ago", "id", "host", "condition", "doing", "held", "percent", "load", "memory", "power",
-    "program", "size",
+    "program", "dataset", "size",
 ]  # fmt: skip
 Face = Literal["list", "top", "page"]
 Cell = tuple[str, str]  # text, and what it means: one of GOOD to DIM, or nothing
@@ -215,6 +215,7 @@ _CELLS: Final[Mapping[Kind, Callable[[Row, str, int], Cell]]] = {
     "memory": _memory,
     "power": _figure("{:.0f}W"),
     "program": _text,
+    "dataset": _text,
     "size": lambda row, key, _: (size(row[key]), PLAIN),
 }
 
@@ -291,7 +292,7 @@ PROGRAMS: Final = _pushed(
     "Program", "program", "Allowed by", _column("signers", "Signed by", "text", 4, 10, most=16)
 )
 DATASETS: Final = _pushed(
-    "Dataset", "text", "Held by", _column("files", "Files", "text", 4, 7, right=True)
+    "Dataset", "dataset", "Held by", _column("files", "Files", "text", 4, 7, right=True)
 )
 
 

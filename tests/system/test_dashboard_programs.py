@@ -70,3 +70,28 @@ def test_datasets_are_a_table_of_their_own(shown: Shown, tmp_path: Path) -> None
     page.until_text("2", f"{row} [col-id=files]")
     page.until_text("14 B", f"{row} [col-id=size]")
     page.until_text("none", f"{row} [col-id=hosts]")
+
+
+def test_a_dataset_has_its_hosts_and_its_jobs(shown: Shown, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("one", "utf-8")
+    done = verb("data", "push", "letters", str(tmp_path), environment=shown.fleet.environment)
+    title = done.stdout.split()[-1]
+    digest = title.partition("@")[2]
+    reads = {"model": "gbt", "mode": "oracle", "data": {"prepared": title}} | NOWHERE
+    shown.fleet.ask(m.AskRun, job={"name": "reader", **reads})
+    page = shown.page(f"/dataset/letters@{digest[:4]}")
+    page.until(f"location.pathname === '/dataset/{digest}'")
+    page.until_text(f"letters@{digest[:12]}", "h1")
+    page.until_text("3 B", "dd")
+    page.until_text("no host yet", "[aria-label='Held by'] .note")
+    page.click("[col-id=name] a", "reader")
+    page.click("dd a", f"letters@{digest[:12]}")
+    page.until(f"location.pathname === '/dataset/{digest}'")
+    shown.fleet.cancel("reader")
+    shown.fleet.ask(m.AskDataRemove, name=title)
+    page.open(f"{shown.url}/dataset/{digest}")
+    page.until_text("does not have this dataset", ".warn")
+    page.until_text("reader", "[col-id=name] a")
+    assert page.complaints == []
+    page.open(f"{shown.url}/dataset/leters")
+    page.until_text("No such dataset", "h1")

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from broker.protocol.messages.values import (
+    MAX_DATA,
     ArtifactId,
     Fault,
     HostName,
@@ -85,6 +86,11 @@ class JobRow(Wire):
         default=None,
         exclude_if=lambda digest: digest is None,
         description="The sha256 of its program's parcel; none: its trainer is a host's own.",
+    )
+    data: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_DATA)] = Field(
+        default=(),
+        exclude_if=lambda digests: not digests,
+        description="The digests of the datasets that it reads.",
     )
     marks: tuple[Word, ...] = Field(
         default=(),

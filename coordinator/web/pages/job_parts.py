@@ -156,7 +156,7 @@ def show_spec(place: Tag, shown: Mapping[str, Any]) -> None:
 def reads_of(shown: Mapping[str, Any]) -> dict[str, Value]:
     """Return a job's datasets, the jobs whose artifacts it reads, and those that come before."""
     pairs: dict[str, Value] = {
-        f"data.{name}": title_of(*title.split("@"))
+        f"data.{name}": Link(title_of(*title.split("@")), f"/dataset/{title.split('@')[1]}")
         for name, title in (shown.get("data") or {}).items()
     }
     after = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from nicegui import background_tasks, ui
@@ -23,6 +23,7 @@ from coordinator.jobs.causes import cause, in_words
 from coordinator.jobs.reason_words import all_words
 from coordinator.ui.pushed import KINDS, PushedKind
 from coordinator.web.frame import Site, Visit, frame, not_found
+from coordinator.web.pages.dataset_page import DatasetPage, holds
 from coordinator.web.pages.job_parts import MAX_HOSTS, WAIT, its_jobs, scrolled
 from coordinator.web.parts import (
     Facts,
@@ -57,32 +58,42 @@ def register(site: Site) -> None:
             for kind in KINDS:
                 _listing(site, kind)
 
-    @ui.page("/program/{text}", response_timeout=ANSWER_S)
-    async def program(text: str) -> RedirectResponse | None:
+    for kind, page in zip(KINDS, (_Page, DatasetPage), strict=True):
+        _register_one(site, kind, page)
+
+
+def _register_one(site: Site, kind: PushedKind, page: Callable[[Site, Visit, str], Any]) -> None:
+    """Make the page of a program or a dataset known, by its digest, or by what means it."""
+    one = kind.key.removesuffix("s")
+    missing = f"No such {one}"
+
+    @ui.page(f"/{one}/{{text}}", response_timeout=ANSWER_S)
+    async def pushed(text: str) -> RedirectResponse | None:
         visit, is_one, why = site.visit(), DIGEST.fullmatch(text) is not None, ""
         if not is_one:
-            found, why = await _meant(site, text)
+            found, why = await _meant(site, kind, text)
             if found:
-                return RedirectResponse(f"/program/{found}")
-        with frame(visit, "Program" if is_one else "No such program", "/programs"):
+                return RedirectResponse(f"/{one}/{found}")
+        with frame(visit, one.capitalize() if is_one else missing, "/programs"):
             if is_one:
-                _Page(site, visit, text)
+                page(site, visit, text)
             else:
-                not_found(visit, "No such program", why, "All programs", "/programs")
+                not_found(visit, missing, why, f"All {kind.key}", "/programs")
         return None
 
 
-async def _meant(site: Site, text: str) -> tuple[str, str]:
-    """Return the digest of the program that a text means, and why there is none."""
+async def _meant(site: Site, kind: PushedKind, text: str) -> tuple[str, str]:
+    """Return the digest of the program or dataset that a text means, and why there is none."""
     try:
-        told = (await site.hub.ask(AskPrograms(id=new_id())))["programs"]
+        told = (await site.hub.ask(kind.ask(id=new_id())))[kind.key]
     except FleetError as error:
         return "", f"The coordinator did not tell: {error}"
     known = [f"{one['name']}@{one['digest']}" for one in told]
     found = titles.meant(text, known)
     if len(found) == 1:
         return found[0].partition("@")[2], ""
-    return "", in_words(cause("no_program", **titles.not_one(text[:MAX_TEXT], known)))
+    code = f"no_{kind.key.removesuffix('s')}"
+    return "", in_words(cause(code, **titles.not_one(text[:MAX_TEXT], known)))
 
 
 def _listing(site: Site, kind: PushedKind) -> None:
@@ -199,19 +210,27 @@ class _Page:
         self._hosts_told = rows
         with fill(self._hosts, "Hosts"):
             if rows:
-                scrolled(["Host", "Lets it in", "Why not"], rows[:MAX_HOSTS], "Hosts")
+                scrolled(["Host", "Lets it in", "Has it", "Why not"], rows[:MAX_HOSTS], "Hosts")
             else:
                 Tag("p", "no host is known yet", "note")
 
 
 def hosts_of(program: Program, hosts: Mapping[str, HostSeen]) -> list[list[Value]]:
-    """Return each host, whether it lets a program in, and why not; those that do come first."""
+    """Return each host, whether it lets a program in and has it, and why not.
+
+    Those that let it in come first.
+    """
     against = {
         name: [*of_program(program, host.capability.programs)] if host.capability else None
         for name, host in sorted(hosts.items())
     }
     names = sorted(against, key=lambda name: against[name] != [])
-    return [[Link(name, f"/host/{name}"), *_answer(against[name])] for name in names]
+    rows = list[list[Value]]()
+    for name in names:
+        lets, why_not = _answer(against[name])
+        has = "yes" if holds(hosts[name], program.digest) else ""
+        rows.append([Link(name, f"/host/{name}"), lets, has, why_not])
+    return rows
 
 
 def _answer(against: Sequence[Reason] | None) -> tuple[str, str]:

@@ -55,6 +55,7 @@
     host: (p) => (p.value ? link(`/host/${encodeURIComponent(p.value)}`, p.value) : ""),
     place: (p) => cells.host(p),
     program: (p) => link(`/program/${encodeURIComponent(p.data.digest)}`, p.value),
+    dataset: (p) => link(`/dataset/${encodeURIComponent(p.data.digest)}`, p.value),
     doing: (p) => {
       const { job_id, job, jobs, ending, online } = p.data;
       if (!job_id) return dim(jobs ? `${jobs} held` : ending ? "ending" : online ? "idle" : "");

@@ -12,24 +12,26 @@ from coordinator.web.parts import Link
 from tests.harness import programs
 
 
-def host(name: str, allowed: ProgramsAllowed | None) -> HostSeen:
-    """A host that has said which programs it lets in."""
+def host(name: str, allowed: ProgramsAllowed | None, *holdings: str) -> HostSeen:
+    """A host that has said which programs it lets in, and what it has."""
     return HostSeen(name, capability=Capability(
         session="s", instance="i", os="o", arch="a", python="3", physical_cores=4,
         ram_total_bytes=1, ram_available_bytes=1, programs=allowed,
+        holdings=holdings,
     ))  # fmt: skip
 
 
 def test_hosts_that_let_a_program_in_come_first_and_the_others_say_why_not() -> None:
     known = [
         host("a-closed", None), host("b-other", ProgramsAllowed(signed_by=("bob",))),
-        host("c-open", ProgramsAllowed(signed_by=("alice",))), HostSeen("d-new"),
+        host("c-open", ProgramsAllowed(signed_by=("alice",)), programs.DIGEST), HostSeen("d-new"),
     ]  # fmt: skip
     rows = hosts_of(programs.program(signer="alice"), {one.name: one for one in known})
     names = [one[0].text for one in rows if isinstance(one[0], Link)]
     assert names == ["c-open", "a-closed", "b-other", "d-new"]
     assert [one[1] for one in rows] == ["yes", "no", "no", ""]
-    assert [bool(one[2]) for one in rows] == [False, True, True, True]
+    assert [one[2] for one in rows] == ["yes", "", "", ""]
+    assert [bool(one[3]) for one in rows] == [False, True, True, True]
 
 
 @pytest.mark.words
