@@ -132,7 +132,7 @@ def job_row(job: JobRow, going: Going) -> Row:
         "model": job.model,
         "mode": job.mode,
         "program": job.program or "",
-        "data": job.data,
+        "datasets": job.datasets,
         "state": job.state,
         "host": job.host or "",
         "away": is_away,

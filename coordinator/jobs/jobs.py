@@ -95,7 +95,7 @@ class Job:
             model=spec.model,
             mode=spec.mode,
             program=spec.program_digest() or None,
-            data=tuple(dict.fromkeys(one.digest for one in spec.data)),
+            datasets=tuple(dict.fromkeys(one.digest for one in spec.data)),
             state=self.state.value,
             priority=spec.priority,
             attempt=self.attempt,

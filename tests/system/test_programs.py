@@ -216,8 +216,9 @@ def test_a_program_reads_a_dataset_and_another_version_of_it(site: Site, tmp_pat
         return all(one["hosts"] == ["open"] for one in site.asked("data", "list"))
 
     wait_until(is_told, "the host to say which datasets it holds", 60.0)
-    kept = [path.read_text() for path in (tmp_path / "open").glob("**/data/files/*/*")]
-    assert sorted(kept) == ["35", "7"], "both versions have the first file"
+    kept = [*(tmp_path / "open").glob("**/data/whole/*/files/a/*.txt")]
+    assert sorted(path.read_text() for path in kept) == ["35", "7", "7"]
+    assert len({path.stat().st_ino for path in kept}) == 2, "both versions have the first file"
 
 
 TWICE = """

@@ -87,7 +87,7 @@ class JobRow(Wire):
         exclude_if=lambda digest: digest is None,
         description="The sha256 of its program's parcel; none: its trainer is a host's own.",
     )
-    data: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_DATA)] = Field(
+    datasets: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_DATA)] = Field(
         default=(),
         exclude_if=lambda digests: not digests,
         description="The digests of the datasets that it reads.",

@@ -34,7 +34,7 @@ class DatasetPage:
                 self._facts = Facts()
                 self._facts.tell({"Digest": digest})
             self._hosts = card(_HELD_BY)
-        its_jobs(visit, lambda row: digest in row["data"])
+        its_jobs(visit, lambda row: digest in row["datasets"])
         visit.follow(lambda _news: self._tell_hosts())
         self._tell_hosts()
         background_tasks.create(self._ask())
