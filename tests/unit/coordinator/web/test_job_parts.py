@@ -23,7 +23,7 @@ def test_a_job_leads_to_the_jobs_that_come_before_it() -> None:
         "predecessors": [before("pretrain", one, "weights"), before("a", two), before("", three)],
     })  # fmt: skip
     assert told == {
-        "data.train": "cifar@abababababab",
+        "data.train": Link("cifar@abababababab", "/dataset/" + "ab" * 32),
         "inputs.weights": Link("pretrain", f"/job/{one}"),
         "after": (Link("a", f"/job/{two}"), Link("3" * 12, f"/job/{three}")),
     }
