@@ -255,10 +255,11 @@ def _tell_report(folder: Path, target: Path | None) -> None:
     """Draw the pages in a folder, or move its page to `target`; print the report if asked for."""
     from coordinator.ui.processes import REPORT_ENDS, draw
 
+    reports = sorted(folder.rglob(f"*{REPORT_ENDS}"))
+    if not reports:
+        own = "a trainer that is not built in writes none"
+        raise LocalError(f"{folder.name}: has no report; {own}, and `fleet get` brings what it has")
     if words.is_json():
-        reports = sorted(folder.rglob(f"*{REPORT_ENDS}"))
-        if not reports:
-            raise LocalError(f"{folder.name}: has no report")
         for report in reports:
             try:
                 words.print_json_line(json.loads(report.read_bytes()))

@@ -31,6 +31,8 @@ description = "finds shapes in pictures"
 [parameters]
 lr = {{ type = "number", minimum = 0.0, maximum = 1.0, description = "the step size" }}
 epochs = {{ type = "integer", minimum = 1, default = 5 }}
+[inputs]
+weights = "a network of the same layers"
 """
 PASSWORD = "a password for the tests"  # noqa: S105 - of a fleet that lives a minute
 

@@ -30,6 +30,7 @@ def test_a_program_has_its_hosts_its_parameters_and_its_jobs(shown: Shown) -> No
     page.until(f"/^open\\s+yes/.test({first})", "the host that lets it in to come first")
     page.until_text("a number, at least 0.0 and at most 1.0: the step size", "td")
     page.until_text("shapes in pictures", "dd")
+    page.until_text("weights", "dd")
     page.until_text("it has had no job yet", ".empty")
     page.open(f"{shown.url}/program/vision@{pushed.digest[:4]}")
     page.until(f"location.pathname === '/program/{pushed.digest}'")

@@ -190,6 +190,7 @@ class _Page:
             "Environment": _MADE.get(told["environment"], told["environment"]),
             "Keeps checkpoints": "yes" if trainer.get("resumable") else "no",
             "Datasets": listed(trainer.get("data")),
+            "Inputs": listed(trainer.get("inputs")),
             "Needs": listed(trainer.get("needs")),
         })  # fmt: skip
         with fill(self._parameters, "Parameters"):

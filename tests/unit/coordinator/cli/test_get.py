@@ -236,6 +236,16 @@ def test_a_report_of_another_trainer_is_brought_without_a_page(
     assert "own_train.json: " in capsys.readouterr().err
 
 
+@pytest.mark.words
+def test_a_result_without_a_report_says_who_writes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path)]) == 1
+    assert f"{tmp_path.name}: has no report; a trainer that is not built in" in (
+        capsys.readouterr().err.replace("\n", " ")
+    )
+
+
 @pytest.mark.parametrize(
     "offer",
     [
