@@ -169,7 +169,9 @@ class Page:
                     f"(() => {{ const it = {code}; return it instanceof Node ? true : it }})()"
                 ):
                     return value
-            assert time.monotonic() < end_s, f"waited for {what or code}; it reads:\n{self.text()}"
+            assert time.monotonic() < end_s, (
+                f"waited for {what or code}; it reads:\n{self.text()}\n{self.complaints}"
+            )
             time.sleep(0.03)
 
     def until_text(self, text: str, inside: str = "body") -> None:
