@@ -1,6 +1,7 @@
 """Quiet hours: `Mon-Fri 08:00-18:00`, `22:00-07:00`, `Sat,Sun`, by the host's local time.
 
-A period that passes midnight belongs to the day on which it begins.
+A period that passes midnight belongs to the day on which it begins. The agent keeps them
+(agent/core/owner.py); those of the manifest reach it by coordinator/core/host_rules.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much of an artifact may be in flight, and how large a message is.
+"""The sender's window: how much of an artifact may be in flight, and how large a message is.
 
 The window follows the delay, as LEDBAT's does (RFC 6817): it doubles each round trip until a queue
 builds up somewhere, and then keeps that queue near `QUEUE_S`, so that heartbeats wait no longer

@@ -4,7 +4,7 @@ A command is looked at when its user may change things (`broker.protocol.acl`) a
 coordinator has an operator key, its signature holds (`broker.protocol.signing`). Its answer then
 stands in the ledger, in the transaction that carries it out; a repetition is answered from there.
 So a replay is nothing but a repetition, even after a restart, for as long as its signature holds.
-Revoking is decided in `commands/certificate_commands.py`.
+Whoever has the CA may revoke (broker/pki/ca.py); `commands/certificate_commands` hears of it.
 """
 
 from __future__ import annotations

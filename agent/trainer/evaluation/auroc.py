@@ -1,4 +1,4 @@
-"""AUROC and average precision: of scores, and of weighted draws of groups of windows."""
+"""AUROC and average precision: of draws of windows (for reports), and of scores."""
 
 from __future__ import annotations
 

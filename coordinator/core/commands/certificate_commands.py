@@ -1,6 +1,6 @@
 """What the coordinator knows of certificates: who was given one, and whose was revoked.
 
-It is told by whoever works with the CA (`fleet enroll`, `fleet revoke`), or reads the CA's journal
+An operator's client tells it of `fleet enroll` and `fleet revoke`, or it reads the CA's journal
 where it has the CA itself. Each entry is recorded once, as what operators do is. A host whose
 certificate was revoked is given nothing, what it held goes back into the queue, and nothing that it
 says counts: not every broker ends its connection.
