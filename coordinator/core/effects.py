@@ -7,17 +7,29 @@ effects in their order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
 from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import LogLines
-from broker.protocol.messages import AskFetch, AskIdentity, AskPush, Fault, NoRoom, Progress
+from broker.protocol.messages import (
+    AskAttempts,
+    AskCurves,
+    AskEvents,
+    AskFetch,
+    AskIdentity,
+    AskLogs,
+    AskPush,
+    AskShow,
+    Fault,
+    NoRoom,
+    Progress,
+)
 from broker.stream.ranges import RangeSet
 from coordinator.jobs.causes import Cause
 from coordinator.jobs.plan_entries import Plan
-from coordinator.jobs.records import AttemptFilter, Result, StoryFilter
+from coordinator.jobs.records import Result
 from coordinator.manifest.data_keys import Catalogue
 from coordinator.manifest.problems import Problem
 
@@ -34,14 +46,6 @@ class TaskOfArtifact(Task):
     """The same, of an artifact."""
 
     artifact_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Question(Task):
-    """What a client asks that the core does not know."""
-
-    client: str
-    request_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +120,16 @@ class KeepPoint(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithCurves(Question):
-    """Answer an operator's `curves` with what is kept of these jobs."""
+class LookUp(Task):
+    """Answer a client's request with what the core does not know.
 
-    job_ids: tuple[str, ...]
+    `job_ids` are the known jobs that it is about; `data` is what the core knows for the answer.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class AnswerWithEvents(Question):
-    """Answer an operator's `show`: `data` and the job's events from the ledger."""
-
-    job_id: str
-    data: dict[str, JsonValue]
+    client: str
+    ask: AskAttempts | AskCurves | AskEvents | AskLogs | AskShow
+    job_ids: tuple[str, ...] = ()
+    data: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,31 +140,6 @@ class FindResults(Task):
     ask: AskFetch
     job_id: str
     held: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerWithStory(Question):
-    """Answer an operator's `events` with a page of the ledger's story."""
-
-    wanted: StoryFilter
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerWithAttempts(Question):
-    """Answer an operator's `attempts` with a page of those that have ended."""
-
-    wanted: AttemptFilter
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerWithLog(Question):
-    """Answer an operator's `logs` with the last `lines` lines; `others` have the same name."""
-
-    job_id: str
-    name: str
-    attempt: int
-    lines: int
-    others: list[JsonValue]
 
 
 @dataclass(frozen=True, slots=True)

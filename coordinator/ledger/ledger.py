@@ -16,12 +16,18 @@ from typing import Any, Final, TypeVar
 from pydantic import JsonValue
 
 from broker.errors import BadMessage, StorageError
-from broker.protocol.messages import DataOffer, OperatorResponse, Piece, ProgramOffer
+from broker.protocol.messages import (
+    AskAttempts,
+    AskEvents,
+    DataOffer,
+    OperatorResponse,
+    Piece,
+    ProgramOffer,
+)
 from coordinator.jobs.jobs import Change, Job, StoredCheckpoint
 from coordinator.jobs.plan_entries import spec_from_json, spec_to_json
 from coordinator.jobs.records import (
     Action,
-    AttemptFilter,
     BundleKept,
     BundlesFiled,
     DatasetRecord,
@@ -35,11 +41,10 @@ from coordinator.jobs.records import (
     RequestKey,
     Result,
     Revocation,
-    StoryFilter,
 )
 from coordinator.jobs.states import JobState
 from coordinator.ledger import attempts, chronicle, database
-from coordinator.ledger.database import Database, sql
+from coordinator.ledger.database import sql
 
 FILE_NAME: Final = "training_jobs.db"
 LIVE_FACTOR: Final = 10
@@ -50,7 +55,6 @@ _FIELDS: Final = (
     "void_attempt",
 )  # fmt: skip
 
-A = TypeVar("A")
 Offer = TypeVar("Offer", bound=Piece)
 R = TypeVar("R")
 T = TypeVar("T")
@@ -178,11 +182,11 @@ class Ledger:
         """Return the hosts whose certificates are revoked, by name."""
         return {host: Revocation(at, who) for host, at, who in self._rows("revoked_hosts")}
 
-    def story(self, wanted: StoryFilter) -> dict[str, JsonValue]:
+    def story(self, wanted: AskEvents, job_id: str | None = None) -> dict[str, JsonValue]:
         """Return a page of all that happened, see `chronicle.page`."""
-        return self._read(chronicle.page, wanted)
+        return self._read(chronicle.page, wanted, job_id)
 
-    def attempts(self, wanted: AttemptFilter) -> dict[str, JsonValue]:
+    def attempts(self, wanted: AskAttempts) -> dict[str, JsonValue]:
         """Return a page of ended attempts, see `attempts.page`."""
         return self._read(attempts.page, wanted)
 
@@ -194,9 +198,9 @@ class Ledger:
         """Return the artifacts that were set aside at `at` (RFC 3339) or later."""
         return {artifact_id for (artifact_id,) in self._rows("set_aside_since", at) if artifact_id}
 
-    def _read(self, query: Callable[[Database, A], T], wanted: A) -> T:
+    def _read(self, query: Callable[..., T], *wanted: object) -> T:
         with database.refusals(self._path):
-            return query(self._db, wanted)
+            return query(self._db, *wanted)
 
     def _rows(self, name: str, *values: object) -> list[Any]:
         with database.refusals(self._path):

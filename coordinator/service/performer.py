@@ -31,6 +31,7 @@ from coordinator.core.effects import (
     FileBundles,
     FindResults,
     KeepPoint,
+    LookUp,
     ManifestRead,
     ManifestRefused,
     PartStored,
@@ -51,7 +52,7 @@ from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.data_keys import Catalogue
 from coordinator.manifest.problems import ManifestError
-from coordinator.service.lookups import Asked, Lookups
+from coordinator.service.lookups import Lookups
 from coordinator.store.index_rows import ended
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import PARTS_KEPT_S, Store
@@ -133,10 +134,10 @@ class Performer:
             Tell: self._tell,
             Warn: lambda effect: log.warning("%s", effect.text),
             FindResults: self._find_results,
+            LookUp: self._answer,
             CheckSignatures: lambda effect: around.reading(partial(self._check, effect)),
         }
         by_kind |= dict.fromkeys(get_args(Task), self._intake.do)
-        by_kind |= dict.fromkeys(get_args(Asked), self._answer)
         self._by_kind = by_kind
 
     def perform(self, effects: Sequence[Effect], now: Now) -> None:
@@ -168,10 +169,10 @@ class Performer:
             found = self._lookups.results(effect.job_id, effect.held)
             self._around.put(ResultsFound(effect, tuple(found)))
 
-    def _answer(self, effect: Asked) -> None:
-        with self._refusing(effect.client, effect.request_id):
+    def _answer(self, effect: LookUp) -> None:
+        with self._refusing(effect.client, effect.ask.id):
             data = self._lookups.data(effect)
-            self._respond(effect.client, OperatorResponse(id=effect.request_id, ok=True, data=data))
+            self._respond(effect.client, OperatorResponse(id=effect.ask.id, ok=True, data=data))
 
     @contextlib.contextmanager
     def _refusing(self, client: str, request_id: str) -> Iterator[None]:

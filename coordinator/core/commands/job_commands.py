@@ -23,7 +23,7 @@ from broker.protocol.topics import user_of
 from coordinator.core import assignment, dataset_records, earlier_attempts
 from coordinator.core.authorization import Data, RequestRefused, paged, refused
 from coordinator.core.commands import prospects
-from coordinator.core.effects import AnswerWithEvents
+from coordinator.core.effects import LookUp
 from coordinator.core.finding import find, others
 from coordinator.core.host_views import grace_left_s, retry_wait_s
 from coordinator.core.state import World
@@ -62,7 +62,7 @@ def on_show(world: World, client: str, ask: AskShow, now: Now) -> None:
         "others": others(world, job),
         "predecessors": _predecessors(world, job),
     }
-    world.do(AnswerWithEvents(client, ask.id, job.job_id, data))
+    world.do(LookUp(client, ask, (job.job_id,), data))
 
 
 def _predecessors(world: World, job: Job) -> list[JsonValue]:

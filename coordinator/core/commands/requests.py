@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.clock import Now, rfc3339
+from broker.clock import Now
 from broker.protocol.messages import (
     Ask,
     AskAttempts,
@@ -68,19 +68,11 @@ from coordinator.core.commands import (
     job_commands,
     prospects,
 )
-from coordinator.core.effects import (
-    AnswerWithAttempts,
-    AnswerWithCurves,
-    AnswerWithLog,
-    AnswerWithStory,
-    ReadManifest,
-    SignaturesChecked,
-)
+from coordinator.core.effects import LookUp, ReadManifest, SignaturesChecked
 from coordinator.core.entries import Answer
 from coordinator.core.finding import find, others
 from coordinator.core.state import World
 from coordinator.jobs.causes import NONE, Cause, cause
-from coordinator.jobs.records import AttemptFilter, StoryFilter
 from coordinator.jobs.states import JobState
 
 Handler = Callable[[World, str, Any, Now], Data | None]
@@ -232,16 +224,20 @@ def _load(load: BrokerLoad | None) -> JsonValue:
     return None if load is None else load.model_dump(exclude={"v"})
 
 
-def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> Data | None:
+def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> None:
     job = find(world, ask.job)
-    name, alike = job.spec.name, others(world, job)
-    world.do(AnswerWithLog(client, ask.id, job.job_id, name, job.attempt, ask.lines, alike))
-    return None
+    data: Data = {
+        "job_id": job.job_id,
+        "name": job.spec.name,
+        "others": others(world, job),
+        "attempt": job.attempt,
+    }
+    world.do(LookUp(client, ask, (job.job_id,), data))
 
 
 def _on_curves(world: World, client: str, ask: AskCurves, _now: Now) -> None:
     known = tuple(job_id for job_id in ask.jobs if world.book.get(job_id) is not None)
-    world.do(AnswerWithCurves(client, ask.id, known))
+    world.do(LookUp(client, ask, known))
 
 
 def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Data | None:
@@ -251,24 +247,12 @@ def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Data | N
     return None
 
 
-def _on_events(world: World, client: str, ask: AskEvents, _now: Now) -> Data | None:
-    job = None if ask.job is None else find(world, ask.job)
-    wanted = StoryFilter(
-        since=None if ask.since is None else rfc3339(ask.since),
-        job_id=None if job is None else job.job_id,
-        host=ask.host,
-        who=ask.who,
-        after=ask.after,
-        limit=ask.limit,
-    )
-    world.do(AnswerWithStory(client, ask.id, wanted))
-    return None
+def _on_events(world: World, client: str, ask: AskEvents, _now: Now) -> None:
+    world.do(LookUp(client, ask, () if ask.job is None else (find(world, ask.job).job_id,)))
 
 
 def _on_attempts(world: World, client: str, ask: AskAttempts, _now: Now) -> None:
-    since = None if ask.since is None else rfc3339(ask.since)
-    wanted = AttemptFilter(since, ask.before, ask.ends, ask.limit, ask.after)
-    world.do(AnswerWithAttempts(client, ask.id, wanted))
+    world.do(LookUp(client, ask))
 
 
 def _on_trainers(world: World, _client: str, _ask: AskTrainers, _now: Now) -> Data:
