@@ -70,7 +70,7 @@ def bring_up_to_date(world: World, now: Now) -> None:
         if not waits:
             world.behind.pop(job.job_id, None)
         if waits and not successors.holds(world, job, now):
-            ready_s = world.retry_at_s.get(job.job_id, 0.0)
+            ready_s = world.timers.when_s(("retry", job.job_id)) or 0.0
             queue.place(job, ready_s, grace_over_s(world, job, now), now.mono_s)
         else:
             queue.remove(job.job_id)

@@ -94,7 +94,6 @@ class World:
     holdbacks: dict[str, dict[str, Holdback]] = field(default_factory=dict)  # by job, by host
     stops: dict[tuple[str, str, int], Stop] = field(default_factory=dict)
     pending_since_s: dict[str, float] = field(default_factory=dict)
-    retry_at_s: dict[str, float] = field(default_factory=dict)
     records: dict[str, HostRecord] = field(default_factory=dict)
     fleet: FleetRecord = field(default_factory=FleetRecord)
     releases: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -166,7 +165,6 @@ class World:
             self.pending_since_s[job.job_id] = now.mono_s
         elif after.state is not JobState.PENDING:
             self.pending_since_s.pop(job.job_id, None)
-            self.retry_at_s.pop(job.job_id, None)
             self.timers.cancel(("retry", job.job_id))
         if event is Event.ASSIGNED:
             self._expect_nothing(job.job_id)
