@@ -9,6 +9,7 @@ Revoking is decided in `commands/certificate_commands.py`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -205,7 +206,7 @@ def turn_away(
     """Refuse a command at the door: count it, record it unless there are too many, say why."""
     kind, why = refusal.kind, cause(refusal.kind, **refusal.figures)
     world.refuse(kind, f"{_word(ask)} of {client}: {in_words(why)}")
-    if _is_recorded(world, now):
+    if is_one_more(world.turned_away_s, RECORDED_A_MINUTE, now):  # they must not fill the disk
         job_id, host = _job_of(world, ask), _host_of(world, ask)
         about = None if job_id or host else _target(ask)[:80] or None
         what, who = cause(kind, about=about, **refusal.figures), user_of(client)
@@ -217,14 +218,13 @@ def turn_away(
     answer(world, client, response, now)
 
 
-def _is_recorded(world: World, now: Now) -> bool:
-    """Whether one more refusal is recorded: refusals must not fill the disk."""
-    times = world.turned_away_s
-    while times and now.mono_s - times[0] >= 60.0:
-        times.popleft()
-    if len(times) >= RECORDED_A_MINUTE:
+def is_one_more(times_s: deque[float], a_minute: int, now: Now) -> bool:
+    """Whether one more is let through now; `times_s` are those of the last ones (monotonic)."""
+    while times_s and now.mono_s - times_s[0] >= 60.0:
+        times_s.popleft()
+    if len(times_s) >= a_minute:
         return False
-    times.append(now.mono_s)
+    times_s.append(now.mono_s)
     return True
 
 
