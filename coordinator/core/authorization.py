@@ -18,20 +18,9 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from broker.clock import Now
+from broker.protocol import messages as m
 from broker.protocol import signing
 from broker.protocol.acl import may_change
-from broker.protocol.messages import (
-    Ask,
-    AskEach,
-    AskIdentity,
-    AskList,
-    AskPause,
-    AskPlan,
-    AskRun,
-    AskSnooze,
-    Command,
-    OperatorResponse,
-)
 from broker.protocol.topics import is_host, user_of
 from coordinator.core.state import MAX_ANSWERS, World
 from coordinator.jobs.causes import NONE, Cause, cause, in_words
@@ -48,9 +37,9 @@ PAGE_BYTES: Final = 150_000  # of the rows in an answer
 MOST_NAMESAKES: Final = 16  # each change of an entry of the plan leaves one
 
 
-def given(request_id: str, data: Data) -> OperatorResponse:
+def given(request_id: str, data: Data) -> m.OperatorResponse:
     """Return an answer with what was asked for; our own data is not validated again."""
-    return OperatorResponse.model_construct(id=request_id, ok=True, data=data)
+    return m.OperatorResponse.model_construct(id=request_id, ok=True, data=data)
 
 
 def told_apart(namesakes: Sequence[Job]) -> list[JsonValue]:
@@ -73,7 +62,7 @@ def fitting(rows: Iterable[Data], most_bytes: int = PAGE_BYTES) -> list[JsonValu
 
 
 def paged(
-    items: Sequence[_T], ask: AskList | AskPlan, row_of: Callable[[_T], Data]
+    items: Sequence[_T], ask: m.AskList | m.AskPlan, row_of: Callable[[_T], Data]
 ) -> tuple[list[JsonValue], int | None]:
     """Return a page of rows, and where the next page begins; none after the last."""
     rows = fitting(row_of(one) for one in items[ask.offset : ask.offset + ask.limit])
@@ -89,9 +78,9 @@ class RequestRefused(Exception):  # noqa: N818 - which is no fault
         super().__init__(str(why["code"]))
         self.why, self.code, self._data = {**why}, code, data
 
-    def response(self, request_id: str) -> OperatorResponse:
+    def response(self, request_id: str) -> m.OperatorResponse:
         """Return the answer."""
-        return OperatorResponse(
+        return m.OperatorResponse(
             id=request_id, ok=False, code=self.code, why=self.why, data=self._data
         )
 
@@ -112,7 +101,7 @@ RECORDED_A_MINUTE: Final = 30  # of those that are turned away; more are only co
 _TARGETS: Final = ("job", "host", "name")
 
 
-def is_welcome(world: World, client: str, ask: Command, payload: bytes, now: Now) -> bool:
+def is_welcome(world: World, client: str, ask: m.Command, payload: bytes, now: Now) -> bool:
     """Tell whether a command is to be looked at; whoever is turned away is told why."""
     try:
         _check(world, client, payload, now)
@@ -122,7 +111,7 @@ def is_welcome(world: World, client: str, ask: Command, payload: bytes, now: Now
     return True
 
 
-def is_new(world: World, client: str, ask: Command, now: Now) -> bool:
+def is_new(world: World, client: str, ask: m.Command, now: Now) -> bool:
     """Tell whether a welcome command is to be carried out now; whoever is turned away is told."""
     if ask.expires_at is not None and now.wall_s > ask.expires_at + EXPIRY_SLACK_S:
         turn_away(world, client, ask, signing.Unsigned("expired"), now)
@@ -140,8 +129,8 @@ def is_new(world: World, client: str, ask: Command, now: Now) -> bool:
 def settle(
     world: World,
     client: str,
-    ask: Command,
-    response: OperatorResponse,
+    ask: m.Command,
+    response: m.OperatorResponse,
     now: Now,
     what: Cause = NONE,
 ) -> None:
@@ -165,7 +154,7 @@ def settle(
     answer(world, client, response, now)
 
 
-def answer(world: World, client: str, response: OperatorResponse, now: Now) -> None:
+def answer(world: World, client: str, response: m.OperatorResponse, now: Now) -> None:
     """Send the answer to a command; signed, so that nobody else can give it."""
     if (key := world.settings.operator_key) is not None:
         topic = world.topics.operator_response(client)
@@ -173,12 +162,12 @@ def answer(world: World, client: str, response: OperatorResponse, now: Now) -> N
     reply(world, client, response)
 
 
-def key_of(client: str, ask: Ask) -> RequestKey:
+def key_of(client: str, ask: m.Ask) -> RequestKey:
     """Return the key that identifies a repeated request; entries of the CA count once for all."""
-    return (JOURNAL if isinstance(ask, AskIdentity) else client, ask.id)
+    return (JOURNAL if isinstance(ask, m.AskIdentity) else client, ask.id)
 
 
-def reply(world: World, client: str, response: OperatorResponse) -> None:
+def reply(world: World, client: str, response: m.OperatorResponse) -> None:
     """Send an answer."""
     world.publish(world.topics.operator_response(client), response)
 
@@ -201,7 +190,7 @@ def _check(world: World, client: str, payload: bytes, now: Now) -> None:
 
 
 def turn_away(
-    world: World, client: str, ask: Command, refusal: signing.Unsigned, now: Now
+    world: World, client: str, ask: m.Command, refusal: signing.Unsigned, now: Now
 ) -> None:  # fmt: skip
     """Refuse a command at the door: count it, record it unless there are too many, say why."""
     kind, why = refusal.kind, cause(refusal.kind, **refusal.figures)
@@ -214,7 +203,7 @@ def turn_away(
             Action(now.text(), who, _word(ask), "refused", what, (client, ask.id), job_id, host)
         )
     code: Any = "expired" if kind == "expired" else "refused"
-    response = OperatorResponse(id=ask.id, ok=False, code=code, why={**why})
+    response = m.OperatorResponse(id=ask.id, ok=False, code=code, why={**why})
     answer(world, client, response, now)
 
 
@@ -228,30 +217,32 @@ def is_one_more(times_s: deque[float], a_minute: int, now: Now) -> bool:
     return True
 
 
-def _word(ask: Command) -> str:
+def _word(ask: m.Command) -> str:
     """Return what a command is called in the record."""
-    if isinstance(ask, AskIdentity | AskEach):
+    if isinstance(ask, m.AskIdentity | m.AskEach):
         return ask.action
-    ends = (isinstance(ask, AskPause) and ask.off) or (isinstance(ask, AskSnooze) and not ask.for_s)
+    ends = (isinstance(ask, m.AskPause) and ask.off) or (
+        isinstance(ask, m.AskSnooze) and not ask.for_s
+    )
     return f"{ask.type} off" if ends else ask.type
 
 
-def _target(ask: Command) -> str:
-    if isinstance(ask, AskRun):
+def _target(ask: m.Command) -> str:
+    if isinstance(ask, m.AskRun):
         return str(ask.job.get("name") or ask.job.get("model", ""))
     return str(next(filter(None, (getattr(ask, key, "") for key in _TARGETS)), ""))
 
 
-def _job_of(world: World, ask: Command, response: OperatorResponse | None = None) -> str | None:
-    if isinstance(ask, AskRun):  # which job that is, the answer knows
+def _job_of(world: World, ask: m.Command, response: m.OperatorResponse | None = None) -> str | None:
+    if isinstance(ask, m.AskRun):  # which job that is, the answer knows
         data: Any = response.data if response is not None and response.ok else None
         return str(data["job_id"]) if data else None
     found = world.book.find(getattr(ask, "job", ""))
     return found[0].job_id if len(found) == 1 else None
 
 
-def _host_of(world: World, ask: Command, *, done: bool = False) -> str | None:
-    if isinstance(ask, AskIdentity):
+def _host_of(world: World, ask: m.Command, *, done: bool = False) -> str | None:
+    if isinstance(ask, m.AskIdentity):
         return ask.name if is_host(ask.name) else None
     host = getattr(ask, "host", None)
     return host if done or host in world.hosts or host in world.records else None

@@ -11,21 +11,9 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from broker.protocol import messages as m
 from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import LogLines
-from broker.protocol.messages import (
-    AskAttempts,
-    AskCurves,
-    AskEvents,
-    AskFetch,
-    AskIdentity,
-    AskLogs,
-    AskPush,
-    AskShow,
-    Fault,
-    NoRoom,
-    Progress,
-)
 from broker.stream.ranges import RangeSet
 from coordinator.jobs.causes import Cause
 from coordinator.jobs.plan_entries import Plan
@@ -116,7 +104,7 @@ class KeepPoint(Task):
     """Add what a trainer has told of its losses to the job's curve."""
 
     job_id: str
-    told: Progress
+    told: m.Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +115,7 @@ class LookUp(Task):
     """
 
     client: str
-    ask: AskAttempts | AskCurves | AskEvents | AskLogs | AskShow
+    ask: m.AskAttempts | m.AskCurves | m.AskEvents | m.AskLogs | m.AskShow
     job_ids: tuple[str, ...] = ()
     data: Mapping[str, JsonValue] = field(default_factory=dict)
 
@@ -137,7 +125,7 @@ class FindResults(Task):
     """Look up the results of a job's attempts; answer `ResultsFound`. `held` is the present one."""
 
     client: str
-    ask: AskFetch
+    ask: m.AskFetch
     job_id: str
     held: str | None
 
@@ -156,7 +144,7 @@ class CheckSignatures(Task):
     """Check the signatures of an offered program by the CA; answer `SignaturesChecked`."""
 
     client: str
-    ask: AskPush
+    ask: m.AskPush
     crl: str
 
 
@@ -231,7 +219,7 @@ class PartFailed(EventOfArtifact):
 
     part: int
     corrupt: bool = False
-    no_room: NoRoom | None = None
+    no_room: m.NoRoom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +257,7 @@ class SignaturesChecked(ShellEvent):
     """The signatures of an offered program were checked; `fault`: one of them does not count."""
 
     asked: CheckSignatures
-    fault: Fault | None = None
+    fault: m.Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +301,7 @@ class ManifestChanged(ShellEvent):
 class JournalRead(ShellEvent):
     """The journal of the CA was read: who did what, oldest first; its revocation list, in PEM."""
 
-    entries: tuple[tuple[str, AskIdentity], ...]
+    entries: tuple[tuple[str, m.AskIdentity], ...]
     crl: str = ""
 
 

@@ -43,31 +43,9 @@ from coordinator.core import (
     stored_artifacts,
     uploads,
 )
+from coordinator.core import effects as fx
 from coordinator.core.commands import certificate_commands, host_commands, requests
 from coordinator.core.core_settings import CoreSettings
-from coordinator.core.effects import (
-    ArtifactLost,
-    BundleFiled,
-    BundleRefused,
-    Collected,
-    Effect,
-    JournalRead,
-    ManifestChanged,
-    ManifestRead,
-    ManifestRefused,
-    PartFailed,
-    PartOpened,
-    PartStored,
-    PartWritten,
-    ReadManifest,
-    ReloadAsked,
-    ResultsFound,
-    ShellEvent,
-    SignaturesChecked,
-    Tell,
-    Tick,
-    Warn,
-)
 from coordinator.core.entries import Answer
 from coordinator.core.state import World
 from coordinator.jobs.causes import NONE, Cause, cause, in_words
@@ -138,7 +116,7 @@ class Core:
         stored_artifacts.index_again(self.world)
         self.world.timers.set(("collect",), now.mono_s + COLLECT_FIRST_S)
 
-    def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
+    def handle(self, event: Connected | Disconnected | Incoming | fx.ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
         due_s = self.world.timers.next_deadline()
         if self.world.connected and due_s is not None and now.mono_s - due_s > LATE_S:
@@ -151,7 +129,7 @@ class Core:
             self._on_timer(key, now)
         self._now = now
 
-    def take(self) -> tuple[list[Change | Record], list[Effect]]:
+    def take(self) -> tuple[list[Change | Record], list[fx.Effect]]:
         """Assign jobs; return the changes to commit, and the effects to perform afterwards."""
         world = self.world
         assignment.settle(world, self._now)
@@ -191,7 +169,7 @@ class Core:
         """Return the status that the broker publishes when the connection `session` dies."""
         return self._status("offline", "lost", session)
 
-    def _on_local(self, event: Connected | Disconnected | ShellEvent, now: Now) -> None:
+    def _on_local(self, event: Connected | Disconnected | fx.ShellEvent, now: Now) -> None:
         world = self.world
         self._returned |= isinstance(event, Disconnected) and world.session != ""
         match event:
@@ -201,19 +179,19 @@ class Core:
                 world.broker_refused = world.broker_load = None
                 self._birth(now)
                 presence.on_listening(world, now)
-            case Collected(kept):
+            case fx.Collected(kept):
                 world.stored.update(kept)
-            case ResultsFound():
+            case fx.ResultsFound():
                 downloads.on_results(world, event, now)
-            case SignaturesChecked():
+            case fx.SignaturesChecked():
                 requests.on_checked(world, event, now)
-            case ManifestRead() | ManifestRefused():
+            case fx.ManifestRead() | fx.ManifestRefused():
                 self._on_manifest(event, now)
-            case ManifestChanged(how):
+            case fx.ManifestChanged(how):
                 world.manifest_changed = how
-            case ReloadAsked():
-                world.do(ReadManifest(self.known()))
-            case JournalRead(_, crl):
+            case fx.ReloadAsked():
+                world.do(fx.ReadManifest(self.known()))
+            case fx.JournalRead(_, crl):
                 if crl != world.crl:
                     world.crl = crl
                     programs.trust_anew(world)
@@ -221,29 +199,29 @@ class Core:
             case Disconnected():
                 world.connected = False
                 presence.on_disconnected(world, now)
-            case Tick():
+            case fx.Tick():
                 pass
             case _:
                 self._on_disk(event, now)
 
-    def _on_disk(self, event: ShellEvent, now: Now) -> None:
+    def _on_disk(self, event: fx.ShellEvent, now: Now) -> None:
         """Something has come of an artifact."""
         world = self.world
         match event:
-            case PartOpened(artifact_id, have, part):
+            case fx.PartOpened(artifact_id, have, part):
                 uploads.on_part_opened(world, artifact_id, have, part, now)
-            case PartWritten(artifact_id, part, length):
+            case fx.PartWritten(artifact_id, part, length):
                 uploads.on_part_written(world, artifact_id, part, length, now)
-            case PartFailed():
+            case fx.PartFailed():
                 uploads.on_part_failed(world, event, now)
-            case PartStored(artifact_id, size_bytes):
+            case fx.PartStored(artifact_id, size_bytes):
                 uploads.on_part_stored(world, artifact_id, size_bytes, now)
                 programs.on_stored(world, artifact_id, now)
-            case BundleFiled(artifact_id):
+            case fx.BundleFiled(artifact_id):
                 filing.on_filed(world, artifact_id, now)
-            case BundleRefused(artifact_id):
+            case fx.BundleRefused(artifact_id):
                 filing.on_refused(world, artifact_id, now)
-            case ArtifactLost(artifact_id):
+            case fx.ArtifactLost(artifact_id):
                 uploads.on_artifact_lost(world, artifact_id)
 
     def _birth(self, now: Now) -> None:
@@ -269,16 +247,16 @@ class Core:
             }
         )
 
-    def _on_manifest(self, event: ManifestRead | ManifestRefused, now: Now) -> None:
+    def _on_manifest(self, event: fx.ManifestRead | fx.ManifestRefused, now: Now) -> None:
         who = user_of(event.client) if event.client else "coordinator"
         self.world.manifest_changed = NONE  # whatever came of it: it has been read
-        if isinstance(event, ManifestRead):
+        if isinstance(event, fx.ManifestRead):
             found = plan_changes.take_plan(self.world, event.plan, now, who)
             what, is_news = cause("plan", **found.counts()), not found.is_empty()
             data = {**plan_changes.told(found), **plan_changes.doubts(self.world, event.plan)}
             response = OperatorResponse(id=event.request_id or "-", ok=True, data=data)
             self.world.manifest_fault = NONE
-            self.world.do(Tell(f"the manifest was read: {in_words(what)}"))
+            self.world.do(fx.Tell(f"the manifest was read: {in_words(what)}"))
         else:
             errors = [
                 {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
@@ -383,10 +361,10 @@ class Core:
                 f"another coordinator (instance {status.instance}) uses the same broker and topic "
                 "root; stop one of them, or give it another root with --root"
             )
-            self.world.do(Warn(text))
+            self.world.do(fx.Warn(text))
 
 
-def _faults(event: ManifestRefused) -> Cause:
+def _faults(event: fx.ManifestRefused) -> Cause:
     return cause("faults", text=str(event.problems[0])[:300], more=len(event.problems) - 1)
 
 

@@ -15,17 +15,8 @@ from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.errors import BadMessage
+from broker.protocol import messages as m
 from broker.protocol import signing
-from broker.protocol.messages import (
-    AskCancel,
-    AskDrain,
-    AskReload,
-    AskRequeue,
-    AskResume,
-    Command,
-    HomeCommand,
-    OperatorResponse,
-)
 from coordinator.core import authorization
 from coordinator.core.commands import requests
 from coordinator.core.state import World
@@ -40,7 +31,7 @@ COMMANDS_A_MINUTE: Final = 1000  # an automation may throw every switch of a lar
 _OF_COORDINATOR: Final = frozenset({"requeue", "reload"})
 
 
-def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
+def on_command(world: World, node: str, command: m.HomeCommand, now: Now) -> None:
     """Carry out a switch or a button of `node`. Raises `BadMessage` if it has no such command."""
     if (node == COORDINATOR) != (command.type in _OF_COORDINATOR):
         raise BadMessage(f"{command.type} is no command of this node")
@@ -49,41 +40,41 @@ def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
         authorization.turn_away(world, CLIENT, ask, signing.Unsigned("unsigned"), now)
         return
     match ask:
-        case AskDrain() if not record.drained or (ask.now and not record.drained_now):
+        case m.AskDrain() if not record.drained or (ask.now and not record.drained_now):
             _carry_out(world, ask, now)
-        case AskResume() if record.drained:
+        case m.AskResume() if record.drained:
             _resume(world, record, ask, now)
-        case AskCancel():
+        case m.AskCancel():
             _each(world, ask, world.held_at(node), cause("holds_nothing", host=node), now)
-        case AskRequeue():
+        case m.AskRequeue():
             failed = [job for job in world.book.in_claim_order(JobState.FAILED) if job.in_plan]
             _each(world, ask, failed, cause("none_failed"), now)
-        case AskReload():
+        case m.AskReload():
             _carry_out(world, ask, now)
 
 
-def _meant(world: World, node: str, command: HomeCommand) -> Command:
+def _meant(world: World, node: str, command: m.HomeCommand) -> m.Command:
     """Return the command of an operator that is meant; of jobs, without the job."""
     match command.type:
         case "drain" | "release":
-            return AskDrain(id=world.new_id(), host=node, now=command.type == "release")
+            return m.AskDrain(id=world.new_id(), host=node, now=command.type == "release")
         case "resume":
-            return AskResume(id=world.new_id(), host=node)
+            return m.AskResume(id=world.new_id(), host=node)
         case "cancel":
-            return AskCancel(id=world.new_id(), job="")
+            return m.AskCancel(id=world.new_id(), job="")
         case "requeue":
-            return AskRequeue(id=world.new_id(), job="")
+            return m.AskRequeue(id=world.new_id(), job="")
         case _:
-            return AskReload(id=world.new_id())
+            return m.AskReload(id=world.new_id())
 
 
-def _resume(world: World, record: HostRecord, ask: AskResume, now: Now) -> None:
+def _resume(world: World, record: HostRecord, ask: m.AskResume, now: Now) -> None:
     """Lift a drain. A quarantine or a snooze stays: an automation does not look at its reason."""
     if not (record.quarantine or record.snoozed_until):
         _carry_out(world, ask, now)
     elif _is_admitted(world, now):
         world.remember(replace(record, drained=False, drained_now=False))
-        response = OperatorResponse(id=ask.id, ok=True, data={"host": ask.host, "drained": False})
+        response = m.OperatorResponse(id=ask.id, ok=True, data={"host": ask.host, "drained": False})
         what = cause("still", was=_rest(record))
         authorization.settle(world, CLIENT, ask, response, now, what)
 
@@ -93,7 +84,7 @@ def _rest(record: HostRecord) -> list[JsonValue]:
 
 
 def _each(
-    world: World, ask: AskCancel | AskRequeue, jobs: Sequence[Job], none: Cause, now: Now
+    world: World, ask: m.AskCancel | m.AskRequeue, jobs: Sequence[Job], none: Cause, now: Now
 ) -> None:
     """Carry a command out on each of the jobs; where there are none it is refused, and why."""
     if not jobs and _is_admitted(world, now):
@@ -104,7 +95,7 @@ def _each(
         _carry_out(world, ask.model_copy(update=of_job), now)
 
 
-def _carry_out(world: World, ask: Command, now: Now) -> None:
+def _carry_out(world: World, ask: m.Command, now: Now) -> None:
     if _is_admitted(world, now):
         requests.carry_out(world, CLIENT, ask, now)
 

@@ -14,14 +14,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from broker.clock import Now, rfc3339, until
+from broker.protocol import messages as m
 from broker.protocol.link_events import Outgoing
-from broker.protocol.messages import (
-    AskDrain,
-    AskForget,
-    AskPause,
-    AskResume,
-    AskSnooze,
-)
 from broker.protocol.reasons import Reason, reason
 from broker.protocol.topics import user_of
 from coordinator.core import give_back
@@ -39,7 +33,7 @@ from coordinator.jobs.records import Action, FleetRecord, HostForgotten, HostRec
 # Its jobs keep their histories. Should its agent come back after all, it is a new host.
 
 
-def on_forget(world: World, _client: str, ask: AskForget, _now: Now) -> Data:
+def on_forget(world: World, _client: str, ask: m.AskForget, _now: Now) -> Data:
     """Forget a host; refused while it is online or holds a job."""
     name = ask.host
     _record(world, name)
@@ -70,7 +64,7 @@ SHOWN_BYTES: Final = 100_000  # of it
 LOOK_S: Final = 60.0  # a clock that was set, or a machine that slept, is noticed after so long
 
 
-def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> Data:
+def on_drain(world: World, client: str, ask: m.AskDrain, now: Now) -> Data:
     """Keep new jobs off a host, and perhaps take back those that it has."""
     record = _record(world, ask.host)
     if record.drained and (record.drained_now or not ask.now):
@@ -81,7 +75,7 @@ def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> Data:
     return fields | _what_becomes(world, ask.host, now)
 
 
-def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> Data:
+def on_snooze(world: World, client: str, ask: m.AskSnooze, now: Now) -> Data:
     """Keep new jobs off a host for a while, and perhaps take back what it has; or end that."""
     record = _record(world, ask.host)
     if not ask.for_s:
@@ -112,7 +106,7 @@ def _end_snooze(world: World, record: HostRecord) -> Data:
     return {"host": name, "until": None, "was": was, "refuses": _told(against)}
 
 
-def on_resume(world: World, client: str, ask: AskResume, now: Now) -> Data:
+def on_resume(world: World, client: str, ask: m.AskResume, now: Now) -> Data:
     """Give a host jobs again. What its owner or the manifest say holds all the same."""
     was = _record(world, ask.host).restraints()
     host = world.hosts.get(ask.host)
@@ -128,7 +122,7 @@ def on_resume(world: World, client: str, ask: AskResume, now: Now) -> Data:
     return {"host": ask.host, "drained": False, "was": _told(was), "refuses": refuses}
 
 
-def on_pause(world: World, client: str, ask: AskPause, now: Now) -> Data:
+def on_pause(world: World, client: str, ask: m.AskPause, now: Now) -> Data:
     """Give out no new jobs, or give them out again; that it is so already is no error."""
     was_so = world.fleet.paused is not ask.off
     if not was_so:
