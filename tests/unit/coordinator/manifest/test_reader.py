@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from broker.protocol.messages import TrainerInfo
 from coordinator.cli.check import check_command
-from coordinator.jobs.plan_entries import job_id
+from coordinator.jobs.plan_entries import id_of
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.manifest_file import MAX_BYTES, load_manifest
 from coordinator.manifest.problems import ManifestError
+from tests.harness.coordinator import spec
 
 BARE = {"type": "object", "properties": {"lr": {"type": "number"}}, "additionalProperties": False}
 TRAINERS = builtin_trainers() | {"bare": TrainerInfo(hyper_schema=BARE, telemetry=False)}
@@ -227,14 +229,14 @@ def test_a_file_that_is_not_there_or_too_large_is_told(tmp_path: Path) -> None:
 
 
 def test_an_id_is_what_decides_the_result(load: Any) -> None:
-    base = ("mlp", "oracle", {"a": 1, "b": 0.5}, "host", ("x", "y"), 0)
-    same = ("mlp", "oracle", {"b": 0.5, "a": 1.0}, "host", ("y", "x"), 0)
-    assert job_id(*base) == job_id(*same)
-    for at, other in enumerate(["gbt", "realistic", {"a": 2, "b": 0.5}, "time", ("x",), 1]):
-        changed = (*base[:at], other, *base[at + 1 :])
-        assert job_id(*changed) != job_id(*base), at
-    folds = [job_id(*base[:3], "folds", *base[4:], *one) for one in ((3, 0), (3, 1), (4, 1))]
-    assert len({*folds, job_id(*base)}) == 4
+    base = replace(spec(), hyper={"a": 1, "b": 0.5}, train_hosts=("x", "y"))
+    assert id_of(replace(base, hyper={"b": 0.5, "a": 1.0}, train_hosts=("y", "x"))) == id_of(base)
+    others: list[dict[str, Any]] = [
+        {}, {"model": "mlp"}, {"mode": "realistic"}, {"hyper": {"a": 2, "b": 0.5}},
+        {"split_recipe": "time"}, {"train_hosts": ("x",)}, {"seed": 1}, {"folds": 3},
+        {"folds": 3, "fold": 1}, {"folds": 4, "fold": 1},
+    ]  # fmt: skip
+    assert len({id_of(replace(base, **other)) for other in others}) == len(others)
     one = load(GOOD + "priority = 3\nmin_ram_gib = 1\nname = 'other'\nn_resamples = 1\n").jobs[0]
     assert one.job_id == load(GOOD).jobs[0].job_id
 

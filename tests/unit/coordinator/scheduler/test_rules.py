@@ -21,10 +21,11 @@ from broker.protocol.messages import (
     Why,
 )
 from broker.protocol.reasons import from_dict, reason, uses_cuda
-from coordinator.jobs.plan_entries import HostPolicy, JobSpec, job_id
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec
 from coordinator.jobs.reason_words import words
 from coordinator.jobs.reasons import NATURES
 from coordinator.scheduler.rules import HostView, choose, kind_of, reasons
+from tests.harness.coordinator import with_id
 from tests.harness.datasets import Made
 from tests.harness.programs import DIGEST, program
 
@@ -41,11 +42,12 @@ BARE = TrainerInfo(hyper_schema={}, telemetry=False)  # reads no prepared data
 def job(name: str = "job", hyper: dict[str, Any] | None = None, **needs: Any) -> JobSpec:
     """A gbt job; `allowed` and `denied` are its hosts."""
     allowed, denied = needs.pop("allowed", ()), needs.pop("denied", ())
-    return JobSpec(
-        job_id=job_id("gbt", "oracle", {}, "host", (), 0), name=name, model="gbt", mode="oracle",
-        hyper=hyper or {}, split_recipe="host", train_hosts=(), seed=0, n_resamples=1, priority=0,
-        needs=Needs(**needs), allowed_hosts=allowed, denied_hosts=denied,
+    made = JobSpec(
+        job_id="", name=name, model="gbt", mode="oracle", hyper=hyper or {}, split_recipe="host",
+        train_hosts=(), seed=0, n_resamples=1, priority=0, needs=Needs(**needs),
+        allowed_hosts=allowed, denied_hosts=denied,
     )  # fmt: skip
+    return with_id(made)
 
 
 def gpu(free_gib: float | None = 8, total_gib: float | None = 12, index: int = 0) -> Gpu:
