@@ -24,7 +24,6 @@ from broker.protocol.acl import may_change
 from broker.protocol.topics import is_host, user_of
 from coordinator.core.state import MAX_ANSWERS, World
 from coordinator.jobs.causes import NONE, Cause, cause, in_words
-from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import JOURNAL, Action, RequestKey
 from coordinator.scheduler import unknown_hosts
 
@@ -34,20 +33,11 @@ Data = dict[str, JsonValue]
 
 _T = TypeVar("_T")
 PAGE_BYTES: Final = 150_000  # of the rows in an answer
-MOST_NAMESAKES: Final = 16  # each change of an entry of the plan leaves one
 
 
 def given(request_id: str, data: Data) -> m.OperatorResponse:
     """Return an answer with what was asked for; our own data is not validated again."""
     return m.OperatorResponse.model_construct(id=request_id, ok=True, data=data)
-
-
-def told_apart(namesakes: Sequence[Job]) -> list[JsonValue]:
-    """Return what tells other jobs of the same name from the one that was meant: the newest."""
-    return [
-        {"job_id": job.job_id, "state": job.state.value, "host": job.host, "in_plan": job.in_plan}
-        for job in namesakes[-MOST_NAMESAKES:]
-    ]
 
 
 def fitting(rows: Iterable[Data], most_bytes: int = PAGE_BYTES) -> list[JsonValue]:

@@ -17,14 +17,8 @@ from pydantic import ValidationError
 
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
+from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Disconnected, Incoming
-from broker.protocol.messages import (
-    STATUS,
-    OperatorResponse,
-    Status,
-    Summary,
-    decode,
-)
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics, user_of
 from coordinator.core import (
@@ -89,7 +83,7 @@ class Core:
         records: Mapping[str, HostRecord] | None = None,
         fleet: FleetRecord | None = None,
         revoked: Mapping[str, Revocation] | None = None,
-        answers: Mapping[RequestKey, tuple[str, OperatorResponse]] | None = None,
+        answers: Mapping[RequestKey, tuple[str, m.OperatorResponse]] | None = None,
         bundles: Mapping[str, int] | None = None,
         programs: Sequence[ProgramRecord] = (),
         datasets: Sequence[DatasetRecord] = (),
@@ -161,11 +155,11 @@ class Core:
         """Return the trainer of each known model, and the datasets."""
         return plan_changes.known(self.world)
 
-    def goodbye(self) -> Status:
+    def goodbye(self) -> m.Status:
         """Return the status to leave with."""
         return self._status("offline", "goodbye", self.world.session)
 
-    def will(self, session: str) -> Status:
+    def will(self, session: str) -> m.Status:
         """Return the status that the broker publishes when the connection `session` dies."""
         return self._status("offline", "lost", session)
 
@@ -235,9 +229,9 @@ class Core:
         for job_id in world.claims:
             world.timers.set(("assign", job_id), now.mono_s)
 
-    def _status(self, state: str, reason: str, session: str) -> Status:
+    def _status(self, state: str, reason: str, session: str) -> m.Status:
         settings = self.world.settings
-        return Status.model_validate(
+        return m.Status.model_validate(
             {
                 "state": state,
                 "reason": reason,
@@ -254,7 +248,7 @@ class Core:
             found = plan_changes.take_plan(self.world, event.plan, now, who)
             what, is_news = cause("plan", **found.counts()), not found.is_empty()
             data = {**plan_changes.told(found), **plan_changes.doubts(self.world, event.plan)}
-            response = OperatorResponse(id=event.request_id or "-", ok=True, data=data)
+            response = m.OperatorResponse(id=event.request_id or "-", ok=True, data=data)
             self.world.manifest_fault = NONE
             self.world.do(fx.Tell(f"the manifest was read: {in_words(what)}"))
         else:
@@ -262,7 +256,7 @@ class Core:
                 {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
                 for p in event.problems[:100]
             ]
-            response = OperatorResponse(
+            response = m.OperatorResponse(
                 id=event.request_id or "-", ok=False, code="refused",
                 why={"code": "manifest_errors"}, data={"errors": list(errors)},
             )  # fmt: skip
@@ -315,7 +309,7 @@ class Core:
     def _publish_summary(self) -> None:
         world = self.world
         hosts = {str(key): int(str(count)) for key, count in requests.host_counts(world).items()}
-        summary = Summary(
+        summary = m.Summary(
             jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
             paused=world.fleet.paused, no_room=filing.all_lack(world), plan=world.plan_name(),
         )  # fmt: skip
@@ -329,7 +323,9 @@ class Core:
             return
         try:
             if topic.kind is Kind.COORDINATOR_STATUS and message.payload:
-                self._on_own_status(decode(STATUS, message.payload), now, retained=message.retained)
+                self._on_own_status(
+                    m.decode(m.STATUS, message.payload), now, retained=message.retained
+                )
             else:
                 incoming.on_message(self.world, topic, message, now)
         except (BadMessage, BadStream) as error:
@@ -338,7 +334,7 @@ class Core:
             # It fitted, and yet no answer could be made of it: that is garbage as well.
             self.world.drop(topic.kind.value, f"from {topic.host}: {error.title} cannot be built")
 
-    def _on_own_status(self, status: Status, now: Now, *, retained: bool) -> None:
+    def _on_own_status(self, status: m.Status, now: Now, *, retained: bool) -> None:
         # A late will of an earlier session of ours must not stand as the last word.
         ours = status.session == self.world.session
         if status.instance != self.world.settings.instance:
@@ -346,7 +342,7 @@ class Core:
         if self.world.session and status.state == "offline" and not ours:
             self._birth(now)
 
-    def _look_at_another(self, status: Status, *, retained: bool) -> None:
+    def _look_at_another(self, status: m.Status, *, retained: bool) -> None:
         """Warn of another coordinator, once; an earlier process of this one, or its will, is none.
 
         Two throw each other off a broker that knows them by one name, and never hear each other

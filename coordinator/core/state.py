@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -48,11 +47,6 @@ RESEND_CAP_S: Final = 15.0
 RESENDS: Final = 6
 ROWS_AT_ONCE: Final = 250
 ROWS_EVERY_S: Final = 0.25
-
-
-# Each message of a host has them asked for several times.
-_blank_record = lru_cache(maxsize=64)(HostRecord)
-_blank_policy = lru_cache(maxsize=64)(HostPolicy)
 
 
 @dataclass(slots=True)
@@ -260,7 +254,7 @@ class World:
 
     def record(self, host: str) -> HostRecord:
         """Return what is remembered of a host."""
-        return self.records.get(host) or _blank_record(host)
+        return self.records.get(host) or HostRecord(host)
 
     def remember(self, record: Record) -> None:
         """Change what is remembered of hosts, or note an action, in the ledger as well."""
@@ -295,7 +289,7 @@ class World:
     def policy(self, host: str) -> HostPolicy:
         """Return what the plan says of a host."""
         policy = self.plan.hosts.get(host) if self.plan else None
-        return policy or _blank_policy(host)
+        return policy or HostPolicy(host)
 
     def grace_s(self) -> float:
         """Return how long a `prefer_cuda` job waits for a CUDA host."""

@@ -90,16 +90,12 @@ def _going(world: World, job: Job, now: Now) -> Data:
     share, left_s = job_progress.share(progress, held), earlier_attempts.left_s(world, job, now)
     return {
         "progress": None if progress is None else progress.model_dump(mode="json"),
-        "held": None if held is None else _held(held),
+        "held": None if held is None else held.model_dump(mode="json", include={"phase", "fault"}),
         "share": share,
         "away": away(world, job, now),
         **_no_room(world, job),
         **({} if left_s is None else {"left_s": round(left_s, 1)}),
     }
-
-
-def _held(held: m.HeldJob) -> Data:
-    return held.model_dump(mode="json", include={"phase", "fault"})
 
 
 def _no_room(world: World, job: Job) -> Data:

@@ -146,7 +146,7 @@ def _outcome(client: str, ask: m.Command, data: Any, now: Now) -> Cause:
 
 
 def _on_status(world: World, _client: str, _ask: m.AskStatus, now: Now) -> Data:
-    counts = world.book.counts()
+    counts, refused_by_broker, load = world.book.counts(), world.broker_refused, world.broker_load
     pending = prospects.chances(world, now) if counts["pending"] else prospects.Chances()
     return {
         "jobs": dict(counts),
@@ -166,8 +166,8 @@ def _on_status(world: World, _client: str, _ask: m.AskStatus, now: Now) -> Data:
         },
         "broker": {
             "address": world.settings.broker,
-            "refused": _counts(world.broker_refused),
-            "load": _load(world.broker_load),
+            "refused": None if refused_by_broker is None else {**refused_by_broker},
+            "load": None if load is None else load.model_dump(exclude={"v"}),
         },
         "active": counts["claimed"] + counts["running"],
         "runnable": 0 if world.fleet.paused else pending.runnable,
@@ -181,14 +181,6 @@ def _on_status(world: World, _client: str, _ask: m.AskStatus, now: Now) -> Data:
         "away": job_commands.jobs_away(world, now),
         "held_up": job_commands.jobs_held_up(world),
     }
-
-
-def _counts(counts: dict[str, int] | None) -> JsonValue:
-    return None if counts is None else {**counts}
-
-
-def _load(load: m.BrokerLoad | None) -> JsonValue:
-    return None if load is None else load.model_dump(exclude={"v"})
 
 
 def _on_logs(world: World, client: str, ask: m.AskLogs, _now: Now) -> None:
