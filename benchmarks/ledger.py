@@ -31,11 +31,12 @@ from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import ManifestRead
 from coordinator.core.reactor import Core
 from coordinator.jobs.jobs import JobBook
-from coordinator.jobs.plan_entries import JobSpec, Plan, job_id
+from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.manifest_file import load_manifest
+from tests.harness.coordinator import with_id
 
 GIB: Final = 2**30
 MODELS: Final = ("gbt", "mlp", "cnn", "lstm")
@@ -62,11 +63,12 @@ def fit(number: int) -> JobSpec:
 
 def _spec(number: int, model: str, needs: m.Needs, priority: int) -> JobSpec:
     hyper = {"epochs": 10 + number % 50, "lr": 0.001 * (1 + number % 7)}
-    return JobSpec(
-        job_id=job_id(model, "realistic", hyper, "host", (), number), name=f"job-{number:06}",
-        model=model, mode="realistic", hyper=hyper, split_recipe="host", train_hosts=(),
+    made = JobSpec(
+        job_id="", name=f"job-{number:06}", model=model, mode="realistic", hyper=hyper,
+        split_recipe="host", train_hosts=(),
         seed=number, n_resamples=1000, priority=priority, needs=needs,
     )  # fmt: skip
+    return with_id(made, **hyper)
 
 
 class Fleet:

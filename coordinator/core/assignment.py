@@ -70,7 +70,7 @@ def bring_up_to_date(world: World, now: Now) -> None:
         if not waits:
             world.behind.pop(job.job_id, None)
         if waits and not successors.holds(world, job, now):
-            ready_s = world.retry_at_s.get(job.job_id, 0.0)
+            ready_s = world.timers.when_s(("retry", job.job_id)) or 0.0
             queue.place(job, ready_s, grace_over_s(world, job, now), now.mono_s)
         else:
             queue.remove(job.job_id)
@@ -176,15 +176,10 @@ def take_back(world: World, job: Job) -> None:
 
 def on_accepted(world: World, host: str, report: Accepted, now: Now) -> None:
     """An agent takes a job."""
-    job = current(world, host, report.job_id, report.attempt, now)
-    if job is None:
-        return
-    if job.state is JobState.PENDING:
-        if is_of_old_process(world, host, report.instance):
-            return
-        job = resume(world, job, host, report.attempt, report.instance, now)
-    take_back(world, job)
-    leases.grant(world, host, report.id, [job], now)
+    job = _taken_up(world, host, report, now)
+    if job is not None:
+        take_back(world, job)
+        leases.grant(world, host, report.id, [job], now)
 
 
 def on_refused(world: World, host: str, report: Refused, now: Now) -> None:
@@ -200,13 +195,9 @@ def on_refused(world: World, host: str, report: Refused, now: Now) -> None:
 
 def on_started(world: World, host: str, report: Started, now: Now) -> None:
     """A trainer runs."""
-    job = current(world, host, report.job_id, report.attempt, now)
+    job = _taken_up(world, host, report, now)
     if job is None:
         return
-    if job.state is JobState.PENDING:
-        if is_of_old_process(world, host, report.instance):
-            return
-        job = resume(world, job, host, report.attempt, report.instance, now)
     world.holdbacks.get(job.job_id, {}).pop(host, None)
     if job.state is JobState.CLAIMED:
         take_back(world, job)
@@ -226,10 +217,15 @@ def on_wait_over(world: World, key: tuple[str, ...]) -> None:
         world.look_at(key[-1])
 
 
-def is_of_old_process(world: World, host: str, instance: str) -> bool:
-    """Whether another process of that agent is known to be there now."""
+def _taken_up(world: World, host: str, report: Accepted | Started, now: Now) -> Job | None:
+    """Return the job of a report, resumed if it was given up; none: the report does not count."""
+    job = current(world, host, report.job_id, report.attempt, now)
+    if job is None or job.state is not JobState.PENDING:
+        return job
     known = world.hosts.get(host)
-    return known is not None and known.instance not in {None, instance}
+    if known is not None and known.instance not in {None, report.instance}:
+        return None  # it is of an earlier process of that agent
+    return resume(world, job, host, report.attempt, report.instance, now)
 
 
 def resume(world: World, job: Job, host: str, attempt: int, instance: str, now: Now) -> Job:

@@ -9,6 +9,7 @@ Whoever has the CA may revoke (broker/pki/ca.py); `commands/certificate_commands
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -17,24 +18,12 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from broker.clock import Now
+from broker.protocol import messages as m
 from broker.protocol import signing
 from broker.protocol.acl import may_change
-from broker.protocol.messages import (
-    Ask,
-    AskEach,
-    AskIdentity,
-    AskList,
-    AskPause,
-    AskPlan,
-    AskRun,
-    AskSnooze,
-    Command,
-    OperatorResponse,
-)
 from broker.protocol.topics import is_host, user_of
 from coordinator.core.state import MAX_ANSWERS, World
 from coordinator.jobs.causes import NONE, Cause, cause, in_words
-from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import JOURNAL, Action, RequestKey
 from coordinator.scheduler import unknown_hosts
 
@@ -44,20 +33,11 @@ Data = dict[str, JsonValue]
 
 _T = TypeVar("_T")
 PAGE_BYTES: Final = 150_000  # of the rows in an answer
-MOST_NAMESAKES: Final = 16  # each change of an entry of the plan leaves one
 
 
-def given(request_id: str, data: Data) -> OperatorResponse:
+def given(request_id: str, data: Data) -> m.OperatorResponse:
     """Return an answer with what was asked for; our own data is not validated again."""
-    return OperatorResponse.model_construct(id=request_id, ok=True, data=data)
-
-
-def told_apart(namesakes: Sequence[Job]) -> list[JsonValue]:
-    """Return what tells other jobs of the same name from the one that was meant: the newest."""
-    return [
-        {"job_id": job.job_id, "state": job.state.value, "host": job.host, "in_plan": job.in_plan}
-        for job in namesakes[-MOST_NAMESAKES:]
-    ]
+    return m.OperatorResponse.model_construct(id=request_id, ok=True, data=data)
 
 
 def fitting(rows: Iterable[Data], most_bytes: int = PAGE_BYTES) -> list[JsonValue]:
@@ -72,7 +52,7 @@ def fitting(rows: Iterable[Data], most_bytes: int = PAGE_BYTES) -> list[JsonValu
 
 
 def paged(
-    items: Sequence[_T], ask: AskList | AskPlan, row_of: Callable[[_T], Data]
+    items: Sequence[_T], ask: m.AskList | m.AskPlan, row_of: Callable[[_T], Data]
 ) -> tuple[list[JsonValue], int | None]:
     """Return a page of rows, and where the next page begins; none after the last."""
     rows = fitting(row_of(one) for one in items[ask.offset : ask.offset + ask.limit])
@@ -88,9 +68,9 @@ class RequestRefused(Exception):  # noqa: N818 - which is no fault
         super().__init__(str(why["code"]))
         self.why, self.code, self._data = {**why}, code, data
 
-    def response(self, request_id: str) -> OperatorResponse:
+    def response(self, request_id: str) -> m.OperatorResponse:
         """Return the answer."""
-        return OperatorResponse(
+        return m.OperatorResponse(
             id=request_id, ok=False, code=self.code, why=self.why, data=self._data
         )
 
@@ -111,7 +91,7 @@ RECORDED_A_MINUTE: Final = 30  # of those that are turned away; more are only co
 _TARGETS: Final = ("job", "host", "name")
 
 
-def is_welcome(world: World, client: str, ask: Command, payload: bytes, now: Now) -> bool:
+def is_welcome(world: World, client: str, ask: m.Command, payload: bytes, now: Now) -> bool:
     """Tell whether a command is to be looked at; whoever is turned away is told why."""
     try:
         _check(world, client, payload, now)
@@ -121,7 +101,7 @@ def is_welcome(world: World, client: str, ask: Command, payload: bytes, now: Now
     return True
 
 
-def is_new(world: World, client: str, ask: Command, now: Now) -> bool:
+def is_new(world: World, client: str, ask: m.Command, now: Now) -> bool:
     """Tell whether a welcome command is to be carried out now; whoever is turned away is told."""
     if ask.expires_at is not None and now.wall_s > ask.expires_at + EXPIRY_SLACK_S:
         turn_away(world, client, ask, signing.Unsigned("expired"), now)
@@ -139,8 +119,8 @@ def is_new(world: World, client: str, ask: Command, now: Now) -> bool:
 def settle(
     world: World,
     client: str,
-    ask: Command,
-    response: OperatorResponse,
+    ask: m.Command,
+    response: m.OperatorResponse,
     now: Now,
     what: Cause = NONE,
 ) -> None:
@@ -164,7 +144,7 @@ def settle(
     answer(world, client, response, now)
 
 
-def answer(world: World, client: str, response: OperatorResponse, now: Now) -> None:
+def answer(world: World, client: str, response: m.OperatorResponse, now: Now) -> None:
     """Send the answer to a command; signed, so that nobody else can give it."""
     if (key := world.settings.operator_key) is not None:
         topic = world.topics.operator_response(client)
@@ -172,12 +152,12 @@ def answer(world: World, client: str, response: OperatorResponse, now: Now) -> N
     reply(world, client, response)
 
 
-def key_of(client: str, ask: Ask) -> RequestKey:
+def key_of(client: str, ask: m.Ask) -> RequestKey:
     """Return the key that identifies a repeated request; entries of the CA count once for all."""
-    return (JOURNAL if isinstance(ask, AskIdentity) else client, ask.id)
+    return (JOURNAL if isinstance(ask, m.AskIdentity) else client, ask.id)
 
 
-def reply(world: World, client: str, response: OperatorResponse) -> None:
+def reply(world: World, client: str, response: m.OperatorResponse) -> None:
     """Send an answer."""
     world.publish(world.topics.operator_response(client), response)
 
@@ -200,12 +180,12 @@ def _check(world: World, client: str, payload: bytes, now: Now) -> None:
 
 
 def turn_away(
-    world: World, client: str, ask: Command, refusal: signing.Unsigned, now: Now
+    world: World, client: str, ask: m.Command, refusal: signing.Unsigned, now: Now
 ) -> None:  # fmt: skip
     """Refuse a command at the door: count it, record it unless there are too many, say why."""
     kind, why = refusal.kind, cause(refusal.kind, **refusal.figures)
     world.refuse(kind, f"{_word(ask)} of {client}: {in_words(why)}")
-    if _is_recorded(world, now):
+    if is_one_more(world.turned_away_s, RECORDED_A_MINUTE, now):  # they must not fill the disk
         job_id, host = _job_of(world, ask), _host_of(world, ask)
         about = None if job_id or host else _target(ask)[:80] or None
         what, who = cause(kind, about=about, **refusal.figures), user_of(client)
@@ -213,45 +193,46 @@ def turn_away(
             Action(now.text(), who, _word(ask), "refused", what, (client, ask.id), job_id, host)
         )
     code: Any = "expired" if kind == "expired" else "refused"
-    response = OperatorResponse(id=ask.id, ok=False, code=code, why={**why})
+    response = m.OperatorResponse(id=ask.id, ok=False, code=code, why={**why})
     answer(world, client, response, now)
 
 
-def _is_recorded(world: World, now: Now) -> bool:
-    """Whether one more refusal is recorded: refusals must not fill the disk."""
-    times = world.turned_away_s
-    while times and now.mono_s - times[0] >= 60.0:
-        times.popleft()
-    if len(times) >= RECORDED_A_MINUTE:
+def is_one_more(times_s: deque[float], a_minute: int, now: Now) -> bool:
+    """Whether one more is let through now; `times_s` are those of the last ones (monotonic)."""
+    while times_s and now.mono_s - times_s[0] >= 60.0:
+        times_s.popleft()
+    if len(times_s) >= a_minute:
         return False
-    times.append(now.mono_s)
+    times_s.append(now.mono_s)
     return True
 
 
-def _word(ask: Command) -> str:
+def _word(ask: m.Command) -> str:
     """Return what a command is called in the record."""
-    if isinstance(ask, AskIdentity | AskEach):
+    if isinstance(ask, m.AskIdentity | m.AskEach):
         return ask.action
-    ends = (isinstance(ask, AskPause) and ask.off) or (isinstance(ask, AskSnooze) and not ask.for_s)
+    ends = (isinstance(ask, m.AskPause) and ask.off) or (
+        isinstance(ask, m.AskSnooze) and not ask.for_s
+    )
     return f"{ask.type} off" if ends else ask.type
 
 
-def _target(ask: Command) -> str:
-    if isinstance(ask, AskRun):
+def _target(ask: m.Command) -> str:
+    if isinstance(ask, m.AskRun):
         return str(ask.job.get("name") or ask.job.get("model", ""))
     return str(next(filter(None, (getattr(ask, key, "") for key in _TARGETS)), ""))
 
 
-def _job_of(world: World, ask: Command, response: OperatorResponse | None = None) -> str | None:
-    if isinstance(ask, AskRun):  # which job that is, the answer knows
+def _job_of(world: World, ask: m.Command, response: m.OperatorResponse | None = None) -> str | None:
+    if isinstance(ask, m.AskRun):  # which job that is, the answer knows
         data: Any = response.data if response is not None and response.ok else None
         return str(data["job_id"]) if data else None
     found = world.book.find(getattr(ask, "job", ""))
     return found[0].job_id if len(found) == 1 else None
 
 
-def _host_of(world: World, ask: Command, *, done: bool = False) -> str | None:
-    if isinstance(ask, AskIdentity):
+def _host_of(world: World, ask: m.Command, *, done: bool = False) -> str | None:
+    if isinstance(ask, m.AskIdentity):
         return ask.name if is_host(ask.name) else None
     host = getattr(ask, "host", None)
     return host if done or host in world.hosts or host in world.records else None

@@ -18,8 +18,9 @@ from broker.protocol.messages import AskFetch, Grant, GrantMessage
 from broker.stream.stream import SendChunk, Sender, chunk_size
 from coordinator.core import authorization, dataset_records, successors
 from coordinator.core import effects as fx
-from coordinator.core.authorization import Data, RequestRefused, refused, told_apart
+from coordinator.core.authorization import Data, RequestRefused, refused
 from coordinator.core.entries import Download
+from coordinator.core.finding import others
 from coordinator.core.state import World
 from coordinator.jobs.causes import Cause
 from coordinator.jobs.jobs import Job
@@ -102,7 +103,7 @@ def _begin(
         "model": job.spec.model,
         "mode": job.spec.mode,
         "attempt": attempt,
-        "others": told_apart(world.book.namesakes(job)),
+        "others": others(world, job),
         **begin(world, client, artifact_id, size_bytes, now),
     }
 

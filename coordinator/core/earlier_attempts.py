@@ -11,7 +11,6 @@ from broker.clock import Now
 from broker.protocol.messages import Failed, Finished, Released, Stopped
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
-from coordinator.jobs.job_progress import LastWord
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import JobState
 from coordinator.scheduler.estimates import Earlier
@@ -26,7 +25,9 @@ def earlier(world: World, job: Job) -> Earlier | None:
     if not words:
         return None
     newest = words[-1]
-    kept = max(one.share if _is_kept(job, one) else 0.0 for one in words)
+    # The checkpoint that the job goes on from is of one of these attempts, or of none.
+    kept_of = job.checkpoint.attempt if job.checkpoint else None
+    kept = max((one.share for one in words if one.attempt == kept_of), default=0.0)
     return Earlier(newest.host, newest.share, newest.whole_s, kept)
 
 
@@ -45,11 +46,6 @@ def left_s(world: World, job: Job, now: Now) -> float | None:
         return None
     rest_s = before.whole_s * before.rest(host.name).median - job.elapsed_s(now)
     return rest_s if rest_s > 0 else None
-
-
-def _is_kept(job: Job, word: LastWord) -> bool:
-    """Whether the checkpoint that the job goes on from is of the attempt that said it."""
-    return job.checkpoint is not None and job.checkpoint.attempt == word.attempt
 
 
 def ran_s(

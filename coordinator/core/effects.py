@@ -7,17 +7,17 @@ effects in their order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from broker.protocol import messages as m
 from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import LogLines
-from broker.protocol.messages import AskFetch, AskIdentity, AskPush, Fault, NoRoom, Progress
 from broker.stream.ranges import RangeSet
 from coordinator.jobs.causes import Cause
 from coordinator.jobs.plan_entries import Plan
-from coordinator.jobs.records import AttemptFilter, Result, StoryFilter
+from coordinator.jobs.records import Result
 from coordinator.manifest.data_keys import Catalogue
 from coordinator.manifest.problems import Problem
 
@@ -34,14 +34,6 @@ class TaskOfArtifact(Task):
     """The same, of an artifact."""
 
     artifact_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Question(Task):
-    """What a client asks that the core does not know."""
-
-    client: str
-    request_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +104,20 @@ class KeepPoint(Task):
     """Add what a trainer has told of its losses to the job's curve."""
 
     job_id: str
-    told: Progress
+    told: m.Progress
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerWithCurves(Question):
-    """Answer an operator's `curves` with what is kept of these jobs."""
+class LookUp(Task):
+    """Answer a client's request with what the core does not know.
 
-    job_ids: tuple[str, ...]
+    `job_ids` are the known jobs that it is about; `data` is what the core knows for the answer.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class AnswerWithEvents(Question):
-    """Answer an operator's `show`: `data` and the job's events from the ledger."""
-
-    job_id: str
-    data: dict[str, JsonValue]
+    client: str
+    ask: m.AskAttempts | m.AskCurves | m.AskEvents | m.AskLogs | m.AskShow
+    job_ids: tuple[str, ...] = ()
+    data: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,34 +125,9 @@ class FindResults(Task):
     """Look up the results of a job's attempts; answer `ResultsFound`. `held` is the present one."""
 
     client: str
-    ask: AskFetch
+    ask: m.AskFetch
     job_id: str
     held: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerWithStory(Question):
-    """Answer an operator's `events` with a page of the ledger's story."""
-
-    wanted: StoryFilter
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerWithAttempts(Question):
-    """Answer an operator's `attempts` with a page of those that have ended."""
-
-    wanted: AttemptFilter
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerWithLog(Question):
-    """Answer an operator's `logs` with the last `lines` lines; `others` have the same name."""
-
-    job_id: str
-    name: str
-    attempt: int
-    lines: int
-    others: list[JsonValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +144,7 @@ class CheckSignatures(Task):
     """Check the signatures of an offered program by the CA; answer `SignaturesChecked`."""
 
     client: str
-    ask: AskPush
+    ask: m.AskPush
     crl: str
 
 
@@ -254,7 +219,7 @@ class PartFailed(EventOfArtifact):
 
     part: int
     corrupt: bool = False
-    no_room: NoRoom | None = None
+    no_room: m.NoRoom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +257,7 @@ class SignaturesChecked(ShellEvent):
     """The signatures of an offered program were checked; `fault`: one of them does not count."""
 
     asked: CheckSignatures
-    fault: Fault | None = None
+    fault: m.Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +301,7 @@ class ManifestChanged(ShellEvent):
 class JournalRead(ShellEvent):
     """The journal of the CA was read: who did what, oldest first; its revocation list, in PEM."""
 
-    entries: tuple[tuple[str, AskIdentity], ...]
+    entries: tuple[tuple[str, m.AskIdentity], ...]
     crl: str = ""
 
 

@@ -22,7 +22,6 @@ from coordinator.jobs.records import BundleKept, BundlesFiled
 LET_GO_S: Final = 1.0  # many together are one commit
 RETRY_S: Final = 30.0
 HANGS_S: Final = 30.0
-TELL_S: Final = 0.2
 AT_ONCE: Final = 64  # in memory, while the disk is at them
 
 
@@ -103,14 +102,14 @@ def lacks_room(world: World, artifact_id: str, lack: NoRoom, now: Now) -> None:
     if expected is not None:
         world.no_room.pop(expected.job_id, None)
         world.no_room[expected.job_id] = lack  # the newest is the last
-        _tell(world, now)
+        world.timers.set(("summary",), now.mono_s + 0.2)
 
 
 def has_room(world: World, artifact_id: str, now: Now) -> None:
     """There is room for it."""
     expected = world.expected.get(artifact_id)
     if expected is not None and world.no_room.pop(expected.job_id, None) is not None:
-        _tell(world, now)
+        world.timers.set(("summary",), now.mono_s + 0.2)
 
 
 def all_lack(world: World) -> NoRoom | None:
@@ -120,8 +119,3 @@ def all_lack(world: World) -> NoRoom | None:
     newest = [*world.no_room.values()][-1]
     needed_bytes = sum(lack.needed_bytes for lack in world.no_room.values())
     return newest.model_copy(update={"jobs": len(world.no_room), "needed_bytes": needed_bytes})
-
-
-def _tell(world: World, now: Now) -> None:
-    if ("summary",) not in world.timers:
-        world.timers.set(("summary",), now.mono_s + TELL_S)

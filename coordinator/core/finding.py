@@ -6,13 +6,14 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from coordinator.core.authorization import RequestRefused, refused, told_apart
+from coordinator.core.authorization import RequestRefused, refused
 from coordinator.core.state import World
 from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
 
 _ASKED_CHARS: Final = 200  # as many of what was asked for are said again
 _MEANT: Final = 8  # jobs that a text may mean are named
+_MOST_NAMESAKES: Final = 16  # each change of an entry of the plan leaves one
 
 
 def find(world: World, text: str) -> Job:
@@ -34,5 +35,8 @@ def find(world: World, text: str) -> Job:
 
 
 def others(world: World, job: Job) -> list[JsonValue]:
-    """Return the other jobs of its name."""
-    return told_apart(world.book.namesakes(job))
+    """Return what tells the other jobs of its name from a job: of the newest of them."""
+    return [
+        {"job_id": one.job_id, "state": one.state.value, "host": one.host, "in_plan": one.in_plan}
+        for one in world.book.namesakes(job)[-_MOST_NAMESAKES:]
+    ]

@@ -94,7 +94,7 @@ def grace_left_s(world: World, job: Job, now: Now) -> float:
 
 def retry_wait_s(world: World, job: Job, now: Now) -> float:
     """Return for how long a job that failed still waits for its next attempt."""
-    return max(0.0, world.retry_at_s.get(job.job_id, 0.0) - now.mono_s)
+    return max(0.0, (world.timers.when_s(("retry", job.job_id)) or 0.0) - now.mono_s)
 
 
 def _used_slots(world: World, host: str) -> int:

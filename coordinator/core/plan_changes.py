@@ -267,13 +267,10 @@ def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
         return []  # to know every host takes a look at every job
     declared = world.plan.hosts.keys() if world.plan else ()
     known = world.known_hosts()
-    unknown = (
-        name for name in spec.allowed_hosts if known and name not in known and name not in declared
-    )
-    meant = ((name, unknown_hosts.closest(name, {*known, *declared})) for name in unknown)
+    found = unknown_hosts.allowed(spec, {*known, *declared}) if known else ()
     return [
         {"key": "allowed_hosts", "why": {**cause("unknown_host", name=name, meant=close)}}
-        for name, close in islice(meant, unknown_hosts.MOST)
+        for name, close in found
     ]
 
 

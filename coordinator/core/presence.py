@@ -11,17 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.clock import Now
-from broker.protocol.messages import (
-    CAPABILITY,
-    MAX_LISTED,
-    Heartbeat,
-    HeldJob,
-    OwedResult,
-    Progress,
-    Rebirth,
-    Status,
-    decode,
-)
+from broker.protocol import messages as m
 from coordinator.core import give_back, host_rules, leases
 from coordinator.core.assignment import catch_up, resume, take_back, void_claims
 from coordinator.core.effects import KeepPoint, Warn
@@ -47,7 +37,9 @@ def host_of(world: World, name: str) -> Host | None:
     return host
 
 
-def on_status(world: World, name: str, status: Status, now: Now, *, retained: bool = False) -> None:
+def on_status(
+    world: World, name: str, status: m.Status, now: Now, *, retained: bool = False
+) -> None:
     """A host comes or goes."""
     host = host_of(world, name)
     if status.state == "online":
@@ -75,7 +67,7 @@ def on_status(world: World, name: str, status: Status, now: Now, *, retained: bo
 def on_capability(world: World, name: str, payload: bytes, now: Now) -> None:
     """A host says what it is, often in the same words as before. Raises `BadMessage`."""
     on_birth_passing(world, name, now)
-    capability = world.trainers.share(decode(CAPABILITY, payload))
+    capability = world.trainers.share(m.decode(m.CAPABILITY, payload))
     host = host_of(world, name)
     if host is not None and host.capability != capability:
         before = host.capability.trainers if host.capability else {}
@@ -87,7 +79,7 @@ def on_capability(world: World, name: str, payload: bytes, now: Now) -> None:
         world.look_at(name)
 
 
-def on_heartbeat(world: World, name: str, heartbeat: Heartbeat, now: Now) -> None:
+def on_heartbeat(world: World, name: str, heartbeat: m.Heartbeat, now: Now) -> None:
     """A host says what it is doing."""
     host = host_of(world, name)
     if host is None:
@@ -136,7 +128,7 @@ def on_inherited(world: World, now: Now) -> None:
             _listen_for(world, host, now)
 
 
-def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
+def on_held(world: World, host: Host, held: m.HeldJob, now: Now) -> None:
     """A host says that it holds an attempt of a job."""
     catch_up(world, host.name, held.job_id, held.attempt, held.receipt, now)
     job = world.book.get(held.job_id)
@@ -158,7 +150,7 @@ def on_held(world: World, host: Host, held: HeldJob, now: Now) -> None:
             )  # fmt: skip
 
 
-def on_progress(world: World, name: str, job_id: str, progress: Progress, now: Now) -> None:
+def on_progress(world: World, name: str, job_id: str, progress: m.Progress, now: Now) -> None:
     """A trainer's progress, kept for whoever looks at the job; what is retained comes again."""
     job, host = world.book.get(job_id), world.hosts.get(name)
     if host is None or job is None or host.progress.get(job_id) == progress:
@@ -197,13 +189,13 @@ def _resend_claims(world: World, host: Host, now: Now) -> None:
             world.timers.set(("assign", job.job_id), now.mono_s)
 
 
-def _is_newest(world: World, owed: OwedResult) -> bool:
+def _is_newest(world: World, owed: m.OwedResult) -> bool:
     job = world.book.get(owed.job_id)
     return job is not None and job.attempt == owed.attempt
 
 
 def _miss_absent(
-    world: World, host: Host, before: Heartbeat | None, heartbeat: Heartbeat, now: Now
+    world: World, host: Host, before: m.Heartbeat | None, heartbeat: m.Heartbeat, now: Now
 ) -> None:
     """Take as lost what the host should hold, and does not list.
 
@@ -211,7 +203,7 @@ def _miss_absent(
     So is what this one has listed before. What it has yet to list is lost with its lease: a
     heartbeat may be older than the job's start.
     """
-    if len(heartbeat.jobs) >= MAX_LISTED:
+    if len(heartbeat.jobs) >= m.MAX_LISTED:
         return  # there may be more
     holds = world.held_at(host.name)
     if not holds:
@@ -231,7 +223,7 @@ def _miss_absent(
             put_back(world, job, now, cause("dropped"))
 
 
-def _let_go(world: World, host: Host, owes: Sequence[OwedResult], now: Now) -> None:
+def _let_go(world: World, host: Host, owes: Sequence[m.OwedResult], now: Now) -> None:
     """Take back what a host held that said goodbye, save what it has finished and will upload.
 
     `owes` is what it says of that itself: it may have finished while no coordinator was there. Of
@@ -278,7 +270,7 @@ def on_birth_passing(world: World, name: str, now: Now) -> None:
 def ask_birth(world: World, host: Host, now: Now) -> None:
     """Have a host state its birth now."""
     world.timers.set(("reborn", host.name), now.mono_s + AGAIN_S)
-    world.publish(world.topics.request(host.name), Rebirth(id=world.new_id()))
+    world.publish(world.topics.request(host.name), m.Rebirth(id=world.new_id()))
 
 
 def on_births_due(world: World, now: Now) -> None:

@@ -17,14 +17,8 @@ from pydantic import ValidationError
 
 from broker.clock import Now, Randomness
 from broker.errors import BadMessage, BadStream, BadTopic
+from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Disconnected, Incoming
-from broker.protocol.messages import (
-    STATUS,
-    OperatorResponse,
-    Status,
-    Summary,
-    decode,
-)
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics, user_of
 from coordinator.core import (
@@ -43,31 +37,9 @@ from coordinator.core import (
     stored_artifacts,
     uploads,
 )
+from coordinator.core import effects as fx
 from coordinator.core.commands import certificate_commands, host_commands, requests
 from coordinator.core.core_settings import CoreSettings
-from coordinator.core.effects import (
-    ArtifactLost,
-    BundleFiled,
-    BundleRefused,
-    Collected,
-    Effect,
-    JournalRead,
-    ManifestChanged,
-    ManifestRead,
-    ManifestRefused,
-    PartFailed,
-    PartOpened,
-    PartStored,
-    PartWritten,
-    ReadManifest,
-    ReloadAsked,
-    ResultsFound,
-    ShellEvent,
-    SignaturesChecked,
-    Tell,
-    Tick,
-    Warn,
-)
 from coordinator.core.entries import Answer
 from coordinator.core.state import World
 from coordinator.jobs.causes import NONE, Cause, cause, in_words
@@ -111,7 +83,7 @@ class Core:
         records: Mapping[str, HostRecord] | None = None,
         fleet: FleetRecord | None = None,
         revoked: Mapping[str, Revocation] | None = None,
-        answers: Mapping[RequestKey, tuple[str, OperatorResponse]] | None = None,
+        answers: Mapping[RequestKey, tuple[str, m.OperatorResponse]] | None = None,
         bundles: Mapping[str, int] | None = None,
         programs: Sequence[ProgramRecord] = (),
         datasets: Sequence[DatasetRecord] = (),
@@ -138,7 +110,7 @@ class Core:
         stored_artifacts.index_again(self.world)
         self.world.timers.set(("collect",), now.mono_s + COLLECT_FIRST_S)
 
-    def handle(self, event: Connected | Disconnected | Incoming | ShellEvent, now: Now) -> None:
+    def handle(self, event: Connected | Disconnected | Incoming | fx.ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
         due_s = self.world.timers.next_deadline()
         if self.world.connected and due_s is not None and now.mono_s - due_s > LATE_S:
@@ -151,7 +123,7 @@ class Core:
             self._on_timer(key, now)
         self._now = now
 
-    def take(self) -> tuple[list[Change | Record], list[Effect]]:
+    def take(self) -> tuple[list[Change | Record], list[fx.Effect]]:
         """Assign jobs; return the changes to commit, and the effects to perform afterwards."""
         world = self.world
         assignment.settle(world, self._now)
@@ -183,15 +155,15 @@ class Core:
         """Return the trainer of each known model, and the datasets."""
         return plan_changes.known(self.world)
 
-    def goodbye(self) -> Status:
+    def goodbye(self) -> m.Status:
         """Return the status to leave with."""
         return self._status("offline", "goodbye", self.world.session)
 
-    def will(self, session: str) -> Status:
+    def will(self, session: str) -> m.Status:
         """Return the status that the broker publishes when the connection `session` dies."""
         return self._status("offline", "lost", session)
 
-    def _on_local(self, event: Connected | Disconnected | ShellEvent, now: Now) -> None:
+    def _on_local(self, event: Connected | Disconnected | fx.ShellEvent, now: Now) -> None:
         world = self.world
         self._returned |= isinstance(event, Disconnected) and world.session != ""
         match event:
@@ -201,19 +173,19 @@ class Core:
                 world.broker_refused = world.broker_load = None
                 self._birth(now)
                 presence.on_listening(world, now)
-            case Collected(kept):
+            case fx.Collected(kept):
                 world.stored.update(kept)
-            case ResultsFound():
+            case fx.ResultsFound():
                 downloads.on_results(world, event, now)
-            case SignaturesChecked():
+            case fx.SignaturesChecked():
                 requests.on_checked(world, event, now)
-            case ManifestRead() | ManifestRefused():
+            case fx.ManifestRead() | fx.ManifestRefused():
                 self._on_manifest(event, now)
-            case ManifestChanged(how):
+            case fx.ManifestChanged(how):
                 world.manifest_changed = how
-            case ReloadAsked():
-                world.do(ReadManifest(self.known()))
-            case JournalRead(_, crl):
+            case fx.ReloadAsked():
+                world.do(fx.ReadManifest(self.known()))
+            case fx.JournalRead(_, crl):
                 if crl != world.crl:
                     world.crl = crl
                     programs.trust_anew(world)
@@ -221,29 +193,29 @@ class Core:
             case Disconnected():
                 world.connected = False
                 presence.on_disconnected(world, now)
-            case Tick():
+            case fx.Tick():
                 pass
             case _:
                 self._on_disk(event, now)
 
-    def _on_disk(self, event: ShellEvent, now: Now) -> None:
+    def _on_disk(self, event: fx.ShellEvent, now: Now) -> None:
         """Something has come of an artifact."""
         world = self.world
         match event:
-            case PartOpened(artifact_id, have, part):
+            case fx.PartOpened(artifact_id, have, part):
                 uploads.on_part_opened(world, artifact_id, have, part, now)
-            case PartWritten(artifact_id, part, length):
+            case fx.PartWritten(artifact_id, part, length):
                 uploads.on_part_written(world, artifact_id, part, length, now)
-            case PartFailed():
+            case fx.PartFailed():
                 uploads.on_part_failed(world, event, now)
-            case PartStored(artifact_id, size_bytes):
+            case fx.PartStored(artifact_id, size_bytes):
                 uploads.on_part_stored(world, artifact_id, size_bytes, now)
                 programs.on_stored(world, artifact_id, now)
-            case BundleFiled(artifact_id):
+            case fx.BundleFiled(artifact_id):
                 filing.on_filed(world, artifact_id, now)
-            case BundleRefused(artifact_id):
+            case fx.BundleRefused(artifact_id):
                 filing.on_refused(world, artifact_id, now)
-            case ArtifactLost(artifact_id):
+            case fx.ArtifactLost(artifact_id):
                 uploads.on_artifact_lost(world, artifact_id)
 
     def _birth(self, now: Now) -> None:
@@ -257,9 +229,9 @@ class Core:
         for job_id in world.claims:
             world.timers.set(("assign", job_id), now.mono_s)
 
-    def _status(self, state: str, reason: str, session: str) -> Status:
+    def _status(self, state: str, reason: str, session: str) -> m.Status:
         settings = self.world.settings
-        return Status.model_validate(
+        return m.Status.model_validate(
             {
                 "state": state,
                 "reason": reason,
@@ -269,22 +241,22 @@ class Core:
             }
         )
 
-    def _on_manifest(self, event: ManifestRead | ManifestRefused, now: Now) -> None:
+    def _on_manifest(self, event: fx.ManifestRead | fx.ManifestRefused, now: Now) -> None:
         who = user_of(event.client) if event.client else "coordinator"
         self.world.manifest_changed = NONE  # whatever came of it: it has been read
-        if isinstance(event, ManifestRead):
+        if isinstance(event, fx.ManifestRead):
             found = plan_changes.take_plan(self.world, event.plan, now, who)
             what, is_news = cause("plan", **found.counts()), not found.is_empty()
             data = {**plan_changes.told(found), **plan_changes.doubts(self.world, event.plan)}
-            response = OperatorResponse(id=event.request_id or "-", ok=True, data=data)
+            response = m.OperatorResponse(id=event.request_id or "-", ok=True, data=data)
             self.world.manifest_fault = NONE
-            self.world.do(Tell(f"the manifest was read: {in_words(what)}"))
+            self.world.do(fx.Tell(f"the manifest was read: {in_words(what)}"))
         else:
             errors = [
                 {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
                 for p in event.problems[:100]
             ]
-            response = OperatorResponse(
+            response = m.OperatorResponse(
                 id=event.request_id or "-", ok=False, code="refused",
                 why={"code": "manifest_errors"}, data={"errors": list(errors)},
             )  # fmt: skip
@@ -337,7 +309,7 @@ class Core:
     def _publish_summary(self) -> None:
         world = self.world
         hosts = {str(key): int(str(count)) for key, count in requests.host_counts(world).items()}
-        summary = Summary(
+        summary = m.Summary(
             jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
             paused=world.fleet.paused, no_room=filing.all_lack(world), plan=world.plan_name(),
         )  # fmt: skip
@@ -351,7 +323,9 @@ class Core:
             return
         try:
             if topic.kind is Kind.COORDINATOR_STATUS and message.payload:
-                self._on_own_status(decode(STATUS, message.payload), now, retained=message.retained)
+                self._on_own_status(
+                    m.decode(m.STATUS, message.payload), now, retained=message.retained
+                )
             else:
                 incoming.on_message(self.world, topic, message, now)
         except (BadMessage, BadStream) as error:
@@ -360,7 +334,7 @@ class Core:
             # It fitted, and yet no answer could be made of it: that is garbage as well.
             self.world.drop(topic.kind.value, f"from {topic.host}: {error.title} cannot be built")
 
-    def _on_own_status(self, status: Status, now: Now, *, retained: bool) -> None:
+    def _on_own_status(self, status: m.Status, now: Now, *, retained: bool) -> None:
         # A late will of an earlier session of ours must not stand as the last word.
         ours = status.session == self.world.session
         if status.instance != self.world.settings.instance:
@@ -368,7 +342,7 @@ class Core:
         if self.world.session and status.state == "offline" and not ours:
             self._birth(now)
 
-    def _look_at_another(self, status: Status, *, retained: bool) -> None:
+    def _look_at_another(self, status: m.Status, *, retained: bool) -> None:
         """Warn of another coordinator, once; an earlier process of this one, or its will, is none.
 
         Two throw each other off a broker that knows them by one name, and never hear each other
@@ -383,10 +357,10 @@ class Core:
                 f"another coordinator (instance {status.instance}) uses the same broker and topic "
                 "root; stop one of them, or give it another root with --root"
             )
-            self.world.do(Warn(text))
+            self.world.do(fx.Warn(text))
 
 
-def _faults(event: ManifestRefused) -> Cause:
+def _faults(event: fx.ManifestRefused) -> Cause:
     return cause("faults", text=str(event.problems[0])[:300], more=len(event.problems) - 1)
 
 

@@ -57,14 +57,8 @@ def _retry(world: World, job: Job, host: str, report: Failed, text: str, now: No
         ran_s=earlier_attempts.ran_s(world, report, now),
     )  # fmt: skip
     world.pending_since_s.setdefault(job.job_id, now.mono_s)
-    _wait(world, job.job_id, now.mono_s + wait_s)
+    world.timers.set(("retry", job.job_id), now.mono_s + wait_s)
     hold_back(world, job, host, (reason("failed", quoted=text),), now)
-
-
-def _wait(world: World, job_id: str, at_s: float) -> None:
-    """Keep a pending job from being assigned until then."""
-    world.retry_at_s[job_id] = at_s
-    world.timers.set(("retry", job_id), at_s)
 
 
 def lose(world: World, job: Job, now: Now, who: str, why: Cause, **changes: Any) -> None:
@@ -102,4 +96,4 @@ def on_loaded(world: World, now: Now) -> None:
     for job in world.book.in_state(JobState.PENDING):
         wait_s = until(job.not_before, now)
         if wait_s > 0:
-            _wait(world, job.job_id, now.mono_s + min(wait_s, RETRY_CAP_S))
+            world.timers.set(("retry", job.job_id), now.mono_s + min(wait_s, RETRY_CAP_S))

@@ -9,36 +9,17 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
 from broker.clock import Now, Randomness, Timers
+from broker.protocol import messages as m
 from broker.protocol.link_events import Outgoing
-from broker.protocol.messages import (
-    BrokerLoad,
-    DataOffer,
-    NoRoom,
-    Noted,
-    OperatorResponse,
-    Wire,
-    encode,
-)
 from broker.protocol.reasons import Reason
 from broker.protocol.topics import Topics
+from coordinator.core import entries
 from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import Effect, Warn
-from coordinator.core.entries import (
-    Answer,
-    Claim,
-    Download,
-    Evidence,
-    Expected,
-    Holdback,
-    Push,
-    Stop,
-    Upload,
-)
 from coordinator.jobs.causes import NONE, Cause
 from coordinator.jobs.hosts import Host, TrainerSets
 from coordinator.jobs.job_progress import LastWord, last_word
@@ -68,11 +49,6 @@ ROWS_AT_ONCE: Final = 250
 ROWS_EVERY_S: Final = 0.25
 
 
-# Each message of a host has them asked for several times.
-_blank_record = lru_cache(maxsize=64)(HostRecord)
-_blank_policy = lru_cache(maxsize=64)(HostPolicy)
-
-
 @dataclass(slots=True)
 class World:
     """Everything the core decides on."""
@@ -90,39 +66,39 @@ class World:
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
     births: dict[str, float] = field(default_factory=dict)  # awaited since when, oldest first
     birth_s: float | None = None  # when the last unrequested one arrived (monotonic)
-    claims: dict[str, Claim] = field(default_factory=dict)
-    holdbacks: dict[str, dict[str, Holdback]] = field(default_factory=dict)  # by job, by host
-    stops: dict[tuple[str, str, int], Stop] = field(default_factory=dict)
+    claims: dict[str, entries.Claim] = field(default_factory=dict)
+    # By job, by host.
+    holdbacks: dict[str, dict[str, entries.Holdback]] = field(default_factory=dict)
+    stops: dict[tuple[str, str, int], entries.Stop] = field(default_factory=dict)
     pending_since_s: dict[str, float] = field(default_factory=dict)
-    retry_at_s: dict[str, float] = field(default_factory=dict)
     records: dict[str, HostRecord] = field(default_factory=dict)
     fleet: FleetRecord = field(default_factory=FleetRecord)
     releases: dict[tuple[str, str, int], int] = field(default_factory=dict)
     record_changes: list[Record] = field(default_factory=list)
     revoked: dict[str, Revocation] = field(default_factory=dict)
-    evidence: dict[str, Evidence] = field(default_factory=dict)
-    expected: dict[str, Expected] = field(default_factory=dict)
+    evidence: dict[str, entries.Evidence] = field(default_factory=dict)
+    expected: dict[str, entries.Expected] = field(default_factory=dict)
     given: dict[str, tuple[int, Now]] = field(default_factory=dict)  # newest attempts, and when
     earlier: dict[str, tuple[LastWord, ...]] = field(default_factory=dict)  # of past attempts
     awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
     # Artifacts that the ledger keeps, and since when the disk is asked to make a file of each.
     unfiled: dict[str, float | None] = field(default_factory=dict)
     filed: dict[str, None] = field(default_factory=dict)  # the ledger may let go of them
-    uploads: dict[str, Upload] = field(default_factory=dict)
-    no_room: dict[str, NoRoom] = field(default_factory=dict)  # by job, the newest last: see `room`
+    uploads: dict[str, entries.Upload] = field(default_factory=dict)
+    no_room: dict[str, m.NoRoom] = field(default_factory=dict)  # by job, the newest last
     parts_opened: int = 0
-    downloads: dict[str, Download] = field(default_factory=dict)
+    downloads: dict[str, entries.Download] = field(default_factory=dict)
     programs: dict[str, ProgramRecord] = field(default_factory=dict)  # by digest, newest last
     datasets: dict[str, DatasetRecord] = field(default_factory=dict)  # by title, newest last
-    pushes: dict[str, Push] = field(default_factory=dict)  # by client
-    coming: dict[str, tuple[DataOffer, float]] = field(default_factory=dict)  # by title; until when
+    pushes: dict[str, entries.Push] = field(default_factory=dict)  # by client
+    coming: dict[str, tuple[m.DataOffer, float]] = field(default_factory=dict)  # title; until when
     crl: str = ""  # the CA's revocation list in PEM, where the coordinator has the CA
-    answers: OrderedDict[RequestKey, Answer] = field(default_factory=OrderedDict)
+    answers: OrderedDict[RequestKey, entries.Answer] = field(default_factory=OrderedDict)
     dropped: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     turned_away_s: deque[float] = field(default_factory=deque)
     broker_refused: dict[str, int] | None = None
-    broker_load: BrokerLoad | None = None
+    broker_load: m.BrokerLoad | None = None
     home_commands_s: deque[float] = field(default_factory=deque)
     session: str = ""
     connected: bool = False
@@ -140,9 +116,9 @@ class World:
     changed_hosts: dict[str, None] = field(default_factory=dict)  # since the queue saw them
     unsettled: bool = True
 
-    def publish(self, topic: str, message: Wire, qos: int = 1, *, retain: bool = False) -> None:
+    def publish(self, topic: str, message: m.Wire, qos: int = 1, *, retain: bool = False) -> None:
         """Send a message after the ledger has been committed."""
-        self.out.append(Outgoing(topic, encode(message), qos, retain))
+        self.out.append(Outgoing(topic, m.encode(message), qos, retain))
 
     def do(self, effect: Effect) -> None:
         """Ask the shell for something, after the ledger has been committed."""
@@ -166,7 +142,6 @@ class World:
             self.pending_since_s[job.job_id] = now.mono_s
         elif after.state is not JobState.PENDING:
             self.pending_since_s.pop(job.job_id, None)
-            self.retry_at_s.pop(job.job_id, None)
             self.timers.cancel(("retry", job.job_id))
         if event is Event.ASSIGNED:
             self._expect_nothing(job.job_id)
@@ -184,7 +159,7 @@ class World:
         self.changed_hosts[host] = None
         self.unsettled = True
 
-    def expect(self, artifact_id: str, expected: Expected) -> None:
+    def expect(self, artifact_id: str, expected: entries.Expected) -> None:
         """Await an artifact; a job awaits one at a time."""
         self._expect_nothing(expected.job_id)
         self.unexpect(artifact_id)
@@ -267,7 +242,7 @@ class World:
         job = self.book.get(report.job_id)
         self.publish(
             self.topics.request(host),
-            Noted(
+            m.Noted(
                 id=self.new_id(),
                 report_id=report.id,
                 job_id=report.job_id,
@@ -279,7 +254,7 @@ class World:
 
     def record(self, host: str) -> HostRecord:
         """Return what is remembered of a host."""
-        return self.records.get(host) or _blank_record(host)
+        return self.records.get(host) or HostRecord(host)
 
     def remember(self, record: Record) -> None:
         """Change what is remembered of hosts, or note an action, in the ledger as well."""
@@ -314,7 +289,7 @@ class World:
     def policy(self, host: str) -> HostPolicy:
         """Return what the plan says of a host."""
         policy = self.plan.hosts.get(host) if self.plan else None
-        return policy or _blank_policy(host)
+        return policy or HostPolicy(host)
 
     def grace_s(self) -> float:
         """Return how long a `prefer_cuda` job waits for a CUDA host."""
@@ -347,8 +322,8 @@ class World:
         if self.refused[kind] == 1:
             self.do(Warn(f"refused {why} (further ones are only counted)"))
 
-    def remember_answer(self, client: str, response: OperatorResponse, now: Now) -> None:
+    def remember_answer(self, client: str, response: m.OperatorResponse, now: Now) -> None:
         """Keep the answer to a command, so that its repetition is answered alike."""
-        self.answers[(client, response.id)] = Answer(response, now.wall_s)
+        self.answers[(client, response.id)] = entries.Answer(response, now.wall_s)
         while len(self.answers) > MAX_ANSWERS:
             self.answers.popitem(last=False)

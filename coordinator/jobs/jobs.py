@@ -22,7 +22,6 @@ from coordinator.jobs.plan_entries import JobSpec
 from coordinator.jobs.states import FINAL, HELD, Event, JobState, leads_to
 
 MAX_WHY_CHARS: Final = 300
-_FEW: Final = 16  # of so many jobs one is sooner sorted than found among all
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,19 +170,14 @@ class JobBook:
 
     def __init__(self, jobs: Mapping[str, Job] | None = None) -> None:
         """Take over the jobs as the ledger has them."""
-        self._jobs: dict[str, Job] = dict(jobs or {})
+        self._jobs: dict[str, Job] = {}
         self._by_state: dict[JobState, dict[str, None]] = {state: {} for state in JobState}
         self._held: dict[str, dict[str, None]] = {}
         self._order: list[str] | None = None
-        self._planned: Counter[JobState] = Counter()
-        self._named: dict[str, tuple[str, ...]] = {}
+        self._named: dict[str, dict[str, None]] = {}  # also by the names that they had before
         self._followers: dict[str, dict[str, None]] = {}  # by the job before them
-        for job in self._jobs.values():
-            self._note_name(None, job)
-            self._note_links(None, job)
-            self._by_state[job.state][job.job_id] = None
-            self._planned[job.state] += job.in_plan
-            self._note_holder(job)
+        for job in (jobs or {}).values():
+            self._put(None, job)
         self._changes: list[Change] = []
         self._moved: dict[str, None] = dict(self._by_state[JobState.PENDING])
 
@@ -208,9 +202,6 @@ class JobBook:
 
     def in_claim_order(self, *states: JobState) -> list[Job]:
         """Return the jobs in `states` (all, when none is named), next to be claimed first."""
-        ids = [self._by_state[state] for state in states or JobState]
-        if sum(map(len, ids)) < len(self._jobs) // _FEW:
-            return sorted(self.in_state(*states), key=claim_order)
         if self._order is None:
             ordered = sorted(self._jobs.values(), key=claim_order)
             self._order = [job.job_id for job in ordered]
@@ -240,7 +231,7 @@ class JobBook:
 
     def planned(self) -> Counter[JobState]:
         """Return how many jobs of the plan are in each state."""
-        return Counter(self._planned)
+        return Counter(job.state for job in self._jobs.values() if job.in_plan)
 
     def trainers(self) -> dict[str, TrainerInfo]:
         """Return the trainers of all jobs, as far as these tell of them: they take anything."""
@@ -260,7 +251,8 @@ class JobBook:
 
     def named(self, name: str) -> list[Job]:
         """Return the jobs of exactly this name."""
-        return [self._jobs[job_id] for job_id in self._named.get(name, ())]
+        known = (self._jobs[job_id] for job_id in self._named.get(name, ()))
+        return [job for job in known if job.spec.name == name]
 
     def find(self, text: str) -> list[Job]:
         """Return the jobs that `text` may mean: by name, by id, or by the start of either."""
@@ -331,51 +323,26 @@ class JobBook:
         return changes
 
     def _record(self, change: Change) -> None:
-        before, after = change.before, change.after
-        if before is not None:
-            del self._by_state[before.state][after.job_id]
-            self._planned[before.state] -= before.in_plan
-            if before.is_held:
-                self._drop_holder(before)
-        self._jobs[after.job_id] = after
-        self._note_name(before, after)
-        self._note_links(before, after)
-        self._by_state[after.state][after.job_id] = None
-        self._planned[after.state] += after.in_plan
-        self._note_holder(after)
-        if before is None or claim_order(before) != claim_order(after):
-            self._order = None
-        self._moved[after.job_id] = None
+        self._put(change.before, change.after)
+        self._moved[change.after.job_id] = None
         self._changes.append(change)
 
-    def _note_name(self, before: Job | None, after: Job) -> None:
-        old = None if before is None else before.spec.name
-        new, job_id = after.spec.name, after.job_id
-        if old == new:
-            return
-        if old is not None:
-            others = tuple(one for one in self._named[old] if one != job_id)
-            if others:
-                self._named[old] = others
-            else:
-                del self._named[old]
-        self._named[new] = (*self._named.get(new, ()), job_id)
-
-    def _note_links(self, before: Job | None, after: Job) -> None:
-        if before is not None and before.spec is after.spec:
-            return
-        for one in after.spec.predecessors():
-            self._followers.setdefault(one, {})[after.job_id] = None
-
-    def _note_holder(self, job: Job) -> None:
-        if job.is_held and job.host is not None:
-            self._held.setdefault(job.host, {})[job.job_id] = None
-
-    def _drop_holder(self, job: Job) -> None:
-        held = self._held.get(job.host or "", {})
-        held.pop(job.job_id, None)
-        if not held:
-            self._held.pop(job.host or "", None)
+    def _put(self, before: Job | None, after: Job) -> None:
+        """Take a job as it is now; it was so `before`."""
+        job_id = after.job_id
+        if before is not None:
+            del self._by_state[before.state][job_id]
+            self._held.get(before.host or "", {}).pop(job_id, None)
+        self._jobs[job_id] = after
+        self._by_state[after.state][job_id] = None
+        if after.is_held and after.host is not None:
+            self._held.setdefault(after.host, {})[job_id] = None
+        if before is None or before.spec is not after.spec:
+            self._named.setdefault(after.spec.name, {})[job_id] = None
+            for one in after.spec.predecessors():
+                self._followers.setdefault(one, {})[job_id] = None
+        if before is None or claim_order(before) != claim_order(after):
+            self._order = None
 
 
 def claim_order(job: Job) -> tuple[int, str, str]:

@@ -125,55 +125,34 @@ class Plan:
     name: str = ""
 
 
-def job_id(
-    model: str,
-    mode: str,
-    hyper: Mapping[str, JsonValue],
-    split_recipe: str,
-    train_hosts: tuple[str, ...],
-    seed: int,
-    folds: int = 0,
-    fold: int = 0,
-    version: str = "",
-    program: str = "",
-    data: Iterable[Dataset] = (),
-    inputs: Mapping[str, str] | None = None,
-) -> str:
-    """Return the sha256, in hex, of the canonical JSON of what decides a job's result.
+def id_of(spec: JobSpec) -> str:
+    """Return the id of a job by what its spec says, whatever id stands there.
 
-    Hyperparameters count as they are written, without the trainer's defaults: a default that
-    changes with a version must not make a finished job look new. 1 and 1.0 are the same number,
-    and the order of `train_hosts` does not matter. `program` is the digest of its parcel,
-    `inputs` has the ids of jobs.
+    It is the sha256, in hex, of the canonical JSON of what decides the result. Hyperparameters
+    count as they are written, without the trainer's defaults: a default that changes with a version
+    must not make a finished job look new. 1 and 1.0 are the same number, and the order of
+    `train_hosts` does not matter. A program counts by the digest of its parcel.
     """
     canonical: dict[str, Any] = {
-        "hyper": {key: _canonical(value) for key, value in hyper.items()},
-        "model": model,
-        "seed": seed,
+        "hyper": {key: _canonical(value) for key, value in spec.hyper.items()},
+        "model": spec.model,
+        "seed": spec.seed,
     }
-    if mode:
-        hosts = sorted(train_hosts)
-        canonical |= {"mode": mode, "split_recipe": split_recipe, "train_hosts": hosts}
-    if version:
-        canonical["version"] = version
-    if program:
-        canonical["program"] = program
-    if datasets := {one.name: one.digest for one in data}:
-        canonical["data"] = datasets
-    if inputs:
-        canonical["inputs"] = {**inputs}
-    if folds:
-        canonical |= {"folds": folds, "fold": fold}
+    if spec.mode:
+        hosts = sorted(spec.train_hosts)
+        canonical |= {"mode": spec.mode, "split_recipe": spec.split_recipe, "train_hosts": hosts}
+    if spec.version:
+        canonical["version"] = spec.version
+    if spec.program is not None:
+        canonical["program"] = spec.program.digest
+    if spec.data:
+        canonical["data"] = {one.name: one.digest for one in spec.data}
+    if spec.inputs:
+        canonical["inputs"] = {**spec.inputs}
+    if spec.folds:
+        canonical |= {"folds": spec.folds, "fold": spec.fold}
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def id_of(spec: JobSpec) -> str:
-    """Return the id of a job by what its spec says, whatever id stands there."""
-    return job_id(
-        spec.model, spec.mode, spec.hyper, spec.split_recipe, spec.train_hosts, spec.seed,
-        spec.folds, spec.fold, spec.version, spec.program_digest(), spec.data, spec.inputs,
-    )  # fmt: skip
 
 
 def spec_to_dict(spec: JobSpec) -> dict[str, Any]:

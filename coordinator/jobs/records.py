@@ -191,33 +191,6 @@ class Revocation:
 
 
 @dataclass(frozen=True, slots=True)
-class StoryFilter:
-    """Which part of the ledger's story is wanted; `after` is a place in events and in actions."""
-
-    since: str | None = None
-    job_id: str | None = None
-    host: str | None = None
-    who: str | None = None
-    after: tuple[int, int] = (0, 0)
-    limit: int = 200
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptFilter:
-    """Which ended attempts are wanted, newest first; see `ledger.attempts`.
-
-    `since` is RFC 3339; `before` is a place in the table of events, none for its end, as is
-    `after`, from 0; `ends` are the ways to end, all when there is none.
-    """
-
-    since: str | None = None
-    before: int | None = None
-    ends: tuple[str, ...] = ()
-    limit: int = 1000
-    after: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """What an attempt of a job has brought: an artifact. Times are RFC 3339.
 

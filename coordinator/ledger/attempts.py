@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.protocol.messages import LEAD
-from coordinator.jobs.records import AttemptFilter, Result
+from broker.clock import rfc3339
+from broker.protocol.messages import LEAD, AskAttempts
+from coordinator.jobs.records import Result
 from coordinator.jobs.states import Event
 from coordinator.ledger.database import Database, sql
 
@@ -36,7 +37,7 @@ ENDS: Final[dict[Event, str]] = {
 }
 
 
-def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
+def page(database: Database, wanted: AskAttempts) -> dict[str, JsonValue]:
     """Return `attempts`, newest first, and in `next` where an older page begins, or none.
 
     `newest` is where the table of events ends: who asks for what came `after` it is told no attempt
@@ -52,7 +53,7 @@ def page(database: Database, wanted: AttemptFilter) -> dict[str, JsonValue]:
     values = {
         "before": newest + 1 if wanted.before is None else wanted.before,
         "after": wanted.after,
-        "since": wanted.since,
+        "since": None if wanted.since is None else rfc3339(wanted.since),
         "events": json.dumps(events),
         "ends": json.dumps([event.value for event in ENDS]),
         "limit": wanted.limit + 1,  # one more: whether there is an older page

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.protocol.messages import OPERATOR_RESPONSE, OperatorResponse, decode
-from coordinator.jobs.records import Action, RequestKey, StoryFilter
+from broker.clock import rfc3339
+from broker.protocol.messages import OPERATOR_RESPONSE, AskEvents, OperatorResponse, decode
+from coordinator.jobs.records import Action, RequestKey
 from coordinator.ledger.database import Database, sql
 
 PAGE_BYTES: Final = 150_000
@@ -58,11 +59,21 @@ def _answer(said: bytes) -> OperatorResponse:
     return decode(OPERATOR_RESPONSE, said, limit_bytes=len(said))
 
 
-def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:
-    """Return `events` (oldest first), `next` (a place) and whether there is `more`."""
+def page(database: Database, wanted: AskEvents, job_id: str | None) -> dict[str, JsonValue]:
+    """Return `events` (oldest first), `next` (a place) and whether there is `more`.
+
+    `job_id`: those of this job alone.
+    """
+    values = {
+        "since": None if wanted.since is None else rfc3339(wanted.since),
+        "job_id": job_id,
+        "host": wanted.host,
+        "who": wanted.who,
+        "limit": wanted.limit + 1,  # one more: whether there is more
+    }
     ends = [database.execute(sql(newest)).fetchone()[0] for _, newest in _TABLES]
     tables = [
-        _rows(database, table, statement, after, wanted)
+        [(table, row) for row in database.execute(sql(statement), {**values, "after": after})]
         for table, ((statement, _), after) in enumerate(zip(_TABLES, wanted.after))
     ]
     reached = [*wanted.after]
@@ -78,20 +89,6 @@ def page(database: Database, wanted: StoryFilter) -> dict[str, JsonValue]:
         told.append(fields)
         reached[table] = seq
     return {"events": told, "next": list(ends), "more": False}
-
-
-def _rows(
-    database: Database, table: int, statement: str, after: int, wanted: StoryFilter
-) -> list[tuple[int, Any]]:
-    values = {
-        "after": after,
-        "since": wanted.since,
-        "job_id": wanted.job_id,
-        "host": wanted.host,
-        "who": wanted.who,
-        "limit": wanted.limit + 1,  # one more: whether there is more
-    }
-    return [(table, row) for row in database.execute(sql(statement), values)]
 
 
 def _moment(one: tuple[int, Any]) -> tuple[str, bool]:

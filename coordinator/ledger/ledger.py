@@ -16,30 +16,13 @@ from typing import Any, Final, TypeVar
 from pydantic import JsonValue
 
 from broker.errors import BadMessage, StorageError
-from broker.protocol.messages import DataOffer, OperatorResponse, Piece, ProgramOffer
+from broker.protocol import messages as m
+from coordinator.jobs import records
 from coordinator.jobs.jobs import Change, Job, StoredCheckpoint
 from coordinator.jobs.plan_entries import spec_from_json, spec_to_json
-from coordinator.jobs.records import (
-    Action,
-    AttemptFilter,
-    BundleKept,
-    BundlesFiled,
-    DatasetRecord,
-    DatasetRemoved,
-    FleetRecord,
-    HostForgotten,
-    HostRecord,
-    ProgramRecord,
-    ProgramRemoved,
-    Record,
-    RequestKey,
-    Result,
-    Revocation,
-    StoryFilter,
-)
 from coordinator.jobs.states import JobState
 from coordinator.ledger import attempts, chronicle, database
-from coordinator.ledger.database import Database, sql
+from coordinator.ledger.database import sql
 
 FILE_NAME: Final = "training_jobs.db"
 LIVE_FACTOR: Final = 10
@@ -50,8 +33,7 @@ _FIELDS: Final = (
     "void_attempt",
 )  # fmt: skip
 
-A = TypeVar("A")
-Offer = TypeVar("Offer", bound=Piece)
+Offer = TypeVar("Offer", bound=m.Piece)
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -99,27 +81,27 @@ class Ledger:
         except (ValueError, KeyError) as error:
             raise StorageError(f"ledger {self._path}: a row cannot be read: {error}") from error
 
-    def load_hosts(self) -> dict[str, HostRecord]:
+    def load_hosts(self) -> dict[str, records.HostRecord]:
         """Return what is decided about each host."""
         rows = self._rows("load_hosts")
-        return {host: HostRecord.parse(json.loads(record)) for host, record in rows}
+        return {host: records.HostRecord.parse(json.loads(record)) for host, record in rows}
 
     def hosts(self) -> set[str]:
         """Return the names of all hosts that it has something of."""
         return {name for (name,) in self._rows("host_names")}
 
-    def load_fleet(self) -> FleetRecord:
+    def load_fleet(self) -> records.FleetRecord:
         """Return what is decided about the fleet as a whole."""
         rows = self._rows("load_fleet")
-        return FleetRecord(**json.loads(rows[0][0])) if rows else FleetRecord()
+        return records.FleetRecord(**json.loads(rows[0][0])) if rows else records.FleetRecord()
 
-    def load_programs(self) -> list[ProgramRecord]:
+    def load_programs(self) -> list[records.ProgramRecord]:
         """Return the programs, in the order in which they were pushed."""
-        return self._pushed("load_programs", ProgramRecord, ProgramOffer)
+        return self._pushed("load_programs", records.ProgramRecord, m.ProgramOffer)
 
-    def load_datasets(self) -> list[DatasetRecord]:
+    def load_datasets(self) -> list[records.DatasetRecord]:
         """Return the datasets, in the order in which they were pushed."""
-        return self._pushed("load_datasets", DatasetRecord, DataOffer)
+        return self._pushed("load_datasets", records.DatasetRecord, m.DataOffer)
 
     def _pushed(
         self, query: str, record: Callable[[Offer, str, str], R], kind: type[Offer]
@@ -132,7 +114,7 @@ class Ledger:
         except ValueError as error:
             raise StorageError(f"ledger {self._path}: {kind.__name__}: {error}") from error
 
-    def commit(self, changes: Sequence[Change | Record]) -> None:
+    def commit(self, changes: Sequence[Change | records.Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
 
         Raises `LedgerConflict` when a row is not as the change expects it, `StorageError` when the
@@ -157,36 +139,36 @@ class Ledger:
         """Return the size in bytes of each artifact that is kept here."""
         return dict(self._rows("bundle_sizes"))
 
-    def bundle(self, artifact_id: str) -> BundleKept | None:
+    def bundle(self, artifact_id: str) -> records.BundleKept | None:
         """Return an artifact that is kept here, or none."""
         rows = self._rows("load_bundle", artifact_id)
-        return BundleKept(*rows[0]) if rows else None
+        return records.BundleKept(*rows[0]) if rows else None
 
     def events(self, job_id: str, limit: int = 200) -> list[dict[str, JsonValue]]:
         """Return the newest `limit` events of a job, oldest first."""
         rows = reversed(self._rows("events_of_job", job_id, limit))
         return [{**dict(row), "why": json.loads(row["why"])} for row in rows]
 
-    def load_answers(self, limit: int) -> dict[RequestKey, tuple[str, OperatorResponse]]:
+    def load_answers(self, limit: int) -> dict[records.RequestKey, tuple[str, m.OperatorResponse]]:
         """Return the newest answers to commands, oldest first, each with its time (RFC 3339)."""
         try:
             return self._read(chronicle.answers, limit)
         except BadMessage as error:
             raise StorageError(f"ledger {self._path}: an answer: {error}") from error
 
-    def load_revoked(self) -> dict[str, Revocation]:
+    def load_revoked(self) -> dict[str, records.Revocation]:
         """Return the hosts whose certificates are revoked, by name."""
-        return {host: Revocation(at, who) for host, at, who in self._rows("revoked_hosts")}
+        return {host: records.Revocation(at, who) for host, at, who in self._rows("revoked_hosts")}
 
-    def story(self, wanted: StoryFilter) -> dict[str, JsonValue]:
+    def story(self, wanted: m.AskEvents, job_id: str | None = None) -> dict[str, JsonValue]:
         """Return a page of all that happened, see `chronicle.page`."""
-        return self._read(chronicle.page, wanted)
+        return self._read(chronicle.page, wanted, job_id)
 
-    def attempts(self, wanted: AttemptFilter) -> dict[str, JsonValue]:
+    def attempts(self, wanted: m.AskAttempts) -> dict[str, JsonValue]:
         """Return a page of ended attempts, see `attempts.page`."""
         return self._read(attempts.page, wanted)
 
-    def results(self, job_id: str) -> list[Result]:
+    def results(self, job_id: str) -> list[records.Result]:
         """Return the results of a job's attempts, by attempt; see `attempts.results`."""
         return self._read(attempts.results, job_id)
 
@@ -194,9 +176,9 @@ class Ledger:
         """Return the artifacts that were set aside at `at` (RFC 3339) or later."""
         return {artifact_id for (artifact_id,) in self._rows("set_aside_since", at) if artifact_id}
 
-    def _read(self, query: Callable[[Database, A], T], wanted: A) -> T:
+    def _read(self, query: Callable[..., T], *wanted: object) -> T:
         with database.refusals(self._path):
-            return query(self._db, wanted)
+            return query(self._db, *wanted)
 
     def _rows(self, name: str, *values: object) -> list[Any]:
         with database.refusals(self._path):
@@ -223,29 +205,29 @@ class Ledger:
         with database.refusals(self._path), database.transaction(self._db):
             return self._db.execute(sql("prune_events"), values).rowcount
 
-    def _remember(self, record: Record) -> None:
+    def _remember(self, record: records.Record) -> None:
         match record:
-            case HostRecord():
+            case records.HostRecord():
                 self._db.execute(sql("put_host"), (record.host, json.dumps(asdict(record))))
-            case FleetRecord():
+            case records.FleetRecord():
                 self._db.execute(sql("put_fleet"), (json.dumps(asdict(record)),))
-            case HostForgotten(host):
+            case records.HostForgotten(host):
                 self._db.execute(sql("delete_host"), (host,))
-            case Action():
+            case records.Action():
                 chronicle.record(self._db, record)
-            case ProgramRecord(offer, at, who):
+            case records.ProgramRecord(offer, at, who):
                 values = (offer.program.digest, at, who, offer.model_dump_json())
                 self._db.execute(sql("put_program"), values)
-            case ProgramRemoved(digest):
+            case records.ProgramRemoved(digest):
                 self._db.execute(sql("delete_program"), (digest,))
-            case DatasetRecord(offer, at, who):
+            case records.DatasetRecord(offer, at, who):
                 told = (offer.name, offer.digest, at, who, offer.model_dump_json())
                 self._db.execute(sql("put_dataset"), told)
-            case DatasetRemoved(name, digest):
+            case records.DatasetRemoved(name, digest):
                 self._db.execute(sql("delete_dataset"), (name, digest))
-            case BundleKept(artifact_id, data, model, mode):
+            case records.BundleKept(artifact_id, data, model, mode):
                 self._db.execute(sql("keep_bundle"), (artifact_id, model, mode, data))
-            case BundlesFiled(artifact_ids):
+            case records.BundlesFiled(artifact_ids):
                 gone = [(artifact_id,) for artifact_id in artifact_ids]
                 self._db.executemany(sql("delete_bundle"), gone)
 

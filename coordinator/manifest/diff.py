@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.figures import in_toml
-from broker.protocol.messages import Dataset, Program
+from broker.protocol.messages import Dataset, Needs, Program
 from coordinator.jobs.causes import STEPS
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 
@@ -145,20 +145,15 @@ def spec_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
     found: list[Change] = []
     for name in _IN_PLACE:
         if name == "needs":
-            old, new = before.needs.model_dump(), after.needs.model_dump()
-            found += [(key, old[key], new[key]) for key in new if old[key] != new[key]]
-        elif getattr(before, name) != getattr(after, name):
-            found.append((name, _json(getattr(before, name)), _json(getattr(after, name))))
+            found += _changed(Needs.model_fields, before.needs, after.needs)
+        else:
+            found += _changed((name,), before, after)
     return tuple(found) or identity_changes(before, after)
 
 
 def identity_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
     """Return what makes `after` another job than `before`."""
-    found: list[Change] = [
-        (name, _json(getattr(before, name)), _json(getattr(after, name)))
-        for name in _IDENTITY
-        if getattr(before, name) != getattr(after, name)
-    ]
+    found = _changed(_IDENTITY, before, after)
     for key in sorted({*before.hyper} | {*after.hyper}):
         old, new = before.hyper.get(key), after.hyper.get(key)
         if old != new:
@@ -219,11 +214,13 @@ def _of(policies: Mapping[str, HostPolicy], name: str) -> HostPolicy:
 
 def policy_changes(before: HostPolicy, after: HostPolicy) -> tuple[Change, ...]:
     """Return what of a host's policy is changed."""
-    return tuple(
-        (name, _json(getattr(before, name)), _json(getattr(after, name)))
-        for name in _POLICY
-        if getattr(before, name) != getattr(after, name)
-    )
+    return tuple(_changed(_POLICY, before, after))
+
+
+def _changed(names: Iterable[str], before: object, after: object) -> list[Change]:
+    """Return which of these fields differ."""
+    pairs = ((name, getattr(before, name), getattr(after, name)) for name in names)
+    return [(name, _json(old), _json(new)) for name, old, new in pairs if old != new]
 
 
 def _step(known: Known | None, spec: JobSpec, leaving: Mapping[str, Known]) -> Step:

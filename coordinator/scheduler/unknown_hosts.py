@@ -6,7 +6,7 @@ is known, nobody can tell.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -49,6 +49,12 @@ def of_plan(plan: Plan, known: Collection[str]) -> list[Cause]:
     if len(jobs) > MOST:
         warnings.append(cause("more_unknown", count=len(jobs) - MOST))
     return warnings
+
+
+def allowed(spec: JobSpec, known: Collection[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield the first of a job's allowed_hosts that nobody knows, each with what may be meant."""
+    unknown = (name for name in spec.allowed_hosts if name not in known)
+    return ((name, closest(name, known)) for name in islice(unknown, MOST))
 
 
 def _unknown(spec: JobSpec, known: Collection[str]) -> Iterable[str]:

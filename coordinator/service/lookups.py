@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import JsonValue
-from pydantic_core import to_json
 
 from broker.clock import rfc3339
 from broker.errors import plain
+from broker.protocol.messages import AskAttempts, AskCurves, AskEvents, AskLogs, AskShow
 from broker.system.files import RealDisk
-from coordinator.core.effects import (
-    AnswerWithAttempts,
-    AnswerWithCurves,
-    AnswerWithEvents,
-    AnswerWithLog,
-    AnswerWithStory,
-    SendChunk,
-)
+from coordinator.core.authorization import fitting
+from coordinator.core.effects import LookUp, SendChunk
 from coordinator.jobs.curve import in_fields
 from coordinator.jobs.records import Result
 from coordinator.ledger.ledger import Ledger
@@ -31,8 +24,6 @@ from coordinator.store.store import Store
 log = logging.getLogger("fleet.coordinator")
 
 EVENTS_BYTES: Final = 80_000  # of a job's history in one answer, beside the job itself
-
-Asked = AnswerWithEvents | AnswerWithLog | AnswerWithCurves | AnswerWithStory | AnswerWithAttempts
 
 
 class Lookups:
@@ -48,24 +39,27 @@ class Lookups:
         self._disk = disk
         self._keep_results_s = keep_results_s
 
-    def data(self, question: Asked) -> dict[str, JsonValue]:
+    def data(self, question: LookUp) -> dict[str, JsonValue]:
         """Return what the answer holds."""
-        match question:
-            case AnswerWithEvents():
-                held: Any = question.data["artifact_id"]
+        known: Any = question.data
+        match question.ask:
+            case AskShow():
+                (job_id,) = question.job_ids
+                newest = fitting(reversed(self._ledger.events(job_id)), EVENTS_BYTES)
                 return {
-                    **question.data,
-                    "events": _newest(self._ledger.events(question.job_id)),
-                    "results": [asdict(one) for one in self.results(question.job_id, held)],
+                    **known,
+                    "events": newest[::-1],
+                    "results": [asdict(one) for one in self.results(job_id, known["artifact_id"])],
                     "keep_results_s": self._keep_results_s,
                 }
-            case AnswerWithStory():
-                return self._ledger.story(question.wanted)
-            case AnswerWithAttempts():
-                return self._ledger.attempts(question.wanted)
-            case AnswerWithLog():
-                return self._log(question)
-            case AnswerWithCurves():
+            case AskEvents() as ask:
+                return self._ledger.story(ask, *question.job_ids)
+            case AskAttempts() as ask:
+                return self._ledger.attempts(ask)
+            case AskLogs(lines=lines):
+                tail = self._logs.tail(known["job_id"], known["attempt"], lines)
+                return {**known, **asdict(tail)}
+            case AskCurves():
                 found = ((one, self._logs.curves.get(one)) for one in question.job_ids)
                 return {"curves": [in_fields(one, curve) for one, curve in found if curve]}
 
@@ -90,19 +84,6 @@ class Lookups:
             return None
         return data
 
-    def _log(self, question: AnswerWithLog) -> dict[str, JsonValue]:
-        tail = self._logs.tail(question.job_id, question.attempt, question.lines)
-        return {
-            "job_id": question.job_id,
-            "name": question.name,
-            "others": question.others,
-            "attempt": question.attempt,
-            "lines": [*tail.lines],
-            "times": [*tail.times],
-            "last": tail.last,
-            "truncated": tail.truncated,
-        }
-
     def _judged(self, one: Result, held: str | None) -> Result:
         """Tell whether a result is there, and until when it is kept."""
         artifact_id = one.artifact_id or (held if one.set_aside_at is None else None)
@@ -119,15 +100,3 @@ class Lookups:
             one, artifact_id=artifact_id, kept_until=until, is_there=there_bytes is not None,
             size_bytes=one.size_bytes if there_bytes is None else there_bytes,
         )  # fmt: skip
-
-
-def _newest(events: Iterable[dict[str, JsonValue]]) -> list[JsonValue]:
-    """Return the newest events that an answer bears, of those that come oldest first."""
-    kept: list[JsonValue] = []
-    size_bytes = 0
-    for event in reversed([*events]):
-        size_bytes += len(to_json(event))
-        if kept and size_bytes > EVENTS_BYTES:
-            break
-        kept.append(event)
-    return kept[::-1]

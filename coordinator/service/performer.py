@@ -17,32 +17,9 @@ from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgo
 from broker.protocol.messages import OperatorResponse, encode
 from broker.protocol.topics import Topics
 from broker.system.files import RealDisk
+from coordinator.core import effects as fx
 from coordinator.core.authorization import RequestRefused
 from coordinator.core.core_settings import DAY_S
-from coordinator.core.effects import (
-    AppendIndex,
-    AppendLog,
-    ArtifactLost,
-    BundleRefused,
-    CheckSignatures,
-    Collect,
-    Collected,
-    Effect,
-    FileBundles,
-    FindResults,
-    KeepPoint,
-    ManifestRead,
-    ManifestRefused,
-    PartStored,
-    ReadManifest,
-    ResultsFound,
-    SendChunk,
-    ShellEvent,
-    SignaturesChecked,
-    Tell,
-    VerifyStored,
-    Warn,
-)
 from coordinator.core.state import MAX_ANSWERS
 from coordinator.jobs.aging import Aging
 from coordinator.jobs.causes import cause
@@ -51,7 +28,7 @@ from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.data_keys import Catalogue
 from coordinator.manifest.problems import ManifestError
-from coordinator.service.lookups import Asked, Lookups
+from coordinator.service.lookups import Lookups
 from coordinator.store.index_rows import ended
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import PARTS_KEPT_S, Store
@@ -59,7 +36,7 @@ from coordinator.store.writer import Intake, Task
 
 log = logging.getLogger("fleet.coordinator")
 
-Event = Connected | Disconnected | Incoming | ShellEvent
+Event = Connected | Disconnected | Incoming | fx.ShellEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +98,25 @@ class Performer:
         self._intake = Intake(store, around.put, around.writing, around.background)
         self._lookups = Lookups(ledger, store, logs, around.disk, keep_results_s)
         self._verifying: set[str] = set()
-        by_kind: dict[type[Effect], Callable[[Any], object]] = {
-            FileBundles: self._file_bundles,
-            AppendIndex: self._append_index,
-            VerifyStored: self._verify_stored,
-            AppendLog: lambda effect: logs.append(effect.job_id, effect.said, effect.at_s),
-            KeepPoint: lambda effect: logs.curves.add(effect.job_id, effect.told),
-            SendChunk: self._send_chunk,
-            ReadManifest: lambda effect: around.reading(partial(self._read_manifest, effect)),
-            Collect: self._collect,
-            Tell: self._tell,
-            Warn: lambda effect: log.warning("%s", effect.text),
-            FindResults: self._find_results,
-            CheckSignatures: lambda effect: around.reading(partial(self._check, effect)),
+        by_kind: dict[type[fx.Effect], Callable[[Any], object]] = {
+            fx.FileBundles: self._file_bundles,
+            fx.AppendIndex: self._append_index,
+            fx.VerifyStored: self._verify_stored,
+            fx.AppendLog: lambda effect: logs.append(effect.job_id, effect.said, effect.at_s),
+            fx.KeepPoint: lambda effect: logs.curves.add(effect.job_id, effect.told),
+            fx.SendChunk: self._send_chunk,
+            fx.ReadManifest: lambda effect: around.reading(partial(self._read_manifest, effect)),
+            fx.Collect: self._collect,
+            fx.Tell: self._tell,
+            fx.Warn: lambda effect: log.warning("%s", effect.text),
+            fx.FindResults: self._find_results,
+            fx.LookUp: self._answer,
+            fx.CheckSignatures: lambda effect: around.reading(partial(self._check, effect)),
         }
         by_kind |= dict.fromkeys(get_args(Task), self._intake.do)
-        by_kind |= dict.fromkeys(get_args(Asked), self._answer)
         self._by_kind = by_kind
 
-    def perform(self, effects: Sequence[Effect], now: Now) -> None:
+    def perform(self, effects: Sequence[fx.Effect], now: Now) -> None:
         """Publish all messages at once, then do the rest: `World.take_out` says why."""
         self._now = now
         messages = [effect for effect in effects if isinstance(effect, Outgoing)]
@@ -159,19 +136,19 @@ class Performer:
         """Leave every part file as it is, for a later go."""
         self._intake.close()
 
-    def _tell(self, effect: Tell) -> None:
+    def _tell(self, effect: fx.Tell) -> None:
         log.info("%s", effect.text)
         self._around.tell(effect.text)
 
-    def _find_results(self, effect: FindResults) -> None:
+    def _find_results(self, effect: fx.FindResults) -> None:
         with self._refusing(effect.client, effect.ask.id):
             found = self._lookups.results(effect.job_id, effect.held)
-            self._around.put(ResultsFound(effect, tuple(found)))
+            self._around.put(fx.ResultsFound(effect, tuple(found)))
 
-    def _answer(self, effect: Asked) -> None:
-        with self._refusing(effect.client, effect.request_id):
+    def _answer(self, effect: fx.LookUp) -> None:
+        with self._refusing(effect.client, effect.ask.id):
             data = self._lookups.data(effect)
-            self._respond(effect.client, OperatorResponse(id=effect.request_id, ok=True, data=data))
+            self._respond(effect.client, OperatorResponse(id=effect.ask.id, ok=True, data=data))
 
     @contextlib.contextmanager
     def _refusing(self, client: str, request_id: str) -> Iterator[None]:
@@ -188,7 +165,7 @@ class Performer:
         topic = self._around.topics.operator_response(client)
         self._around.publish(Outgoing(topic, encode(response)))
 
-    def _verify_stored(self, effect: VerifyStored) -> None:
+    def _verify_stored(self, effect: fx.VerifyStored) -> None:
         # A report is repeated until it is answered; while a disk hangs, one check is enough.
         if effect.artifact_id not in self._verifying:
             self._verifying.add(effect.artifact_id)
@@ -201,16 +178,16 @@ class Performer:
             self._verifying.discard(artifact_id)
         lost = size_bytes is None
         self._around.put(
-            ArtifactLost(artifact_id) if lost else PartStored(artifact_id, size_bytes or 0)
+            fx.ArtifactLost(artifact_id) if lost else fx.PartStored(artifact_id, size_bytes or 0)
         )
 
-    def _file_bundles(self, effect: FileBundles) -> None:
+    def _file_bundles(self, effect: fx.FileBundles) -> None:
         for artifact_id in effect.artifact_ids:
             try:
                 kept = self._ledger.bundle(artifact_id)
             except StorageError as error:
                 log.error("%s", error)
-                self._around.put(BundleRefused(artifact_id))
+                self._around.put(fx.BundleRefused(artifact_id))
                 continue
             if kept is not None:
                 self._intake.store(kept)
@@ -222,17 +199,17 @@ class Performer:
         except StorageError as error:
             log.error("%s", error)
 
-    def _append_index(self, effect: AppendIndex) -> None:
+    def _append_index(self, effect: fx.AppendIndex) -> None:
         self._store.index.append(effect.row)
 
-    def _send_chunk(self, effect: SendChunk) -> None:
+    def _send_chunk(self, effect: fx.SendChunk) -> None:
         data = self._lookups.piece(effect)
         if data is None:
-            self._around.put(ArtifactLost(effect.artifact_id))
+            self._around.put(fx.ArtifactLost(effect.artifact_id))
         else:
             self._around.publish(Outgoing(effect.topic, data, 0))
 
-    def _collect(self, effect: Collect) -> None:
+    def _collect(self, effect: fx.Collect) -> None:
         keep, wall_s = self._retention, self._aging.look(self._now)
         results_s, unreferenced = self._keep_results_s, effect.unreferenced
         lately = rfc3339(max(0.0, wall_s - results_s))
@@ -255,9 +232,9 @@ class Performer:
         gone = len(unreferenced) - len(kept)
         if events or parts or gone:
             log.info("deleted %d old events, %d parts, %d artifacts", events, parts, gone)
-        self._around.put(Collected(kept))
+        self._around.put(fx.Collected(kept))
 
-    def _check(self, effect: CheckSignatures) -> None:
+    def _check(self, effect: fx.CheckSignatures) -> None:
         """Check signatures. What cannot be checked here is left to the hosts, which decide."""
         fault, offer, verify = None, effect.ask.offer, self._around.verify
         try:
@@ -268,17 +245,17 @@ class Performer:
             fault = refusal.fault
         except (ConfigError, OSError) as error:
             log.error("the signature of %s is not checked: %s", offer.name, plain(error))
-        self._around.put(SignaturesChecked(effect, fault))
+        self._around.put(fx.SignaturesChecked(effect, fault))
 
-    def _read_manifest(self, effect: ReadManifest) -> None:
+    def _read_manifest(self, effect: fx.ReadManifest) -> None:
         client, request_id = effect.client, effect.request_id
         try:
             plan = self._around.read_plan(effect.known)
         except ManifestError as error:
             log.error("%s\nthe manifest has errors; the running plan is unchanged", error)
-            self._around.put(ManifestRefused(error.problems, client, request_id))
+            self._around.put(fx.ManifestRefused(error.problems, client, request_id))
             return
         if plan is None:
             log.warning("asked to reload, but there is no manifest")
         else:
-            self._around.put(ManifestRead(plan, client, request_id))
+            self._around.put(fx.ManifestRead(plan, client, request_id))

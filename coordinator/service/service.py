@@ -32,14 +32,8 @@ from broker.system.systemd import Notifier
 from broker.system.trainer_settings import OwnTrainer
 from broker.system.trainer_version import Versions
 from coordinator import __version__
+from coordinator.core import effects as fx
 from coordinator.core.core_settings import DAY_S, CorePart, CoreSettings
-from coordinator.core.effects import (
-    ManifestChanged,
-    ManifestRead,
-    ManifestRefused,
-    ReloadAsked,
-    Tick,
-)
 from coordinator.core.receipts import ledger_id
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.builtin import builtin_trainers
@@ -223,8 +217,8 @@ class Service:
         """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
         core = self._shell.core
         plan, problems = self._plan_file.first(core.known(), may_fall_back=len(core.world.book) > 0)
-        events: list[Event] = [] if plan is None else [ManifestRead(plan)]
-        return [*events, ManifestRefused(problems)] if problems else events
+        events: list[Event] = [] if plan is None else [fx.ManifestRead(plan)]
+        return [*events, fx.ManifestRefused(problems)] if problems else events
 
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until `stop`; `ready` is called when it first does.
@@ -255,7 +249,7 @@ class Service:
     def stop(self) -> None:
         """End after the present turn, whatever waits in the mailbox."""
         self._stopping = True
-        self.mailbox.put(Tick())
+        self.mailbox.put(fx.Tick())
 
     def _turn(self, ready: Callable[[], None]) -> bool:
         taken = self.mailbox.take(self._wait_s())
@@ -272,9 +266,9 @@ class Service:
         self._entrance.passes(now.mono_s)
         # First, so that answers in this turn tell it.
         how = self._plan_file.news(now.mono_s)
-        self._shell.turn(events if how is None else [ManifestChanged(how), *events], now)
+        self._shell.turn(events if how is None else [fx.ManifestChanged(how), *events], now)
         self._read_journal(now)
-        if any(isinstance(event, ManifestRead | ManifestRefused) for event in events):
+        if any(isinstance(event, fx.ManifestRead | fx.ManifestRefused) for event in events):
             self._plan_file.was_read()
             if self._reloading:
                 self._reloading = False
@@ -306,12 +300,12 @@ class Service:
                 self._manager.status(f"not connected: {event}")
             case Incoming() if self._renewals is not None:
                 self._renewals.put(event)
-            case ReloadAsked():
+            case fx.ReloadAsked():
                 # The turn that takes `ManifestRead` or `ManifestRefused` ends it.
                 self._reloading = self._settings.manifest is not None
                 if self._reloading:
                     self._manager.reloading(now.mono_s)
-            case ManifestRefused():
+            case fx.ManifestRefused():
                 self._manager.status("the manifest has errors; the running plan is unchanged")
             case _:
                 pass

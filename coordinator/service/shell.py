@@ -15,15 +15,8 @@ from broker.errors import StorageError
 from broker.protocol.link_events import Connected, Disconnected, Outgoing
 from broker.protocol.messages import encode
 from broker.system.address import IS_IT_THERE
+from coordinator.core import effects as fx
 from coordinator.core.core_settings import CoreSettings
-from coordinator.core.effects import (
-    JournalRead,
-    ManifestChanged,
-    ManifestRead,
-    ManifestRefused,
-    ReloadAsked,
-    Tick,
-)
 from coordinator.core.reactor import Core
 from coordinator.core.state import MAX_ANSWERS
 from coordinator.jobs.jobs import Change
@@ -41,10 +34,10 @@ log = logging.getLogger("fleet.coordinator")
 RELOAD_BASE_S: Final = 1.0
 RELOAD_CAP_S: Final = 30.0
 
-# These events come once, when a file has changed.
-ONCE: Final = (JournalRead, ManifestChanged, ManifestRead, ManifestRefused, ReloadAsked)
 # Each of the first two makes all three of an earlier reading void.
-OF_MANIFEST: Final = (ManifestRead, ManifestRefused, ManifestChanged)
+OF_MANIFEST: Final = (fx.ManifestRead, fx.ManifestRefused, fx.ManifestChanged)
+# These events come once, when a file has changed.
+ONCE: Final = (*OF_MANIFEST, fx.JournalRead, fx.ReloadAsked)
 
 
 class Shell:
@@ -98,7 +91,7 @@ class Shell:
             events = [] if self._session is None else [Connected(self._session)]
         if self._waiting:
             self._forget_older(events)
-        self._take(events or [Tick()], now)
+        self._take(events or [fx.Tick()], now)
         if self._waiting and self._resume_s is None and now.mono_s >= self._again_s:
             # In a transaction of their own: on a nearly full disk they may be too much.
             waiting, self._waiting = [*self._waiting.values()], {}

@@ -92,13 +92,8 @@ class Store:
 
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of every artifact in the store."""
-        sizes = {}
-        for artifact_id, path in list(self._paths.items()):  # another thread may add to them
-            with contextlib.suppress(OSError):
-                size_bytes = self._disk.size_bytes(path)
-                if size_bytes is not None:
-                    sizes[artifact_id] = size_bytes
-        return sizes
+        sizes = ((one, self.size_bytes(one)) for one in [*self._paths])  # a thread may add to them
+        return {one: size_bytes for one, size_bytes in sizes if size_bytes is not None}
 
     def open_part(
         self, artifact_id: str, size_bytes: int, chunk_bytes: int
@@ -226,14 +221,14 @@ class Store:
         older_than_s: float,
         now_wall_s: float,
         spared: Callable[[], Container[str]] = frozenset,
-    ) -> dict[str, int]:
-        """Delete those of the `unreferenced` that are so old; return the others, by size.
+    ) -> None:
+        """Delete those of the `unreferenced` that are so old.
 
         `spared` ones stay whatever their age, except checkpoints; it is called when something is
         old, and may raise `StorageError`. Then compact the index: to the newest row for each job
         and artifact that is here, or is `unfiled` and will be.
         """
-        disk, kept = self._disk, {}
+        disk = self._disk
         keep: Container[str] | None = None
         for artifact_id in unreferenced:
             path = self._paths.get(artifact_id)
@@ -253,10 +248,7 @@ class Store:
                     disk.unlink(path)
                     disk.remove_tree(path.parent)
                     del self._paths[artifact_id]
-                else:
-                    kept[artifact_id] = disk.size_bytes(path) or 0
         self.index.compact(self._paths.keys() | unfiled)
-        return kept
 
 
 def is_checkpoint(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from broker.clock import Now
@@ -25,7 +26,7 @@ from coordinator.core.effects import (
 )
 from coordinator.core.reactor import Core
 from coordinator.jobs.jobs import Change, Job
-from coordinator.jobs.plan_entries import JobSpec, Plan, job_id
+from coordinator.jobs.plan_entries import JobSpec, Plan, id_of
 from coordinator.jobs.records import (
     Action,
     BundleKept,
@@ -53,12 +54,17 @@ ADAPTERS = {
 def spec(
     name: str = "job", priority: int = 0, seed: int = 0, retries: int = 2, **needs: Any
 ) -> JobSpec:
-    identity = job_id("gbt", "oracle", {"of": name}, "host", (), seed)
-    return JobSpec(
-        job_id=identity, name=name, model="gbt", mode="oracle", hyper={}, split_recipe="host",
+    made = JobSpec(
+        job_id="", name=name, model="gbt", mode="oracle", hyper={}, split_recipe="host",
         train_hosts=(), seed=seed, n_resamples=10, priority=priority, retries=retries,
         needs=m.Needs(**needs),
     )  # fmt: skip
+    return with_id(made, of=name)
+
+
+def with_id(spec: JobSpec, **hyper: Any) -> JobSpec:
+    """The job with the id that it would have by these hyperparameters."""
+    return replace(spec, job_id=id_of(replace(spec, hyper=hyper)))
 
 
 class Fleet:

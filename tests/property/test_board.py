@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from broker.protocol import messages as m
 from coordinator.core.effects import ManifestRead
-from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 from coordinator.jobs.states import JobState
-from tests.harness.coordinator import Fleet, Host
+from tests.harness.coordinator import Fleet, Host, with_id
 from tests.harness.plainscan import compared
 
 GIB = 2**30
@@ -29,9 +29,9 @@ def jobs(draw: st.DrawFn) -> JobSpec:
     """One of 24 jobs, as a manifest may have it now."""
     number = draw(st.integers(0, 23))
     model, hyper = ("gbt", "mlp")[number % 2], {"depth": number % 5}
-    return JobSpec(
-        job_id=job_id(model, "oracle", hyper, "host", (), number), name=f"job-{number}",
-        model=model, mode="oracle", hyper=hyper, split_recipe="host", train_hosts=(), seed=number,
+    made = JobSpec(
+        job_id="", name=f"job-{number}", model=model, mode="oracle", hyper=hyper,
+        split_recipe="host", train_hosts=(), seed=number,
         n_resamples=1, priority=draw(st.integers(0, 2)), retries=draw(st.integers(0, 2)),
         needs=m.Needs(
             require_cuda=draw(st.integers(0, 3)) == 0, prefer_cuda=draw(st.booleans()),
@@ -39,6 +39,7 @@ def jobs(draw: st.DrawFn) -> JobSpec:
         ),
         allowed_hosts=draw(some_hosts), denied_hosts=draw(some_hosts),
     )  # fmt: skip
+    return with_id(made, **hyper)
 
 
 plans = st.lists(jobs(), unique_by=lambda job: job.job_id)

@@ -27,11 +27,11 @@ from broker.protocol.messages import (
 from coordinator.client.predictions import Picture, Planned, views_of
 from coordinator.core.effects import Collect, Collected, ManifestRead
 from coordinator.jobs import host_paging
-from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id, spec_from_dict
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, spec_from_dict
 from coordinator.jobs.reasons import Wait
 from coordinator.scheduler.durations import History
 from coordinator.scheduler.estimates import Span
-from tests.harness.coordinator import HEX, Fleet
+from tests.harness.coordinator import HEX, Fleet, with_id
 from tests.property import test_board as board
 
 GIB = 1024**3
@@ -41,11 +41,11 @@ TRAINERS = {model: TrainerInfo(hyper_schema={}) for model in MODELS}
 
 
 def spec(name: str, model: str, priority: int, **needs: Any) -> JobSpec:
-    return JobSpec(
-        job_id=job_id(model, "oracle", {"of": name}, "host", (), 0), name=name, model=model,
-        mode="oracle", hyper={}, split_recipe="host", train_hosts=(), seed=0, n_resamples=1,
-        priority=priority, needs=Needs(**needs),
+    made = JobSpec(
+        job_id="", name=name, model=model, mode="oracle", hyper={}, split_recipe="host",
+        train_hosts=(), seed=0, n_resamples=1, priority=priority, needs=Needs(**needs),
     )  # fmt: skip
+    return with_id(made, of=name)
 
 
 @st.composite

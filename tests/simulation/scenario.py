@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from broker.protocol.messages import Needs
-from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
+from tests.harness.coordinator import with_id
 
 from . import datasets, links, programs
 from .network import Quirks, Weather
@@ -148,11 +149,13 @@ def extra_jobs() -> tuple[JobPlan, ...]:
     """Return the jobs that operators ask for beside the manifest."""
     return tuple(
         JobPlan(
-            JobSpec(
-                job_id=job_id("gbt", "oracle", {"n": number}, "host", (), 0),
-                name=f"gbt-oracle-{number}", model="gbt", mode="oracle", hyper={"n": number},
-                split_recipe="host", train_hosts=(), seed=0, n_resamples=1000, priority=0,
-                needs=Needs(),
+            with_id(
+                JobSpec(
+                    job_id="", name=f"gbt-oracle-{number}", model="gbt", mode="oracle",
+                    hyper={"n": number}, split_recipe="host", train_hosts=(), seed=0,
+                    n_resamples=1000, priority=0, needs=Needs(),
+                ),
+                n=number,
             ),
             duration_s=20.0, size_bytes=500 + number,
         )
@@ -171,13 +174,13 @@ def _job(rng: random.Random, number: int, hosts: tuple[HostSpec, ...]) -> JobPla
         needs["min_ram_gib"] = rng.choice((8.0, 32.0))
     allowed = (rng.choice(hosts).name,) if rng.random() < 0.08 else ()
     spec = JobSpec(
-        job_id=job_id("gbt", "oracle", {"n": number}, "host", (), 0),
-        name=name, model="gbt", mode="oracle", hyper={"n": number}, split_recipe="host",
+        job_id="", name=name, model="gbt", mode="oracle", hyper={"n": number}, split_recipe="host",
         train_hosts=(), seed=0, n_resamples=10, priority=rng.choice((0, 0, 50, 100)),
         needs=Needs(**needs), allowed_hosts=allowed,
         on_lost=rng.choice((None, None, "keep")), timeout_s=rng.choice((None, None, 150.0)),
         stall_timeout_s=250.0, retries=rng.choice((0, 2, 2)),
     )  # fmt: skip
+    spec = with_id(spec, n=number)
     behaviour = rng.choices(
         ("ok", "fails", "crashes", "flaky", "deaf", "hangs"), (80, 3, 3, 5, 7, 2)
     )[0]

@@ -7,6 +7,7 @@ Home Assistant signs nothing: then it is refused, unless the settings say that i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,21 +15,13 @@ from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.errors import BadMessage
+from broker.protocol import messages as m
 from broker.protocol import signing
-from broker.protocol.messages import (
-    AskCancel,
-    AskDrain,
-    AskReload,
-    AskRequeue,
-    AskResume,
-    Command,
-    HomeCommand,
-    OperatorResponse,
-)
 from coordinator.core import authorization
 from coordinator.core.commands import requests
 from coordinator.core.state import World
 from coordinator.jobs.causes import Cause, cause
+from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import HostRecord
 from coordinator.jobs.states import JobState
 
@@ -38,46 +31,50 @@ COMMANDS_A_MINUTE: Final = 1000  # an automation may throw every switch of a lar
 _OF_COORDINATOR: Final = frozenset({"requeue", "reload"})
 
 
-def on_command(world: World, node: str, command: HomeCommand, now: Now) -> None:
+def on_command(world: World, node: str, command: m.HomeCommand, now: Now) -> None:
     """Carry out a switch or a button of `node`. Raises `BadMessage` if it has no such command."""
     if (node == COORDINATOR) != (command.type in _OF_COORDINATOR):
         raise BadMessage(f"{command.type} is no command of this node")
+    ask, record = _meant(world, node, command), world.record(node)
     if not world.settings.home_commands:
-        refusal = signing.Unsigned("unsigned")
-        authorization.turn_away(world, CLIENT, _ask(world, node, command), refusal, now)
+        authorization.turn_away(world, CLIENT, ask, signing.Unsigned("unsigned"), now)
         return
+    match ask:
+        case m.AskDrain() if not record.drained or (ask.now and not record.drained_now):
+            _carry_out(world, ask, now)
+        case m.AskResume() if record.drained:
+            _resume(world, record, ask, now)
+        case m.AskCancel():
+            _each(world, ask, world.held_at(node), cause("holds_nothing", host=node), now)
+        case m.AskRequeue():
+            failed = [job for job in world.book.in_claim_order(JobState.FAILED) if job.in_plan]
+            _each(world, ask, failed, cause("none_failed"), now)
+        case m.AskReload():
+            _carry_out(world, ask, now)
+
+
+def _meant(world: World, node: str, command: m.HomeCommand) -> m.Command:
+    """Return the command of an operator that is meant; of jobs, without the job."""
     match command.type:
-        case "drain":
-            _drain(world, node, now)
+        case "drain" | "release":
+            return m.AskDrain(id=world.new_id(), host=node, now=command.type == "release")
         case "resume":
-            _resume(world, node, now)
-        case "release":
-            _drain(world, node, now, at_once=True)
+            return m.AskResume(id=world.new_id(), host=node)
         case "cancel":
-            _cancel(world, node, now)
+            return m.AskCancel(id=world.new_id(), job="")
         case "requeue":
-            _requeue(world, now)
-        case "reload":
-            _carry_out(world, AskReload(id=world.new_id()), now)
+            return m.AskRequeue(id=world.new_id(), job="")
+        case _:
+            return m.AskReload(id=world.new_id())
 
 
-def _drain(world: World, node: str, now: Now, *, at_once: bool = False) -> None:
-    record = world.record(node)
-    if not record.drained or (at_once and not record.drained_now):
-        _carry_out(world, AskDrain(id=world.new_id(), host=node, now=at_once), now)
-
-
-def _resume(world: World, node: str, now: Now) -> None:
+def _resume(world: World, record: HostRecord, ask: m.AskResume, now: Now) -> None:
     """Lift a drain. A quarantine or a snooze stays: an automation does not look at its reason."""
-    record = world.record(node)
-    if not record.drained:
-        return
     if not (record.quarantine or record.snoozed_until):
-        _carry_out(world, AskResume(id=world.new_id(), host=node), now)
+        _carry_out(world, ask, now)
     elif _is_admitted(world, now):
         world.remember(replace(record, drained=False, drained_now=False))
-        ask = AskResume(id=world.new_id(), host=node)
-        response = OperatorResponse(id=ask.id, ok=True, data={"host": node, "drained": False})
+        response = m.OperatorResponse(id=ask.id, ok=True, data={"host": ask.host, "drained": False})
         what = cause("still", was=_rest(record))
         authorization.settle(world, CLIENT, ask, response, now, what)
 
@@ -86,56 +83,26 @@ def _rest(record: HostRecord) -> list[JsonValue]:
     return [one.to_dict() for one in record.restraints() if one.code != "drained"]
 
 
-def _cancel(world: World, node: str, now: Now) -> None:
-    held = world.held_at(node)
-    if not held:
-        why = cause("holds_nothing", host=node)
-        _refuse(world, AskCancel(id=world.new_id(), job=""), why, now)
-    for job in held:
-        _carry_out(world, AskCancel(id=world.new_id(), job=job.job_id), now)
+def _each(
+    world: World, ask: m.AskCancel | m.AskRequeue, jobs: Sequence[Job], none: Cause, now: Now
+) -> None:
+    """Carry a command out on each of the jobs; where there are none it is refused, and why."""
+    if not jobs and _is_admitted(world, now):
+        response = authorization.RequestRefused(none).response(ask.id)
+        authorization.settle(world, CLIENT, ask, response, now)
+    for job in jobs:
+        of_job = {"id": world.new_id(), "job": job.job_id}
+        _carry_out(world, ask.model_copy(update=of_job), now)
 
 
-def _requeue(world: World, now: Now) -> None:
-    failed = [job for job in world.book.in_claim_order(JobState.FAILED) if job.in_plan]
-    if not failed:
-        _refuse(world, AskRequeue(id=world.new_id(), job=""), cause("none_failed"), now)
-    for job in failed:
-        _carry_out(world, AskRequeue(id=world.new_id(), job=job.job_id), now)
-
-
-def _carry_out(world: World, ask: Command, now: Now) -> None:
+def _carry_out(world: World, ask: m.Command, now: Now) -> None:
     if _is_admitted(world, now):
         requests.carry_out(world, CLIENT, ask, now)
 
 
-def _refuse(world: World, ask: Command, why: Cause, now: Now) -> None:
-    if _is_admitted(world, now):
-        response = authorization.RequestRefused(why).response(ask.id)
-        authorization.settle(world, CLIENT, ask, response, now)
-
-
 def _is_admitted(world: World, now: Now) -> bool:
     """Whether one more is carried out: a run-away automation fills neither ledger nor answers."""
-    times = world.home_commands_s
-    while times and now.mono_s - times[0] >= 60.0:
-        times.popleft()
-    if len(times) >= COMMANDS_A_MINUTE:
+    is_one = authorization.is_one_more(world.home_commands_s, COMMANDS_A_MINUTE, now)
+    if not is_one:
         world.refused["too_many"] += 1
-        return False
-    times.append(now.mono_s)
-    return True
-
-
-def _ask(world: World, node: str, command: HomeCommand) -> Command:
-    """Return the command of an operator that is meant, for the record of its refusal."""
-    match command.type:
-        case "drain" | "release":
-            return AskDrain(id=world.new_id(), host=node)
-        case "resume":
-            return AskResume(id=world.new_id(), host=node)
-        case "cancel":
-            return AskCancel(id=world.new_id(), job="")
-        case "requeue":
-            return AskRequeue(id=world.new_id(), job="")
-        case _:
-            return AskReload(id=world.new_id())
+    return is_one

@@ -14,14 +14,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from broker.clock import Now, rfc3339, until
+from broker.protocol import messages as m
 from broker.protocol.link_events import Outgoing
-from broker.protocol.messages import (
-    AskDrain,
-    AskForget,
-    AskPause,
-    AskResume,
-    AskSnooze,
-)
 from broker.protocol.reasons import Reason, reason
 from broker.protocol.topics import user_of
 from coordinator.core import give_back
@@ -39,12 +33,11 @@ from coordinator.jobs.records import Action, FleetRecord, HostForgotten, HostRec
 # Its jobs keep their histories. Should its agent come back after all, it is a new host.
 
 
-def on_forget(world: World, _client: str, ask: AskForget, _now: Now) -> Data:
+def on_forget(world: World, _client: str, ask: m.AskForget, _now: Now) -> Data:
     """Forget a host; refused while it is online or holds a job."""
     name = ask.host
+    _record(world, name)
     host = world.hosts.get(name)
-    if host is None and name not in world.records:
-        raise no_host(name, world.known_hosts())
     if host is not None and host.online:
         raise refused("host_online", host=name)
     if held := [job.spec.name for job in world.held_at(name)]:
@@ -71,11 +64,9 @@ SHOWN_BYTES: Final = 100_000  # of it
 LOOK_S: Final = 60.0  # a clock that was set, or a machine that slept, is noticed after so long
 
 
-def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> Data:
+def on_drain(world: World, client: str, ask: m.AskDrain, now: Now) -> Data:
     """Keep new jobs off a host, and perhaps take back those that it has."""
-    record = world.record(ask.host)
-    if not _is_known(world, ask.host):
-        raise no_host(ask.host, world.known_hosts())
+    record = _record(world, ask.host)
     if record.drained and (record.drained_now or not ask.now):
         raise refused("drained_already", host=ask.host)
     who = user_of(client)
@@ -84,15 +75,14 @@ def on_drain(world: World, client: str, ask: AskDrain, now: Now) -> Data:
     return fields | _what_becomes(world, ask.host, now)
 
 
-def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> Data:
+def on_snooze(world: World, client: str, ask: m.AskSnooze, now: Now) -> Data:
     """Keep new jobs off a host for a while, and perhaps take back what it has; or end that."""
-    if not _is_known(world, ask.host):
-        raise no_host(ask.host, world.known_hosts())
+    record = _record(world, ask.host)
     if not ask.for_s:
-        return _end_snooze(world, ask)
+        return _end_snooze(world, record)
     ends_at = rfc3339(now.wall_s + ask.for_s)
     record = replace(
-        world.record(ask.host),
+        record,
         snoozed_until=ends_at,
         snoozed_by=user_of(client),
         snooze_s=ask.for_s,
@@ -104,26 +94,23 @@ def on_snooze(world: World, client: str, ask: AskSnooze, now: Now) -> Data:
     return fields | _what_becomes(world, ask.host, now)
 
 
-def _end_snooze(world: World, ask: AskSnooze) -> Data:
+def _end_snooze(world: World, record: HostRecord) -> Data:
     """End a snooze and nothing else; that there is none is no error."""
-    record = world.record(ask.host)
+    name = record.host
     was = _told(one for one in record.restraints() if one.code == "snoozed")
     if was:
-        _cancel_alarm(world, ask.host)
+        _cancel_alarm(world, name)
         world.remember(record.without_snooze())
-    host = world.hosts.get(ask.host)
-    against = restraints(world, host) if host is not None else world.record(ask.host).restraints()
-    return {"host": ask.host, "until": None, "was": was, "refuses": _told(against)}
+    host = world.hosts.get(name)
+    against = restraints(world, host) if host is not None else world.record(name).restraints()
+    return {"host": name, "until": None, "was": was, "refuses": _told(against)}
 
 
-def on_resume(world: World, client: str, ask: AskResume, now: Now) -> Data:
+def on_resume(world: World, client: str, ask: m.AskResume, now: Now) -> Data:
     """Give a host jobs again. What its owner or the manifest say holds all the same."""
-    record = world.record(ask.host)
-    if not _is_known(world, ask.host):
-        raise no_host(ask.host, world.known_hosts())
+    was = _record(world, ask.host).restraints()
     host = world.hosts.get(ask.host)
     refuses = [] if host is None else _told(own_refusal(host))
-    was = record.restraints()
     if not was and (revocation := world.revoked.get(ask.host)):
         why = revocation.restraint(ask.host).to_dict()
         raise refused("host_revoked", host=ask.host, reason=why)
@@ -135,7 +122,7 @@ def on_resume(world: World, client: str, ask: AskResume, now: Now) -> Data:
     return {"host": ask.host, "drained": False, "was": _told(was), "refuses": refuses}
 
 
-def on_pause(world: World, client: str, ask: AskPause, now: Now) -> Data:
+def on_pause(world: World, client: str, ask: m.AskPause, now: Now) -> Data:
     """Give out no new jobs, or give them out again; that it is so already is no error."""
     was_so = world.fleet.paused is not ask.off
     if not was_so:
@@ -220,8 +207,11 @@ def outcome(data: Data) -> Cause:
     return cause("host", **figures) if figures.keys() - {"gives_back"} else NONE
 
 
-def _is_known(world: World, host: str) -> bool:
-    return host in world.hosts or host in world.records
+def _record(world: World, host: str) -> HostRecord:
+    """Return what is remembered of a host. Raises `RequestRefused` where nobody knows it."""
+    if host not in world.hosts and host not in world.records:
+        raise no_host(host, world.known_hosts())
+    return world.record(host)
 
 
 def _what_becomes(world: World, host: str, now: Now) -> Data:

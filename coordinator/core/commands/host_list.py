@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final
 
 from pydantic import JsonValue
@@ -27,7 +26,7 @@ def on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> dict[st
     """Return a page of hosts by name; rows refer to shared sets of `trainers` by number."""
     known = world.known_hosts() if ask.absent else frozenset(world.hosts)
     planned = world.plan.hosts if ask.absent and world.plan else {}
-    names = _in_order((*world.hosts, *(name for name in {*known, *planned} - world.hosts.keys())))
+    names = sorted({*world.hosts, *known, *planned})
     rows: list[JsonValue] = []
     sets: list[Mapping[str, TrainerInfo]] = []
     others: list[JsonValue] = []
@@ -56,11 +55,6 @@ def on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> dict[st
     found: dict[str, JsonValue] = {"workers": rows, "total": len(names), "next": following}
     found |= {"others": others} if ask.absent else {}
     return found if ask.brief else found | {"trainers": told}
-
-
-@lru_cache(maxsize=1)  # a page after the other is of the same
-def _in_order(names: tuple[str, ...]) -> list[str]:
-    return sorted(names)
 
 
 def _other(world: World, name: str, *, is_known: bool) -> dict[str, JsonValue]:

@@ -9,21 +9,12 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from broker.clock import Now
-from broker.protocol.messages import (
-    AskCancel,
-    AskEach,
-    AskList,
-    AskRequeue,
-    AskShow,
-    AskWhy,
-    HeldJob,
-    WaitsFor,
-)
+from broker.protocol import messages as m
 from broker.protocol.topics import user_of
 from coordinator.core import assignment, dataset_records, earlier_attempts
 from coordinator.core.authorization import Data, RequestRefused, paged, refused
 from coordinator.core.commands import prospects
-from coordinator.core.effects import AnswerWithEvents
+from coordinator.core.effects import LookUp
 from coordinator.core.finding import find, others
 from coordinator.core.host_views import grace_left_s, retry_wait_s
 from coordinator.core.state import World
@@ -39,7 +30,7 @@ from coordinator.jobs.states import FINAL, Event, JobState
 AWAY_SHOWN: Final = 8
 
 
-def on_list(world: World, _client: str, ask: AskList, now: Now) -> Data:
+def on_list(world: World, _client: str, ask: m.AskList, now: Now) -> Data:
     """Return a page of the jobs in claim order."""
     jobs = world.book.in_claim_order(*(JobState(state) for state in ask.states))
     if ask.models:
@@ -50,7 +41,7 @@ def on_list(world: World, _client: str, ask: AskList, now: Now) -> Data:
     return {"jobs": rows, "total": len(jobs), "next": following}
 
 
-def on_show(world: World, client: str, ask: AskShow, now: Now) -> None:
+def on_show(world: World, client: str, ask: m.AskShow, now: Now) -> None:
     """Answer with all that is known of a job, its history as well."""
     job = find(world, ask.job)
     data: Data = {
@@ -62,7 +53,7 @@ def on_show(world: World, client: str, ask: AskShow, now: Now) -> None:
         "others": others(world, job),
         "predecessors": _predecessors(world, job),
     }
-    world.do(AnswerWithEvents(client, ask.id, job.job_id, data))
+    world.do(LookUp(client, ask, (job.job_id,), data))
 
 
 def _predecessors(world: World, job: Job) -> list[JsonValue]:
@@ -76,7 +67,7 @@ def _predecessors(world: World, job: Job) -> list[JsonValue]:
 
 
 def _row(
-    world: World, job: Job, marks: Mapping[str, WaitsFor | None], now: Now
+    world: World, job: Job, marks: Mapping[str, m.WaitsFor | None], now: Now
 ) -> Data:  # fmt: skip
     """Return all that an answer tells of a job; `marks` are those that no host could run now."""
     row: Data = job.row().model_dump(mode="json")
@@ -99,16 +90,12 @@ def _going(world: World, job: Job, now: Now) -> Data:
     share, left_s = job_progress.share(progress, held), earlier_attempts.left_s(world, job, now)
     return {
         "progress": None if progress is None else progress.model_dump(mode="json"),
-        "held": None if held is None else _held(held),
+        "held": None if held is None else held.model_dump(mode="json", include={"phase", "fault"}),
         "share": share,
         "away": away(world, job, now),
         **_no_room(world, job),
         **({} if left_s is None else {"left_s": round(left_s, 1)}),
     }
-
-
-def _held(held: HeldJob) -> Data:
-    return held.model_dump(mode="json", include={"phase", "fault"})
 
 
 def _no_room(world: World, job: Job) -> Data:
@@ -117,7 +104,7 @@ def _no_room(world: World, job: Job) -> Data:
     return {} if lack is None else {"no_room": lack.model_dump(exclude={"jobs"})}
 
 
-def on_why(world: World, _client: str, ask: AskWhy, now: Now) -> Data:
+def on_why(world: World, _client: str, ask: m.AskWhy, now: Now) -> Data:
     """Return why a job is not running; what can be assigned is assigned first."""
     assignment.settle(world, now)
     job = find(world, ask.job)
@@ -138,7 +125,7 @@ def on_why(world: World, _client: str, ask: AskWhy, now: Now) -> Data:
     }
 
 
-def on_cancel(world: World, client: str, ask: AskCancel, now: Now) -> Data:
+def on_cancel(world: World, client: str, ask: m.AskCancel, now: Now) -> Data:
     """End a job that is not over."""
     return _cancel(world, client, find(world, ask.job), now)
 
@@ -151,7 +138,7 @@ def _cancel(world: World, client: str, job: Job, now: Now) -> Data:
     return {**_known(after), "others": others(world, job)}
 
 
-def on_requeue(world: World, client: str, ask: AskRequeue, now: Now) -> Data:
+def on_requeue(world: World, client: str, ask: m.AskRequeue, now: Now) -> Data:
     """Have a job begin again."""
     return _requeue(world, client, find(world, ask.job), now)
 
@@ -184,14 +171,14 @@ def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
     return {**_known(after), "others": others(world, job), "set_aside": {**lost}, **told}
 
 
-def on_each(world: World, client: str, ask: AskEach, now: Now) -> Data:
+def on_each(world: World, client: str, ask: m.AskEach, now: Now) -> Data:
     """Cancel or requeue several jobs; the answer has a row for each, in the same order."""
     rows: list[JsonValue] = [_on_one(world, client, ask, text, now) for text in ask.jobs]
     return {"jobs": rows}
 
 
 def _on_one(
-    world: World, client: str, ask: AskEach, text: str, now: Now
+    world: World, client: str, ask: m.AskEach, text: str, now: Now
 ) -> Data:  # fmt: skip
     """Cancel or requeue one of several jobs, and return the row that tells what came of it."""
     act = _cancel if ask.action == "cancel" else _requeue

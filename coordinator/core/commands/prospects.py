@@ -234,12 +234,8 @@ def _passes(reason: Reason) -> bool:
 
 def _misnamed(world: World, job: Job) -> list[Data]:
     """Return which of its allowed_hosts nobody knows: they may be mistyped."""
-    known = world.known_hosts()
-    unknown = (name for name in job.spec.allowed_hosts if name not in known)
-    return [
-        {"code": "misnamed", "name": name, "meant": unknown_hosts.closest(name, known)}
-        for name in islice(unknown, unknown_hosts.MOST)
-    ]
+    found = unknown_hosts.allowed(job.spec, world.known_hosts())
+    return [{"code": "misnamed", "name": name, "meant": close} for name, close in found]
 
 
 def _revoked(world: World, job: Job) -> list[Data]:

@@ -11,45 +11,8 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.clock import Now, rfc3339
-from broker.protocol.messages import (
-    Ask,
-    AskAttempts,
-    AskCancel,
-    AskCurves,
-    AskData,
-    AskDataRemove,
-    AskDatasets,
-    AskDrain,
-    AskEach,
-    AskEvents,
-    AskFetch,
-    AskForget,
-    AskIdentity,
-    AskLayout,
-    AskList,
-    AskLogs,
-    AskPause,
-    AskPlan,
-    AskPrograms,
-    AskPush,
-    AskReload,
-    AskRemove,
-    AskRequeue,
-    AskResume,
-    AskRun,
-    AskShow,
-    AskSnooze,
-    AskStatus,
-    AskTrainers,
-    AskWhy,
-    AskWorkers,
-    BrokerLoad,
-    Command,
-    OperatorRequest,
-    OperatorResponse,
-    Wire,
-)
+from broker.clock import Now
+from broker.protocol import messages as m
 from broker.protocol.topics import user_of
 from coordinator.core import (
     authorization,
@@ -68,46 +31,40 @@ from coordinator.core.commands import (
     job_commands,
     prospects,
 )
-from coordinator.core.effects import (
-    AnswerWithAttempts,
-    AnswerWithCurves,
-    AnswerWithLog,
-    AnswerWithStory,
-    ReadManifest,
-    SignaturesChecked,
-)
+from coordinator.core.effects import LookUp, ReadManifest, SignaturesChecked
 from coordinator.core.entries import Answer
 from coordinator.core.finding import find, others
 from coordinator.core.state import World
 from coordinator.jobs.causes import NONE, Cause, cause
-from coordinator.jobs.records import AttemptFilter, StoryFilter
 from coordinator.jobs.states import JobState
 
 Handler = Callable[[World, str, Any, Now], Data | None]
 
 
 def on_request(
-    world: World, client: str, ask: OperatorRequest, payload: bytes, now: Now
+    world: World, client: str, ask: m.OperatorRequest, payload: bytes, now: Now
 ) -> None:  # fmt: skip
     """Answer a request. A command that was answered before is answered alike, not done twice.
 
     `payload` is the request as it came, which a signature is for.
     """
-    if isinstance(ask, Command) and not authorization.is_welcome(world, client, ask, payload, now):
+    if isinstance(ask, m.Command) and not authorization.is_welcome(
+        world, client, ask, payload, now
+    ):
         return
     key = authorization.key_of(client, ask)
     if (earlier := world.answers.get(key)) is not None:
         if earlier.response is not None:
             authorization.answer(world, client, earlier.response, now)
         return  # else its answer is on the way
-    if isinstance(ask, Command):
+    if isinstance(ask, m.Command):
         if authorization.is_new(world, client, ask, now):
             carry_out(world, client, ask, now)
     elif (response := _response(world, client, ask, now)) is not None:
         authorization.reply(world, client, response)
 
 
-def carry_out(world: World, client: str, ask: Command, now: Now) -> None:
+def carry_out(world: World, client: str, ask: m.Command, now: Now) -> None:
     """Carry out a command that the caller has authorised, record it, and answer."""
     response = _response(world, client, ask, now)
     if response is None:
@@ -129,8 +86,10 @@ def on_checked(world: World, event: SignaturesChecked, now: Now) -> None:
         _settle(world, client, ask, response, now)
 
 
-def _settle(world: World, client: str, ask: Command, response: OperatorResponse, now: Now) -> None:
-    if isinstance(ask, AskData) and datasets.is_on_the_way(response):
+def _settle(
+    world: World, client: str, ask: m.Command, response: m.OperatorResponse, now: Now
+) -> None:
+    if isinstance(ask, m.AskData) and datasets.is_on_the_way(response):
         # One of many for a dataset, of which the last is recorded; to repeat it does no harm.
         authorization.answer(world, client, response, now)
     else:
@@ -139,8 +98,8 @@ def _settle(world: World, client: str, ask: Command, response: OperatorResponse,
 
 
 def _response(
-    world: World, client: str, ask: Ask, now: Now, handler: Handler | None = None
-) -> OperatorResponse | None:
+    world: World, client: str, ask: m.Ask, now: Now, handler: Handler | None = None
+) -> m.OperatorResponse | None:
     """Return the answer of a handler, by default that of the table; none: it follows."""
     try:
         data = (handler or HANDLERS[type(ask)])(world, client, ask, now)
@@ -150,44 +109,44 @@ def _response(
 
 
 def on_reloaded(
-    world: World, client: str, response: OperatorResponse, now: Now, what: Cause
+    world: World, client: str, response: m.OperatorResponse, now: Now, what: Cause
 ) -> None:  # fmt: skip
     """Answer a reload that was asked for, once; `what` came of it."""
-    ask = AskReload(id=response.id)
+    ask = m.AskReload(id=response.id)
     if not _is_answered(world, client, ask):
         authorization.settle(world, client, ask, response, now, what)
 
 
-def _is_answered(world: World, client: str, ask: Command) -> bool:
+def _is_answered(world: World, client: str, ask: m.Command) -> bool:
     known = world.answers.get(authorization.key_of(client, ask))
     return known is not None and known.response is not None
 
 
-def _refusal(_client: str, _ask: Command, data: Any, _now: Now) -> Cause:
+def _refusal(_client: str, _ask: m.Command, data: Any, _now: Now) -> Cause:
     """Return the first of the errors that an answer lists; nothing where it lists none."""
     errors = data.get("errors") if isinstance(data, dict) else None
     return cause("first_of", **errors[0], more=len(errors) - 1) if errors else NONE
 
 
-def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
+def _outcome(client: str, ask: m.Command, data: Any, now: Now) -> Cause:
     """Return what an answer holds beyond what was asked for."""
     match ask:
-        case AskIdentity():
+        case m.AskIdentity():
             return certificate_commands.what_came(user_of(client), ask, data["jobs"], now)
-        case AskRun():
+        case m.AskRun():
             return plan_changes.outcome(data)
-        case AskEach():
+        case m.AskEach():
             return job_commands.outcome_of_each(data)
-        case AskPush() | AskRemove() | AskData() | AskDataRemove():
-            kind = "dataset" if isinstance(ask, AskData | AskDataRemove) else "program"
+        case m.AskPush() | m.AskRemove() | m.AskData() | m.AskDataRemove():
+            kind = "dataset" if isinstance(ask, m.AskData | m.AskDataRemove) else "program"
             told = {key: data[key] for key in ("name", "digest", "is_there") if key in data}
             return cause(kind, **told)
         case _:
             return host_commands.outcome(data)
 
 
-def _on_status(world: World, _client: str, _ask: AskStatus, now: Now) -> Data:
-    counts = world.book.counts()
+def _on_status(world: World, _client: str, _ask: m.AskStatus, now: Now) -> Data:
+    counts, refused_by_broker, load = world.book.counts(), world.broker_refused, world.broker_load
     pending = prospects.chances(world, now) if counts["pending"] else prospects.Chances()
     return {
         "jobs": dict(counts),
@@ -207,8 +166,8 @@ def _on_status(world: World, _client: str, _ask: AskStatus, now: Now) -> Data:
         },
         "broker": {
             "address": world.settings.broker,
-            "refused": _counts(world.broker_refused),
-            "load": _load(world.broker_load),
+            "refused": None if refused_by_broker is None else {**refused_by_broker},
+            "load": None if load is None else load.model_dump(exclude={"v"}),
         },
         "active": counts["claimed"] + counts["running"],
         "runnable": 0 if world.fleet.paused else pending.runnable,
@@ -224,59 +183,43 @@ def _on_status(world: World, _client: str, _ask: AskStatus, now: Now) -> Data:
     }
 
 
-def _counts(counts: dict[str, int] | None) -> JsonValue:
-    return None if counts is None else {**counts}
-
-
-def _load(load: BrokerLoad | None) -> JsonValue:
-    return None if load is None else load.model_dump(exclude={"v"})
-
-
-def _on_logs(world: World, client: str, ask: AskLogs, _now: Now) -> Data | None:
+def _on_logs(world: World, client: str, ask: m.AskLogs, _now: Now) -> None:
     job = find(world, ask.job)
-    name, alike = job.spec.name, others(world, job)
-    world.do(AnswerWithLog(client, ask.id, job.job_id, name, job.attempt, ask.lines, alike))
-    return None
+    data: Data = {
+        "job_id": job.job_id,
+        "name": job.spec.name,
+        "others": others(world, job),
+        "attempt": job.attempt,
+    }
+    world.do(LookUp(client, ask, (job.job_id,), data))
 
 
-def _on_curves(world: World, client: str, ask: AskCurves, _now: Now) -> None:
+def _on_curves(world: World, client: str, ask: m.AskCurves, _now: Now) -> None:
     known = tuple(job_id for job_id in ask.jobs if world.book.get(job_id) is not None)
-    world.do(AnswerWithCurves(client, ask.id, known))
+    world.do(LookUp(client, ask, known))
 
 
-def _on_reload(world: World, client: str, ask: AskReload, _now: Now) -> Data | None:
+def _on_reload(world: World, client: str, ask: m.AskReload, _now: Now) -> Data | None:
     if world.settings.manifest is None:
         raise refused("no_manifest")
     world.do(ReadManifest(plan_changes.known(world), client, ask.id))
     return None
 
 
-def _on_events(world: World, client: str, ask: AskEvents, _now: Now) -> Data | None:
-    job = None if ask.job is None else find(world, ask.job)
-    wanted = StoryFilter(
-        since=None if ask.since is None else rfc3339(ask.since),
-        job_id=None if job is None else job.job_id,
-        host=ask.host,
-        who=ask.who,
-        after=ask.after,
-        limit=ask.limit,
-    )
-    world.do(AnswerWithStory(client, ask.id, wanted))
-    return None
+def _on_events(world: World, client: str, ask: m.AskEvents, _now: Now) -> None:
+    world.do(LookUp(client, ask, () if ask.job is None else (find(world, ask.job).job_id,)))
 
 
-def _on_attempts(world: World, client: str, ask: AskAttempts, _now: Now) -> None:
-    since = None if ask.since is None else rfc3339(ask.since)
-    wanted = AttemptFilter(since, ask.before, ask.ends, ask.limit, ask.after)
-    world.do(AnswerWithAttempts(client, ask.id, wanted))
+def _on_attempts(world: World, client: str, ask: m.AskAttempts, _now: Now) -> None:
+    world.do(LookUp(client, ask))
 
 
-def _on_trainers(world: World, _client: str, _ask: AskTrainers, _now: Now) -> Data:
+def _on_trainers(world: World, _client: str, _ask: m.AskTrainers, _now: Now) -> Data:
     datasets = {title: one.model_dump() for title, one in dataset_records.known(world).items()}
     return {"trainers": plan_changes.told_trainers(world), "datasets": {**datasets}}
 
 
-def _on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> Data | None:
+def _on_fetch(world: World, client: str, ask: m.AskFetch, now: Now) -> Data | None:
     job = find(world, ask.job)
     return downloads.on_fetch(world, client, ask, job, now)
 
@@ -287,35 +230,35 @@ def host_counts(world: World) -> dict[str, JsonValue]:
     return {"online": online, "offline": len(world.hosts) - online}
 
 
-HANDLERS: Final[dict[type[Wire], Handler]] = {
-    AskStatus: _on_status,
-    AskList: job_commands.on_list,
-    AskShow: job_commands.on_show,
-    AskWhy: job_commands.on_why,
-    AskLogs: _on_logs,
-    AskCurves: _on_curves,
-    AskWorkers: host_list.on_workers,
-    AskCancel: job_commands.on_cancel,
-    AskRequeue: job_commands.on_requeue,
-    AskDrain: host_commands.on_drain,
-    AskResume: host_commands.on_resume,
-    AskSnooze: host_commands.on_snooze,
-    AskPause: host_commands.on_pause,
-    AskForget: host_commands.on_forget,
-    AskRun: plan_changes.on_run,
-    AskEach: job_commands.on_each,
-    AskReload: _on_reload,
-    AskEvents: _on_events,
-    AskPlan: prospects.on_plan,
-    AskAttempts: _on_attempts,
-    AskTrainers: _on_trainers,
-    AskFetch: _on_fetch,
-    AskIdentity: certificate_commands.on_told,
-    AskPush: programs.on_push,
-    AskPrograms: programs.on_programs,
-    AskRemove: programs.on_remove,
-    AskData: datasets.on_push,
-    AskDatasets: datasets.on_datasets,
-    AskLayout: datasets.on_layout,
-    AskDataRemove: datasets.on_remove,
+HANDLERS: Final[dict[type[m.Wire], Handler]] = {
+    m.AskStatus: _on_status,
+    m.AskList: job_commands.on_list,
+    m.AskShow: job_commands.on_show,
+    m.AskWhy: job_commands.on_why,
+    m.AskLogs: _on_logs,
+    m.AskCurves: _on_curves,
+    m.AskWorkers: host_list.on_workers,
+    m.AskCancel: job_commands.on_cancel,
+    m.AskRequeue: job_commands.on_requeue,
+    m.AskDrain: host_commands.on_drain,
+    m.AskResume: host_commands.on_resume,
+    m.AskSnooze: host_commands.on_snooze,
+    m.AskPause: host_commands.on_pause,
+    m.AskForget: host_commands.on_forget,
+    m.AskRun: plan_changes.on_run,
+    m.AskEach: job_commands.on_each,
+    m.AskReload: _on_reload,
+    m.AskEvents: _on_events,
+    m.AskPlan: prospects.on_plan,
+    m.AskAttempts: _on_attempts,
+    m.AskTrainers: _on_trainers,
+    m.AskFetch: _on_fetch,
+    m.AskIdentity: certificate_commands.on_told,
+    m.AskPush: programs.on_push,
+    m.AskPrograms: programs.on_programs,
+    m.AskRemove: programs.on_remove,
+    m.AskData: datasets.on_push,
+    m.AskDatasets: datasets.on_datasets,
+    m.AskLayout: datasets.on_layout,
+    m.AskDataRemove: datasets.on_remove,
 }

@@ -9,7 +9,7 @@ import pytest
 
 from broker.protocol import messages as m
 from coordinator.cli.show import _set_aside, _took
-from coordinator.core.effects import AnswerWithEvents
+from coordinator.core.effects import LookUp
 from coordinator.jobs.causes import cause
 from coordinator.ui.job_view import counted, event_cells, history
 from tests.harness.coordinator import Fleet, spec
@@ -116,7 +116,7 @@ def test_only_what_counts_is_counted_against_a_job() -> None:
 
     def shown() -> Any:
         fleet.asks(m.AskShow(id="s", job="job"))
-        return fleet.took(AnswerWithEvents)[0].data
+        return fleet.took(LookUp)[0].data
 
     pi = fleet.host("pi").joins()
     job = pi.runs("job")

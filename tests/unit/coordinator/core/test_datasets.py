@@ -13,7 +13,6 @@ from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from coordinator.client.predictions import look
 from coordinator.core import datasets as core_datasets
-from coordinator.jobs.records import AttemptFilter
 from coordinator.ledger.ledger import FILE_NAME
 from tests.harness import data_offers, programs
 from tests.harness.coordinator import OPERATOR, Host
@@ -338,7 +337,7 @@ def test_what_a_host_has_measured_is_in_the_forecast(tmp_path: Path) -> None:
     host.reports(m.Started, job, slot=0, pid=1, **told)
     fleet.passes(10.0)
     host.reports(m.Released, fleet.job("mine"), why=m.Why(code="busy"))
-    page = fleet.ledger.attempts(AttemptFilter())
+    page = fleet.ledger.attempts(m.AskAttempts(id="a"))
     assert [{key: one[key] for key in m.LEAD} for one in page["attempts"]] == [told]
     seen = look(client_of(fleet, *page["attempts"])).forecast().outlooks
     size_bytes = sum(map(len, PACKS))

@@ -22,7 +22,7 @@ def test_a_failure_that_may_pass_is_tried_again_after_a_while() -> None:
     _fails(pi)
     assert (fleet.job().state, fleet.job().failures) == ("pending", 1)
     assert fleet.history[-1] == ("job", "retried")
-    due_s = fleet.core.world.retry_at_s[fleet.job().job_id]
+    due_s = fleet.core.world.timers.when_s(("retry", fleet.job().job_id))
     fleet.passes(due_s - fleet.mono_s - 0.25)
     assert "retry" in fleet.reasons(), "to the end"
     assert not pi.heard(m.Assign)

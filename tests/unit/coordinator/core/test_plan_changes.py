@@ -10,10 +10,9 @@ import pytest
 
 from broker.protocol import messages as m
 from coordinator.jobs.causes import cause, in_words
-from coordinator.jobs.plan_entries import job_id
 from coordinator.jobs.states import JobState
 from coordinator.scheduler import unknown_hosts
-from tests.harness.coordinator import Fleet, spec
+from tests.harness.coordinator import Fleet, spec, with_id
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 JOB = {"model": "gbt", "mode": "oracle", "hyper": {"depth": 4}}
@@ -46,7 +45,7 @@ def test_a_job_beside_the_manifest_is_the_same_job_as_one_in_it() -> None:
     fleet = _fleet()
     pi = fleet.host().joins()
     data: Any = _run(fleet, **JOB, min_ram_gib=1.0).data
-    assert data["job_id"] == job_id("gbt", "oracle", {"depth": 4}, "host", (), 0)
+    assert data["job_id"] == with_id(spec(), depth=4).job_id
     assert data["name"] == f"gbt-oracle-{data['job_id'][:8]}"
     assert (data["added"], data["state"]) == (True, "pending")
     (assign,) = pi.heard(m.Assign)

@@ -256,13 +256,13 @@ def test_the_grace_for_cuda_begins_when_nothing_else_is_waited_for() -> None:
 
 
 def test_show_names_the_jobs_before_one() -> None:
-    from coordinator.core.effects import AnswerWithEvents
+    from coordinator.core.effects import LookUp
 
     fleet, _ = joined(
         spec("first"), replace(second(), after=(spec("other").job_id,)), spec("other")
     )
     fleet.ask(m.AskShow, job="second")
-    (answer,) = fleet.took(AnswerWithEvents)
+    (answer,) = fleet.took(LookUp)
     assert answer.data["predecessors"] == [
         {"input": "weights", "job_id": spec("first").job_id, "name": "first", "state": "claimed"},
         {"input": None, "job_id": spec("other").job_id, "name": "other", "state": "pending"},

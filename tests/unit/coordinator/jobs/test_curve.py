@@ -12,7 +12,7 @@ from broker.protocol import messages as m
 from broker.system.files import RealDisk
 from coordinator.client.mirror import Mirror
 from coordinator.client.rows import Tables
-from coordinator.core.effects import AnswerWithCurves, KeepPoint
+from coordinator.core.effects import KeepPoint, LookUp
 from coordinator.jobs import curve
 from coordinator.jobs.curve import MOST, Curve
 from coordinator.store.curve_files import CurveFiles
@@ -94,7 +94,7 @@ def test_a_client_that_comes_late_has_the_whole_curve() -> None:
     for one in fleet.took(KeepPoint):
         kept = curve.extended(kept, one.told)
     fleet.asks(m.AskCurves(id="c", jobs=(job.job_id, "f" * 64)))
-    (asked,) = fleet.took(AnswerWithCurves)
+    (asked,) = fleet.took(LookUp)
     assert asked.job_ids == (job.job_id,)
     mirror = Mirror()
     mirror.load_jobs([job.row().model_dump(mode="json")])

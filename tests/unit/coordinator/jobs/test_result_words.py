@@ -12,7 +12,7 @@ from broker.protocol import messages as m
 from coordinator.cli import lists, show
 from coordinator.client.mirror import Mirror
 from coordinator.client.rows import Tables
-from coordinator.core.effects import AnswerWithEvents
+from coordinator.core.effects import LookUp
 from coordinator.jobs.causes import in_words, set_aside
 from coordinator.jobs.result_words import share_of
 from coordinator.top import detail, job_table
@@ -126,7 +126,7 @@ def test_a_result_below_chance_is_marked_on_every_face(
     mirror.apply(fleet.topics.parse(fleet.topics.job(job.job_id)), m.encode(job.row()), fleet.now)
     (row,) = fleet.asks(m.AskList(id="l")).data["jobs"]
     fleet.asks(m.AskShow(id="s", job="job"))
-    (asked,) = fleet.took(AnswerWithEvents)
+    (asked,) = fleet.took(LookUp)
     shown = asked.data | {"events": [], "results": []}
     assert (row["state"], row.get("marks", [])) == ("completed", ["below_chance"] * is_below)
     up_live._results([row], Path())

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.clock import Now, rfc3339
+from broker.clock import Now
+from broker.protocol.messages import AskAttempts
 from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.jobs import Job, JobBook
-from coordinator.jobs.records import AttemptFilter
 from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import Ledger
 from tests.harness.coordinator import HEX, spec
@@ -52,9 +52,12 @@ class Past:
 
     def told(self, **wanted: Any) -> list[tuple[Any, ...]]:
         """(host, how it ended, how long it ran, whether in one go), newest first."""
-        page = self.ledger.attempts(AttemptFilter(**wanted))
-        attempts: Any = page["attempts"]
+        attempts = self.page(**wanted)["attempts"]
         return [(one["host"], one["end"], one["s"], one["whole"]) for one in attempts]
+
+    def page(self, **wanted: Any) -> Any:
+        """A page of attempts, as an operator is told of it."""
+        return self.ledger.attempts(AskAttempts(id="a", **wanted))
 
 
 @pytest.fixture
@@ -186,7 +189,7 @@ def test_pages_tell_everything_once(past: Past, limit: int) -> None:
     before: Any = None
     pages = 0
     while pages == 0 or before is not None:
-        page: Any = past.ledger.attempts(AttemptFilter(before=before, limit=limit))
+        page = past.page(before=before, limit=limit)
         assert len(page["attempts"]) <= limit
         found += [one["s"] for one in page["attempts"]]
         before, pages = page["next"], pages + 1
@@ -197,9 +200,9 @@ def test_pages_tell_everything_once(past: Past, limit: int) -> None:
 def test_since_leaves_out_what_ended_before(past: Past) -> None:
     """And the last page says that it is the last, however long the past is."""
     past.completes(past.begins(past.add("old")), 10.0)
-    middle = rfc3339(past.wall_s + 1)
+    middle = past.wall_s + 1
     past.completes(past.begins(past.add("new")), 20.0)
-    page: Any = past.ledger.attempts(AttemptFilter(since=middle))
+    page = past.page(since=middle)
     assert [one["name"] for one in page["attempts"]] == ["new"]
     assert page["next"] is None
 
@@ -207,16 +210,14 @@ def test_since_leaves_out_what_ended_before(past: Past) -> None:
 def test_who_knows_the_newest_is_told_what_came_after(past: Past) -> None:
     """Once each, whichever page it is on; and which attempt of which job it was."""
     first = past.completes(past.begins(past.add("first")), 10.0)
-    page: Any = past.ledger.attempts(AttemptFilter())
+    page = past.page()
     assert [(one["job_id"], one["attempt"]) for one in page["attempts"]] == [(first.job_id, 1)]
-    again: Any = past.ledger.attempts(AttemptFilter(after=page["newest"]))
+    again = past.page(after=page["newest"])
     assert (again["attempts"], again["next"]) == ([], None)
     job = past.begins(past.then(past.begins(past.add("second")), Event.LOST, 20.0))
     past.completes(job, 30.0)
-    newer: Any = past.ledger.attempts(AttemptFilter(after=page["newest"], limit=1))
-    rest: Any = past.ledger.attempts(
-        AttemptFilter(after=page["newest"], limit=1, before=newer["next"])
-    )
+    newer = past.page(after=page["newest"], limit=1)
+    rest = past.page(after=page["newest"], limit=1, before=newer["next"])
     told = [*newer["attempts"], *rest["attempts"]]
     assert [(one["attempt"], one["end"]) for one in told] == [(2, "completed"), (1, "lost")]
     assert rest["next"] is None
@@ -229,5 +230,5 @@ def test_an_attempt_tells_the_epochs_that_its_job_sets(past: Past) -> None:
         job = past.book.add(replace(spec(f"job-{epochs}"), hyper=hyper), past.now, "operator")
         past.ledger.commit(past.book.take_changes())
         past.completes(past.begins(job), 9.0)
-    told: Any = past.ledger.attempts(AttemptFilter())["attempts"]
+    told = past.page()["attempts"]
     assert [one["epochs"] for one in told] == [60, None]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.clock import Now, rfc3339
-from broker.protocol.messages import OperatorResponse
+from broker.protocol.messages import AskEvents, OperatorResponse
 from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import JobBook
-from coordinator.jobs.records import Action, StoryFilter
+from coordinator.jobs.records import Action
 from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import Ledger
 from tests.harness.coordinator import spec
@@ -32,11 +32,15 @@ def answered(number: int, wall_s: float, **more: Any) -> Action:
     return action(wall_s, key=("operator:alice/cli", response.id), answer=response, **more)
 
 
+def story(ledger: Ledger, job_id: str | None = None, **wanted: Any) -> Any:
+    return ledger.story(AskEvents(id="e", **wanted), job_id)
+
+
 def told(ledger: Ledger, **wanted: Any) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     after, more, pages = (0, 0), True, 0
     while more:
-        page: Any = ledger.story(StoryFilter(after=after, **wanted))
+        page = story(ledger, after=after, **wanted)
         rows += page["events"]
         after, more = tuple(page["next"]), page["more"]
         pages += 1
@@ -101,9 +105,9 @@ def test_moves_of_jobs_and_what_operators_did_are_one_story(ledger: Ledger) -> N
         ({"host": "p_"}, []),
         ({"job_id": spec("one").job_id}, ["manifest added", "coordinator assigned",
                                           "host:pi refused"]),
-        ({"since": rfc3339(T0 + 6)}, ["operator:bob cancel", "coordinator reload"]),
-        ({"since": rfc3339(T0 + 99)}, []),
-        ({"since": rfc3339(T0 + 1), "who": "coordinator"}, ["coordinator assigned",
+        ({"since": T0 + 6}, ["operator:bob cancel", "coordinator reload"]),
+        ({"since": T0 + 99}, []),
+        ({"since": T0 + 1, "who": "coordinator"}, ["coordinator assigned",
                                                             "coordinator reload"]),
     ],
 )  # fmt: skip
@@ -124,12 +128,12 @@ def test_a_reload_is_told_before_what_came_of_it() -> None:
 
 def test_what_comes_later_is_told_by_the_next_question(ledger: Ledger) -> None:
     """`fleet events --follow`: where a page ended is where the next one begins."""
-    page: Any = ledger.story(StoryFilter())
+    page = story(ledger)
     assert page["more"] is False
-    place = StoryFilter(after=tuple(page["next"]))
-    assert ledger.story(place)["events"] == []
+    place = page["next"]
+    assert story(ledger, after=place)["events"] == []
     ledger.commit([action(T0 - 500, "resume")])
-    (row,) = ledger.story(place)["events"]
+    (row,) = story(ledger, after=place)["events"]
     assert row["event"] == "resume", "even if the clock was set back meanwhile"
 
 
@@ -169,7 +173,7 @@ def test_a_page_fits_a_message() -> None:
         why = cause("text", text="\u20ac\x00" * 1000)
         job = book.move(job, word, Now(0, T0 + number), "x", why, in_plan=not job.in_plan)
     ledger.commit(book.take_changes())
-    page = ledger.story(StoryFilter())
+    page = story(ledger)
     response = OperatorResponse(id="x", ok=True, data=page)
     assert 1 < len(page["events"]) < 200  # type: ignore[arg-type]
     assert len(response.model_dump_json().encode()) < 256 * 1024

@@ -11,8 +11,8 @@ from broker.protocol import messages as m
 from coordinator.jobs.plan_entries import JobSpec, Plan, spec_from_json, spec_to_json
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.diff import Known, changes_in_words, difference
-from coordinator.manifest.manifest_file import load_manifest
 from coordinator.manifest.problems import ManifestError
+from coordinator.manifest.reader import parse_manifest
 from tests.harness.data_offers import dataset
 from tests.harness.programs import NEW, trainer
 
@@ -25,28 +25,22 @@ TRAINERS = {
     "own": m.TrainerInfo(hyper_schema={}, telemetry=False, version="1"),
     f"vision@{NEW}": READS,
 }
+HEAD = "schema_version = 1\n[[jobs]]\n"
 PROGRAM = "program = 'vision'\nparameters.lr = 0.1"
 BUILT_IN = "model = 'mlp'\nmode = 'oracle'"
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Any:
-    """Load a manifest whose only job has these lines."""
-
-    def load(lines: str) -> Plan:
-        path = tmp_path / "plan.toml"
-        path.write_text(f"schema_version = 1\n[[jobs]]\n{lines}", "utf-8")
-        return load_manifest(path, TRAINERS, DATASETS)
-
-    return load
+def load(lines: str) -> Plan:
+    """Read a manifest whose only job has these lines."""
+    return parse_manifest(Path("plan.toml"), f"{HEAD}{lines}", TRAINERS, DATASETS)
 
 
-def job_of(load: Any, lines: str) -> JobSpec:
+def job_of(lines: str) -> JobSpec:
     (job,) = load(lines).jobs
     return job
 
 
-def problems(load: Any, lines: str) -> list[tuple[int | None, str, str]]:
+def problems(lines: str) -> list[tuple[int | None, str, str]]:
     """What is wrong with the job, as (line, key, message)."""
     with pytest.raises(ManifestError) as refusal:
         load(lines)
@@ -57,23 +51,23 @@ def problems(load: Any, lines: str) -> list[tuple[int | None, str, str]]:
     ("text", "digest"), [("cifar", NEWER), ("cifar@a1a", OLD), (f"cifar@{NEWER}", NEWER)]
 )
 def test_a_name_means_the_newest_and_a_digests_beginning_means_that_one(
-    load: Any, text: str, digest: str
+    text: str, digest: str
 ) -> None:
-    job = job_of(load, f"{PROGRAM}\ndata.train = '{text}'\ndata.test = 'mnist'")
+    job = job_of(f"{PROGRAM}\ndata.train = '{text}'\ndata.test = 'mnist'")
     assert job.data == (dataset("test", OTHER), dataset("train", digest))
     assert spec_from_json(spec_to_json(job)) == job, "as the ledger keeps it"
 
 
-def test_a_built_in_trainer_may_read_prepared_data_of_the_fleet(load: Any) -> None:
-    job = job_of(load, f"{BUILT_IN}\ndata.prepared = 'cifar'")
+def test_a_built_in_trainer_may_read_prepared_data_of_the_fleet() -> None:
+    job = job_of(f"{BUILT_IN}\ndata.prepared = 'cifar'")
     assert job.data == (dataset("prepared", NEWER),)
-    assert job.job_id != job_of(load, BUILT_IN).job_id
+    assert job.job_id != job_of(BUILT_IN).job_id
 
 
-def test_a_job_is_the_same_by_the_digests_of_what_it_reads(load: Any) -> None:
+def test_a_job_is_the_same_by_the_digests_of_what_it_reads() -> None:
     """A name that means another version is another job; how it was written decides nothing."""
     first, same, other = (
-        job_of(load, f"{PROGRAM}\ndata.train = '{text}'\ndata.test = 'mnist'").job_id
+        job_of(f"{PROGRAM}\ndata.train = '{text}'\ndata.test = 'mnist'").job_id
         for text in ("cifar", "cifar@a1b", "cifar@a1a")
     )
     assert first == same != other
@@ -100,30 +94,26 @@ def test_a_job_is_the_same_by_the_digests_of_what_it_reads(load: Any) -> None:
         (f"{BUILT_IN}\ndata.prepared = 3", 5, "data.prepared", "must be a string"),
     ],
 )  # fmt: skip
-def test_a_fault_names_its_line_and_key(
-    load: Any, lines: str, line: int | None, key: str, words: str
-) -> None:
-    found = problems(load, lines)
+def test_a_fault_names_its_line_and_key(lines: str, line: int | None, key: str, words: str) -> None:
+    found = problems(lines)
     assert [one[1] for one in found] == [key]
     assert line in {None, found[0][0]}
     assert words in found[0][2]
 
 
 @pytest.mark.parametrize("datasets", [None, DATASETS])
-def test_a_folder_is_no_program_of_a_manifest(tmp_path: Path, datasets: Any) -> None:
+def test_a_folder_is_no_program_of_a_manifest(datasets: Any) -> None:
     """Whether or not a coordinator has told which there are."""
-    path = tmp_path / "plan.toml"
-    path.write_text("schema_version = 1\n[[jobs]]\nprogram = './shapes'", "utf-8")
     with pytest.raises(ManifestError) as refusal:
-        load_manifest(path, TRAINERS, datasets)
+        parse_manifest(Path("plan.toml"), f"{HEAD}program = './shapes'", TRAINERS, datasets)
     (fault,) = refusal.value.problems
     assert (fault.line, fault.key) == (3, "program")
     assert "`fleet push ./shapes`" in fault.message
 
 
-def test_another_version_of_a_dataset_replaces_the_job_and_tells_both(load: Any) -> None:
+def test_another_version_of_a_dataset_replaces_the_job_and_tells_both() -> None:
     lines = f"name = 'a'\n{BUILT_IN}\ndata.prepared = 'cifar@a1a'"
-    before = job_of(load, lines)
+    before = job_of(lines)
     after = load(lines.replace("a1a", "a1b"))
     (step,) = difference([Known(before, "completed", in_plan=True)], after, {}).steps
     assert step.action == "replaced"

@@ -12,9 +12,9 @@ from broker.protocol.messages import Needs
 from coordinator.cli import reload as reload_lines
 from coordinator.core.plan_changes import told
 from coordinator.jobs.causes import plan_words
-from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan, job_id
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 from coordinator.manifest.diff import Known, difference, policy_changes, spec_changes
-from tests.harness.coordinator import spec
+from tests.harness.coordinator import spec, with_id
 from tests.harness.drawn import drawn
 
 
@@ -24,8 +24,7 @@ def known(one: JobSpec, state: str = "pending", *, in_plan: bool = True) -> Know
 
 def retrained(one: JobSpec, **hyper: Any) -> JobSpec:
     """The same entry with other hyperparameters: another job."""
-    identity = job_id(one.model, one.mode, hyper, "host", (), one.seed)
-    return replace(one, hyper=hyper, job_id=identity)
+    return replace(with_id(one, **hyper), hyper=hyper)
 
 
 def test_what_is_added_changed_left_and_kept() -> None:

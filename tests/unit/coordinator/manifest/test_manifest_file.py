@@ -19,9 +19,8 @@ from coordinator.jobs.causes import in_words
 from coordinator.jobs.plan_entries import Plan
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.data_keys import Catalogue
-from coordinator.manifest.manifest_file import EVERY_S, ManifestFile
 from coordinator.manifest.problems import ManifestError, Problem
-from coordinator.manifest.source import LAST_GOOD, PlanFile
+from coordinator.manifest.source import EVERY_S, LAST_GOOD, PlanFile
 from tests.harness.coordinator import OPERATOR, Fleet, spec
 from tests.harness.disks import hanging
 from tests.harness.drawn import drawn
@@ -33,8 +32,8 @@ FAULT = Problem("plan.toml", "jobs[0]", "model", "unknown", 3)
 def test_what_was_written_is_told_until_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text("one", "utf-8")
-    file = ManifestFile(path, soon_s=30)
-    file.read()
+    file = PlanFile(path, tmp_path, soon_s=30)
+    file.contents()
     looks = iter(range(100))
 
     def news() -> Any:
@@ -53,19 +52,19 @@ def test_what_was_written_is_told_until_it_is_read(tmp_path: Path) -> None:
     path.unlink()
     assert news() == {"code": "file_gone"}
     path.write_text("three", "utf-8")
-    file.read()
+    file.contents()
     assert news() == {}
 
 
 def test_once_it_was_read_a_change_is_told_again(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text("one", "utf-8")
-    file = ManifestFile(path, soon_s=30)
-    file.read()
+    file = PlanFile(path, tmp_path, soon_s=30)
+    file.contents()
     path.write_text("two", "utf-8")
     os.utime(path, (2e9, 2e9))
     said = file.news(10.0)
-    file.read()
+    file.contents()
     path.write_text("three", "utf-8")  # while it is read
     os.utime(path, (2e9 + 1, 2e9 + 1))
     file.was_read()
@@ -76,19 +75,19 @@ def test_once_it_was_read_a_change_is_told_again(tmp_path: Path) -> None:
 def test_a_disk_that_hangs_holds_nobody(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text("one", "utf-8")
-    file = ManifestFile(path, soon_s=0.01)
-    assert file.read() == b"one"
+    file = PlanFile(path, tmp_path, soon_s=0.01)
+    assert file.contents() == b"one"
     path.write_text("another", "utf-8")
     with hanging(path):
         assert file.news(100.0) is None
         assert file.news(100.0 + ANSWER_S) == {"code": "file_hangs", "answer_s": 10.0}
         for _ in range(3):
             with pytest.raises(TimeoutError):
-                file.read(answer_s=0.01)
+                file.contents(answer_s=0.01)
         waiting = [one for one in threading.enumerate() if one.name == "fleet-aside"]
         assert len(waiting) == 1, "each would wait for as long as the disk hangs"
     waiting[0].join(30)
-    assert file.read() == b"another"
+    assert file.contents() == b"another"
     file.was_read()
     assert file.news(200.0) in ({}, None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,11 @@ from broker.protocol import messages as m
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.diff import Known, difference
-from coordinator.manifest.manifest_file import load_manifest
 from coordinator.manifest.problems import ManifestError
-from coordinator.manifest.reader import read_job
+from coordinator.manifest.reader import parse_manifest, read_job
 from tests.harness.programs import NEW, OLD, OTHER, trainer
 
+PATH = Path("plan.toml")
 HEAD = "schema_version = 1\n[[jobs]]\n"
 KNOWN = {
     "mlp": builtin_trainers()["mlp"],
@@ -26,26 +25,19 @@ KNOWN = {
 }
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Any:
-    """Load a manifest whose only job has these lines."""
-
-    def load(lines: str, trainers: Mapping[str, m.TrainerInfo] = KNOWN) -> Plan:
-        path = tmp_path / "plan.toml"
-        path.write_text(HEAD + lines, "utf-8")
-        return load_manifest(path, trainers, {})
-
-    return load
+def load(lines: str, trainers: Mapping[str, m.TrainerInfo] = KNOWN) -> Plan:
+    """Read a manifest whose only job has these lines."""
+    return parse_manifest(PATH, HEAD + lines, trainers, {})
 
 
-def problems(load: Any, lines: str) -> list[tuple[int | None, str, str]]:
+def problems(lines: str) -> list[tuple[int | None, str, str]]:
     """What is wrong with the job, as (line, key, message)."""
     with pytest.raises(ManifestError) as refusal:
         load(lines)
     return [(one.line, one.key, one.message) for one in refusal.value.problems]
 
 
-def job_of(load: Any, lines: str = "program = 'vision'\nparameters.lr = 0.1") -> JobSpec:
+def job_of(lines: str = "program = 'vision'\nparameters.lr = 0.1") -> JobSpec:
     (job,) = load(lines).jobs
     return job
 
@@ -58,9 +50,9 @@ def job_of(load: Any, lines: str = "program = 'vision'\nparameters.lr = 0.1") ->
     ],
 )  # fmt: skip
 def test_a_name_means_the_newest_and_a_digests_beginning_means_that_one(
-    load: Any, text: str, digest: str
+    text: str, digest: str
 ) -> None:
-    job = job_of(load, f"program = '{text}'\nparameters.lr = 0.1")
+    job = job_of(f"program = '{text}'\nparameters.lr = 0.1")
     assert (job.program_digest(), job.model) == (digest, text.partition("@")[0])
     assert (job.mode, job.hyper) == ("", {"lr": 0.1})
 
@@ -75,10 +67,8 @@ def test_a_name_means_the_newest_and_a_digests_beginning_means_that_one(
         ("nothing.like.it", "`fleet programs list` shows all, `fleet push DIR` sends one"),
     ],
 )
-def test_a_program_that_is_not_plain_is_refused_with_what_there_is(
-    load: Any, text: str, words: str
-) -> None:
-    ((line, key, message),) = problems(load, f"priority = 3\nprogram = '{text}'")
+def test_a_program_that_is_not_plain_is_refused_with_what_there_is(text: str, words: str) -> None:
+    ((line, key, message),) = problems(f"priority = 3\nprogram = '{text}'")
     assert (line, key) == (4, "program")
     assert words in message
 
@@ -100,26 +90,26 @@ def test_a_program_that_is_not_plain_is_refused_with_what_there_is(
     ],
 )  # fmt: skip
 def test_a_fault_names_its_line_and_the_key_that_was_written(
-    load: Any, lines: str, line: int, key: str, words: str
+    lines: str, line: int, key: str, words: str
 ) -> None:
-    found = problems(load, lines)
+    found = problems(lines)
     assert [one[:2] for one in found] == [(line, key)]
     assert words in found[0][2]
 
 
-def test_parameters_that_are_no_table_are_told_by_the_key_that_was_written(load: Any) -> None:
-    line, key, message = problems(load, "program = 'vision'\nparameters = 3")[0]
+def test_parameters_that_are_no_table_are_told_by_the_key_that_was_written() -> None:
+    line, key, message = problems("program = 'vision'\nparameters = 3")[0]
     assert (line, key) == (4, "parameters")
     assert "must be a table" in message
 
 
-def test_a_parameter_without_a_default_has_to_be_set(load: Any) -> None:
-    ((_, key, message),) = problems(load, "program = 'vision'")
+def test_a_parameter_without_a_default_has_to_be_set() -> None:
+    ((_, key, message),) = problems("program = 'vision'")
     assert key == "parameters.lr"
     assert "missing" in message
 
 
-def test_a_job_needs_at_least_what_its_program_needs(load: Any) -> None:
+def test_a_job_needs_at_least_what_its_program_needs() -> None:
     """Of each amount the larger counts; a job may ask for more, not for less."""
     least = m.Needs(require_cuda=True, min_ram_gib=4.0, min_cores=2)
     known = {f"vision@{OLD}": trainer(OLD, needs=least)}
@@ -128,32 +118,28 @@ def test_a_job_needs_at_least_what_its_program_needs(load: Any) -> None:
     assert job.needs == m.Needs(require_cuda=True, min_ram_gib=4.0, min_cores=8, min_disk_gib=3.0)
 
 
-def test_where_nobody_tells_what_the_fleet_has_any_program_and_dataset_will_do(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "plan.toml"
-    path.write_text(f"{HEAD}program = 'audio@12'\nparameters.lr = 5\ndata.train = 'cifar'", "utf-8")
-    (job,) = load_manifest(path, {}).jobs
+def test_where_nobody_tells_what_the_fleet_has_any_program_and_dataset_will_do() -> None:
+    text = f"{HEAD}program = 'audio@12'\nparameters.lr = 5\ndata.train = 'cifar'"
+    (job,) = parse_manifest(PATH, text, {}).jobs
     assert (job.model, job.name, [one.name for one in job.data]) == ("audio", "audio", ["train"])
-    path.write_text(f"{HEAD}program = 'audio'\nmode = 'oracle'", "utf-8")
     with pytest.raises(ManifestError) as refusal:
-        load_manifest(path, {})
+        parse_manifest(PATH, f"{HEAD}program = 'audio'\nmode = 'oracle'", {})
     assert [one.key for one in refusal.value.problems] == ["mode"]
 
 
-def test_a_job_is_the_same_by_the_digest_and_the_parameters(load: Any) -> None:
+def test_a_job_is_the_same_by_the_digest_and_the_parameters() -> None:
     """Who has signed the program decides nothing of the result."""
-    first = job_of(load)
+    first = job_of()
     by_ann = {f"vision@{NEW}": trainer(NEW)}
     (unsigned,) = load("program = 'vision'\nparameters.lr = 0.1", by_ann).jobs
     assert first.program != unsigned.program
     assert first.job_id == unsigned.job_id
-    older = job_of(load, f"program = 'vision@{OLD}'\nparameters.lr = 0.1")
-    other = job_of(load, "program = 'vision'\nparameters.lr = 0.2")
+    older = job_of(f"program = 'vision@{OLD}'\nparameters.lr = 0.1")
+    other = job_of("program = 'vision'\nparameters.lr = 0.2")
     assert len({first.job_id, older.job_id, other.job_id}) == 3
 
 
-def test_a_program_that_was_edited_makes_another_job(load: Any) -> None:
+def test_a_program_that_was_edited_makes_another_job() -> None:
     """The entry is the same, and the digest is not: the reload says which it was and is."""
     lines = "name = 'a'\nprogram = 'vision'\nparameters.lr = 0.1"
     (before,) = load(lines, {f"vision@{OLD}": trainer(OLD)}).jobs
@@ -165,7 +151,7 @@ def test_a_program_that_was_edited_makes_another_job(load: Any) -> None:
     assert step.changes == (("parameters.lr", 0.1, 0.2),), "as the manifest calls it"
 
 
-def test_a_program_that_somebody_else_signed_is_taken_over(load: Any) -> None:
+def test_a_program_that_somebody_else_signed_is_taken_over() -> None:
     """The job stays; hosts judge it by the new signature."""
     lines = "program = 'vision'\nparameters.lr = 0.1"
     (before,) = load(lines, {f"vision@{NEW}": trainer(NEW)}).jobs

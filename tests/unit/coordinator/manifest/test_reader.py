@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +13,26 @@ from hypothesis import strategies as st
 
 from broker.protocol.messages import TrainerInfo
 from coordinator.cli.check import check_command
-from coordinator.jobs.plan_entries import job_id
+from coordinator.jobs.plan_entries import id_of
 from coordinator.manifest.builtin import builtin_trainers
-from coordinator.manifest.manifest_file import MAX_BYTES, load_manifest
+from coordinator.manifest.manifest_file import MAX_BYTES, load_manifest, text_of
 from coordinator.manifest.problems import ManifestError
+from coordinator.manifest.reader import parse_manifest
+from tests.harness.coordinator import spec
 
+PATH = Path("plan.toml")
 BARE = {"type": "object", "properties": {"lr": {"type": "number"}}, "additionalProperties": False}
 TRAINERS = builtin_trainers() | {"bare": TrainerInfo(hyper_schema=BARE, telemetry=False)}
 GOOD = 'schema_version = 1\n[[jobs]]\nmodel = "mlp"\nmode = "oracle"\n'
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Any:
-    """Load a manifest from text or bytes."""
-
-    def load(text: str | bytes) -> Any:
-        path = tmp_path / "plan.toml"
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return load_manifest(path, TRAINERS)
-
-    return load
+def load(text: str | bytes) -> Any:
+    """Read a manifest."""
+    data = text.encode() if isinstance(text, str) else text
+    return parse_manifest(PATH, text_of(PATH, lambda: data), TRAINERS)
 
 
-def problems(load: Any, text: str | bytes) -> list[tuple[str, str, str]]:
+def problems(text: str | bytes) -> list[tuple[str, str, str]]:
     """What is wrong with a manifest, as (job, key, message)."""
     with pytest.raises(ManifestError) as refusal:
         load(text)
@@ -42,7 +40,7 @@ def problems(load: Any, text: str | bytes) -> list[tuple[str, str, str]]:
     return [(one.job, one.key, one.message) for one in refusal.value.problems]
 
 
-def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
+def test_defaults_hold_where_a_job_says_nothing() -> None:
     plan = load(
         "schema_version = 1\n[defaults]\nseed = 7\nsplit_recipe = 'time'\nn_resamples = 5\n"
         "train_hosts = ['b', 'a', 'b']\nprefer_cuda_grace_s = 12\n"
@@ -109,38 +107,39 @@ def test_defaults_hold_where_a_job_says_nothing(load: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_fault_names_job_key_and_remedy(
-    load: Any, text: str | bytes, job: str, key: str, words: str
+    text: str | bytes, job: str, key: str, words: str
 ) -> None:
-    found = problems(load, text)
+    found = problems(text)
     assert [one for one in found if one[0] == job and one[1] == key and words in one[2]], found
 
 
 @pytest.mark.words
-def test_a_plan_may_have_a_name(load: Any, tmp_path: Path) -> None:
+def test_a_plan_may_have_a_name(tmp_path: Path) -> None:
     assert load(GOOD).name == ""
     assert load(f"name = 'été 2026: 夏 {'x' * 50}'\n{GOOD}").name.startswith("été 2026: 夏 xx")
-    assert load(f"name = 'summer'\n{GOOD}").name == "summer"
     path = tmp_path / "plan.toml"
-    said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
-    assert said.output == f'{path}: 1 job of "summer", no errors\n'
-    load(GOOD + GOOD[GOOD.index("[[") :] + "seed = 3\nname = 'b'\n")
-    said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
-    assert said.output == f"{path}: 2 jobs, no errors\n"
+    for text, told in (
+        (f"name = 'summer'\n{GOOD}", '1 job of "summer"'),
+        (GOOD + GOOD[GOOD.index("[[") :] + "seed = 3\nname = 'b'\n", "2 jobs"),
+    ):
+        path.write_text(text, "utf-8")
+        said = CliRunner().invoke(check_command, [str(path), "--offline"], standalone_mode=False)
+        assert said.output == f"{path}: {told}, no errors\n"
 
 
-def test_all_faults_are_told_at_once(load: Any) -> None:
-    found = problems(load, (
+def test_all_faults_are_told_at_once() -> None:
+    found = problems(
         "schema_version = 3\n[defaults]\nseed = 'x'\n[hosts.pi]\nslots = 99\n"
         "[[jobs]]\nmodel = 'mlp'\nmode = 'both'\nhyper.epochs = -1\n"
         "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nhyper.max_depth = 99\n"
-    ))  # fmt: skip
+    )  # fmt: skip
     assert [key for _, key, _ in found] == [
         "schema_version", "[defaults] seed", "[hosts.pi] slots", "mode", "hyper.epochs",
         "hyper.max_depth",
     ]  # fmt: skip
 
 
-def test_only_a_trainer_that_reads_telemetry_needs_a_mode(load: Any) -> None:
+def test_only_a_trainer_that_reads_telemetry_needs_a_mode() -> None:
     bare = "[[jobs]]\nmodel = 'bare'\n"
     plain = load(f"schema_version = 1\n{bare}").jobs
     text = f"schema_version = 1\n[defaults]\nsplit_recipe = 'folds'\nn_resamples = 5\n{bare}"
@@ -148,7 +147,7 @@ def test_only_a_trainer_that_reads_telemetry_needs_a_mode(load: Any) -> None:
     assert [(job.name, job.mode) for job in plain] == [("bare", "")]
     assert load(f"schema_version = 1\n{bare}seed = 1\n").jobs[0].job_id != plain[0].job_id
     twice = "[[jobs]]\nmodel = 'gbt'\n" * 2
-    found = problems(load, f"{GOOD}{bare}train_hosts = ['a']\nhyper.lr = 'x'\n{twice}")
+    found = problems(f"{GOOD}{bare}train_hosts = ['a']\nhyper.lr = 'x'\n{twice}")
     assert [(job, key) for job, key, _ in found] == [
         ("bare", "train_hosts"), ("bare", "hyper.lr"), ("gbt", "mode"), ("gbt", "mode"),
     ]  # fmt: skip
@@ -157,26 +156,26 @@ def test_only_a_trainer_that_reads_telemetry_needs_a_mode(load: Any) -> None:
     assert told["mode"] == 'missing; write mode = "oracle", or "realistic"'
 
 
-def test_two_entries_of_one_job_or_one_name_are_both_named(load: Any) -> None:
+def test_two_entries_of_one_job_or_one_name_are_both_named() -> None:
     """Equal in everything that decides the result, whatever else they say."""
-    found = problems(load, GOOD + "[[jobs]]\nname = 'twin'\nmodel = 'mlp'\nmode = 'oracle'\n"
+    found = problems(GOOD + "[[jobs]]\nname = 'twin'\nmodel = 'mlp'\nmode = 'oracle'\n"
                      "priority = 9\n")  # fmt: skip
     ((job, _, message),) = found
     assert job == "twin"
     assert "mlp-oracle (on line 2)" in message
-    found = problems(load, GOOD + "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nseed = 1\n")
+    found = problems(GOOD + "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nseed = 1\n")
     ((job, key, message),) = found
     assert (job, key) == ("mlp-oracle", "name"), "a name by default, as well"
     assert "'mlp-oracle' is the name of the job on line 2 as well" in message
 
 
-def test_what_else_is_wrong_with_a_broken_job_is_told_with_it(load: Any) -> None:
-    found = problems(load, (
+def test_what_else_is_wrong_with_a_broken_job_is_told_with_it() -> None:
+    found = problems(
         GOOD + "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nmin_ram_gib = -3\n"
         "allowed_hosts = ['No Host']\n"
         "[[jobs]]\nmode = 'oracle'\nname = 'mlp-oracle'\n"
         "[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nname = 7\nallowed_hosts = 'x'\n"
-    ))  # fmt: skip
+    )  # fmt: skip
     assert [(job, key) for job, key, _ in found] == [
         ("mlp-oracle", "name"), ("mlp-oracle", "min_ram_gib"), ("mlp-oracle", "allowed_hosts"),
         ("mlp-oracle", "model"), ("mlp-oracle", "name"), ("job 4", "name"),
@@ -186,10 +185,10 @@ def test_what_else_is_wrong_with_a_broken_job_is_told_with_it(load: Any) -> None
 
 
 @pytest.mark.parametrize("model", ["model = 'xyz'\n", "model = 3\n", ""])
-def test_an_unknown_model_hides_no_other_error_of_its_job(load: Any, model: str) -> None:
+def test_an_unknown_model_hides_no_other_error_of_its_job(model: str) -> None:
     """Its hyperparameters are told as far as any trainer would refuse them, and jobs apart."""
     job = f"[[jobs]]\nname = 'j{{}}'\n{model}mode = 'oracle'\nhyper.x = {{}}\n"
-    found = problems(load, "schema_version = 1\n" + "".join(
+    found = problems("schema_version = 1\n" + "".join(
         job.format(number, value) for number, value in enumerate(("1", "2", "2020-01-01", "nan"))
     ))  # fmt: skip
     assert sorted((job, key) for job, key, _ in found) == sorted([
@@ -197,9 +196,9 @@ def test_an_unknown_model_hides_no_other_error_of_its_job(load: Any, model: str)
     ])  # fmt: skip
 
 
-def test_hyperparameters_are_those_of_the_model_that_was_meant(load: Any) -> None:
+def test_hyperparameters_are_those_of_the_model_that_was_meant() -> None:
     """Whoever swaps two letters corrects all of the job at once."""
-    found = problems(load, GOOD.replace("mlp", "mpl") + "hyper.epochs = 'many'\n")
+    found = problems(GOOD.replace("mlp", "mpl") + "hyper.epochs = 'many'\n")
     assert [(key, message) for _, key, message in found] == [
         ("model", found[0][2]),
         ("hyper.epochs", 'must be a whole number, not "many"'),
@@ -207,7 +206,7 @@ def test_hyperparameters_are_those_of_the_model_that_was_meant(load: Any) -> Non
     assert "did you mean 'mlp'?" in found[0][2]
 
 
-def test_what_can_be_read_of_a_broken_plan_is_handed_on(load: Any) -> None:
+def test_what_can_be_read_of_a_broken_plan_is_handed_on() -> None:
     """With the hosts that its jobs name, for whoever knows which hosts there are."""
     with pytest.raises(ManifestError) as refusal:
         load(GOOD + "[[jobs]]\nmodel = 'gbt'\nmode = 'both'\ndenied_hosts = ['deks']\n")
@@ -226,15 +225,15 @@ def test_a_file_that_is_not_there_or_too_large_is_told(tmp_path: Path) -> None:
         load_manifest(tmp_path / "big.toml", TRAINERS)
 
 
-def test_an_id_is_what_decides_the_result(load: Any) -> None:
-    base = ("mlp", "oracle", {"a": 1, "b": 0.5}, "host", ("x", "y"), 0)
-    same = ("mlp", "oracle", {"b": 0.5, "a": 1.0}, "host", ("y", "x"), 0)
-    assert job_id(*base) == job_id(*same)
-    for at, other in enumerate(["gbt", "realistic", {"a": 2, "b": 0.5}, "time", ("x",), 1]):
-        changed = (*base[:at], other, *base[at + 1 :])
-        assert job_id(*changed) != job_id(*base), at
-    folds = [job_id(*base[:3], "folds", *base[4:], *one) for one in ((3, 0), (3, 1), (4, 1))]
-    assert len({*folds, job_id(*base)}) == 4
+def test_an_id_is_what_decides_the_result() -> None:
+    base = replace(spec(), hyper={"a": 1, "b": 0.5}, train_hosts=("x", "y"))
+    assert id_of(replace(base, hyper={"b": 0.5, "a": 1.0}, train_hosts=("y", "x"))) == id_of(base)
+    others: list[dict[str, Any]] = [
+        {}, {"model": "mlp"}, {"mode": "realistic"}, {"hyper": {"a": 2, "b": 0.5}},
+        {"split_recipe": "time"}, {"train_hosts": ("x",)}, {"seed": 1}, {"folds": 3},
+        {"folds": 3, "fold": 1}, {"folds": 4, "fold": 1},
+    ]  # fmt: skip
+    assert len({id_of(replace(base, **other)) for other in others}) == len(others)
     one = load(GOOD + "priority = 3\nmin_ram_gib = 1\nname = 'other'\nn_resamples = 1\n").jobs[0]
     assert one.job_id == load(GOOD).jobs[0].job_id
 
@@ -247,7 +246,7 @@ def test_no_bytes_make_it_fail_otherwise(tmp_path_factory: Any, content: bytes) 
         load_manifest(path, TRAINERS)
 
 
-def test_hours_are_looked_at_whatever_else_is_wrong_with_their_host(load: Any) -> None:
+def test_hours_are_looked_at_whatever_else_is_wrong_with_their_host() -> None:
     text = (
         GOOD + '[hosts.desk]\nidle_only = "yes"\nquiet_hours = [\n"Sat",\n"Mo-Fr 08:00-18:00",\n]\n'
     )
@@ -258,4 +257,4 @@ def test_hours_are_looked_at_whatever_else_is_wrong_with_their_host(load: Any) -
     ]  # fmt: skip
     assert "Mo-Fr 08:00-18:00" in refusal.value.problems[1].message
     many = GOOD + f"[hosts.desk]\nslot = 2\nquiet_hours = {['never'] * 999}\n"
-    assert len(problems(load, many)) < 40
+    assert len(problems(many)) < 40

@@ -9,7 +9,7 @@ import pytest
 
 from broker.protocol.messages import Why
 from broker.protocol.reasons import reason
-from coordinator.jobs.plan_entries import JobSpec, job_id
+from coordinator.jobs.plan_entries import JobSpec
 from coordinator.jobs.reasons import Wait
 from coordinator.scheduler.durations import History
 from coordinator.scheduler.estimates import Earlier
@@ -18,6 +18,7 @@ from coordinator.scheduler.forecast import Forecast, forecast
 from coordinator.scheduler.play import Held
 from coordinator.scheduler.rules import HostView
 from coordinator.ui.outlook import rests_on
+from tests.harness.coordinator import with_id
 from tests.unit.coordinator.scheduler.test_durations import ran
 from tests.unit.coordinator.scheduler.test_rules import DRAINED, gpu, host, job
 
@@ -29,8 +30,7 @@ QUIET = {"ram_available_bytes": 2**33, "refuses": (Why(code="quiet"),)}
 
 
 def named(name: str, priority: int = 0, **needs: Any) -> JobSpec:
-    identity = job_id("gbt", "oracle", {"of": name}, "host", (), 0)
-    return replace(job(name, **needs), job_id=identity, priority=priority)
+    return replace(with_id(job(name, **needs), of=name), priority=priority)
 
 
 def waits(name: str, created_at: str = "1", **fields: Any) -> Waiting:

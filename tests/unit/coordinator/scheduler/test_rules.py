@@ -10,21 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.protocol.messages import (
-    Capability,
-    Gpu,
-    Heartbeat,
-    Needs,
-    Program,
-    ProgramsAllowed,
-    TrainerInfo,
-    Why,
-)
+from broker.protocol import messages as m
 from broker.protocol.reasons import from_dict, reason, uses_cuda
-from coordinator.jobs.plan_entries import HostPolicy, JobSpec, job_id
+from coordinator.jobs.plan_entries import HostPolicy, JobSpec
 from coordinator.jobs.reason_words import words
 from coordinator.jobs.reasons import NATURES
 from coordinator.scheduler.rules import HostView, choose, kind_of, reasons
+from tests.harness.coordinator import with_id
 from tests.harness.datasets import Made
 from tests.harness.programs import DIGEST, program
 
@@ -34,42 +26,43 @@ CLOSED = {"properties": {"epochs": {}}, "additionalProperties": False}
 
 PINNED = f'pinned = ["sha256:{DIGEST}"]'
 OF_OWNER = "in [programs] of its fleet.toml"
-OTHER = TrainerInfo(hyper_schema={}, version="a")
-BARE = TrainerInfo(hyper_schema={}, telemetry=False)  # reads no prepared data
+OTHER = m.TrainerInfo(hyper_schema={}, version="a")
+BARE = m.TrainerInfo(hyper_schema={}, telemetry=False)  # reads no prepared data
 
 
 def job(name: str = "job", hyper: dict[str, Any] | None = None, **needs: Any) -> JobSpec:
     """A gbt job; `allowed` and `denied` are its hosts."""
     allowed, denied = needs.pop("allowed", ()), needs.pop("denied", ())
-    return JobSpec(
-        job_id=job_id("gbt", "oracle", {}, "host", (), 0), name=name, model="gbt", mode="oracle",
-        hyper=hyper or {}, split_recipe="host", train_hosts=(), seed=0, n_resamples=1, priority=0,
-        needs=Needs(**needs), allowed_hosts=allowed, denied_hosts=denied,
+    made = JobSpec(
+        job_id="", name=name, model="gbt", mode="oracle", hyper=hyper or {}, split_recipe="host",
+        train_hosts=(), seed=0, n_resamples=1, priority=0, needs=m.Needs(**needs),
+        allowed_hosts=allowed, denied_hosts=denied,
     )  # fmt: skip
+    return with_id(made)
 
 
-def gpu(free_gib: float | None = 8, total_gib: float | None = 12, index: int = 0) -> Gpu:
+def gpu(free_gib: float | None = 8, total_gib: float | None = 12, index: int = 0) -> m.Gpu:
     """A GPU."""
-    return Gpu(
+    return m.Gpu(
         index=index,
         vram_total_bytes=None if total_gib is None else int(total_gib * GIB),
         vram_free_bytes=None if free_gib is None else int(free_gib * GIB),
     )
 
 
-def host(name: str = "pi", *, ram_gib: float = 6, gpus: tuple[Gpu, ...] = (), cores: int = 4,
+def host(name: str = "pi", *, ram_gib: float = 6, gpus: tuple[m.Gpu, ...] = (), cores: int = 4,
          slots: int = 1, busy: int = 0, policy: dict[str, Any] | None = None,
          beat: dict[str, Any] | None = None, **view: Any) -> HostView:  # fmt: skip
     """A host with 16 GiB in all; `beat` is its newest heartbeat."""
     heartbeat = None
     if beat is not None:
-        heartbeat = Heartbeat(session="s", instance="i", seq=1, **beat)
+        heartbeat = m.Heartbeat(session="s", instance="i", seq=1, **beat)
     return HostView(
         host=name, online=view.pop("online", True), presence=view.pop("presence", "online"),
-        capability=Capability(
+        capability=m.Capability(
             session="s", instance="i", os="o", arch="a", python="3", physical_cores=cores,
             ram_total_bytes=16 * GIB, ram_available_bytes=int(ram_gib * GIB), gpus=gpus,
-            trainers=view.pop("trainers", {"gbt": TrainerInfo(hyper_schema=CLOSED)}),
+            trainers=view.pop("trainers", {"gbt": m.TrainerInfo(hyper_schema=CLOSED)}),
             data_id=view.pop("data", "d"), slots=slots,
         ),
         heartbeat=heartbeat, policy=HostPolicy(name=name, **(policy or {})), used_slots=busy,
@@ -77,7 +70,7 @@ def host(name: str = "pi", *, ram_gib: float = 6, gpus: tuple[Gpu, ...] = (), co
     )  # fmt: skip
 
 
-def carried(program: Program, allowed: ProgramsAllowed | None) -> tuple[JobSpec, HostView]:
+def carried(program: m.Program, allowed: m.ProgramsAllowed | None) -> tuple[JobSpec, HostView]:
     """A job of a program, and a host without a trainer or data whose owner allows these."""
     view = host(trainers={}, data=None)
     capability = view.capability.model_copy(update={"programs": allowed})
@@ -94,16 +87,16 @@ def why(one: JobSpec, view: HostView, left_s: float = 300) -> list[str]:
     [
         (program(signer="ann"), None,
          "its owner lets no programs in; allow them by [programs] in its fleet.toml"),
-        (program(), ProgramsAllowed(signed_by=("ann",)),
+        (program(), m.ProgramsAllowed(signed_by=("ann",)),
          f"its owner has not pinned this program; {PINNED} {OF_OWNER} lets it in"),
-        (program(signer="ann"), ProgramsAllowed(signed_by=("op",), unsigned=True),
+        (program(signer="ann"), m.ProgramsAllowed(signed_by=("op",), unsigned=True),
          f"accepts no programs signed by ann; signed_by {OF_OWNER} lets them in"),
-        (program(environment="uv"), ProgramsAllowed(pinned=(DIGEST,)),
+        (program(environment="uv"), m.ProgramsAllowed(pinned=(DIGEST,)),
          "cannot make a program's environment: it has no uv"),
     ],
 )  # fmt: skip
 def test_a_host_that_takes_no_program_says_what_its_owner_would_write(
-    of: Program, allowed: ProgramsAllowed | None, said: str
+    of: m.Program, allowed: m.ProgramsAllowed | None, said: str
 ) -> None:
     (one,) = reasons(*carried(of, allowed), 300, 300)
     assert words(one) == said
@@ -113,11 +106,11 @@ def test_a_host_that_takes_no_program_says_what_its_owner_would_write(
 @pytest.mark.parametrize(
     "allowed",
     [
-        ProgramsAllowed(pinned=(DIGEST,)), ProgramsAllowed(signed_by=("op", "ann")),
-        ProgramsAllowed(pinned=(DIGEST,), signed_by=("op",)),
+        m.ProgramsAllowed(pinned=(DIGEST,)), m.ProgramsAllowed(signed_by=("op", "ann")),
+        m.ProgramsAllowed(pinned=(DIGEST,), signed_by=("op",)),
     ],
 )  # fmt: skip
-def test_a_program_needs_neither_a_trainer_nor_data_of_the_host(allowed: ProgramsAllowed) -> None:
+def test_a_program_needs_neither_a_trainer_nor_data_of_the_host(allowed: m.ProgramsAllowed) -> None:
     """Either is enough: that it is pinned, or that somebody signed it who is trusted."""
     assert why(*carried(program(signer="ann"), allowed)) == []
 
@@ -127,7 +120,7 @@ def test_a_program_needs_neither_a_trainer_nor_data_of_the_host(allowed: Program
     [
         (job(), host(online=False, presence="left"), "offline", {"presence": "left"}),
         (job(), host(joined=False), "joining", {"presence": "online"}),
-        (job(), host(beat={"ram_available_bytes": GIB, "refuses": (Why(code="starting"),)}),
+        (job(), host(beat={"ram_available_bytes": GIB, "refuses": (m.Why(code="starting"),)}),
          "refuses", {"holds": [{"code": "starting"}]}),
         (job(), host(twins=True), "twins", {"tls": False}),
         (job(), host(untold=True), "rules", {}),

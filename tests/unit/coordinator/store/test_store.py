@@ -104,13 +104,14 @@ def test_only_what_is_named_and_old_is_deleted(tmp_path: Path) -> None:
     for artifact_id in (old, result):
         os.utime(path_in(store, artifact_id), (0, 0))
     folder, now_s = path_in(store, old).parent, path_in(store, young).stat().st_mtime
-    assert store.collect_artifacts([old, young], frozenset(), DAY_S, now_s) == {young: 5}
+    store.collect_artifacts([old, young], frozenset(), DAY_S, now_s)
     assert not folder.exists()
     assert not store.has(old)
     assert store.has(result), "old, but nobody named it"
     assert {*Store(tmp_path).sizes()} == {young, result}
     checkpoint = put(store, b"checkpoint", CHECKPOINTS)
-    assert store.collect_artifacts([result, checkpoint], frozenset(), 1e10, 0.0) == {result: 6}
+    store.collect_artifacts([result, checkpoint], frozenset(), 1e10, 0.0)
+    assert {*store.sizes()} == {young, result}
     assert not store.has(checkpoint), "it is large, and no job goes on from it"
 
 

@@ -14,7 +14,7 @@ from coordinator.cli import lists, status
 from coordinator.client.mirror import Going, Mirror
 from coordinator.client.rows import job_row
 from coordinator.core.commands import prospects
-from coordinator.core.effects import AnswerWithEvents, ManifestRead
+from coordinator.core.effects import LookUp, ManifestRead
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 from coordinator.top import job_table
 from coordinator.ui import terminal, up_live
@@ -96,7 +96,7 @@ def test_what_can_run_again_loses_its_mark() -> None:
     fleet.plan(spec("a"))
     assert marked(fleet) == set(), "what left the manifest has a mark of its own"
     fleet.asks(m.AskShow(id="s", job="a"))
-    assert fleet.took(AnswerWithEvents)[0].data["unplaceable"] is False
+    assert fleet.took(LookUp)[0].data["unplaceable"] is False
 
 
 def waiting(fleet: Fleet) -> dict[str, Any]:
