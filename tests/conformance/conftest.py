@@ -56,7 +56,7 @@ class Network:
     scope="module",
     params=["embedded", "mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)],
 )
-def secured_broker(
+def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
     """Each broker in turn, with the files that the fleet renders for it."""

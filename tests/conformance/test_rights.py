@@ -101,11 +101,6 @@ def _may_publish(who: Principal, topic: str) -> bool:
 
 
 @pytest.fixture
-def broker(secured_broker: Secured) -> Secured:
-    return secured_broker
-
-
-@pytest.fixture
 def connect(broker: Secured, connect_to: Callable[..., Actor]) -> Callable[..., Actor]:
     """`connect(name, ...)`: a client of that broker."""
     return partial(connect_to, broker)

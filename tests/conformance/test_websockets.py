@@ -32,11 +32,6 @@ PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
 @pytest.fixture
-def broker(secured_broker: Secured) -> Secured:
-    return secured_broker
-
-
-@pytest.fixture
 def connect(broker: Secured, connect_to: Callable[..., Actor]) -> Callable[..., Actor]:
     """`connect(name, ...)`: a client, by a websocket if not told otherwise."""
 
