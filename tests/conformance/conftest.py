@@ -68,6 +68,21 @@ def broker(
 
 
 @pytest.fixture
+def new_secured(tmp_path: Path) -> Iterator[Callable[..., Secured]]:
+    """`new_secured(kind, people=...)`: a broker of the test's own, in `tmp_path`."""
+    made: list[Secured] = []
+
+    def start(kind: str, **options: Any) -> Secured:
+        made.append(MAKERS[kind](tmp_path, **options))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.end()
+
+
+@pytest.fixture
 def connect_to() -> Iterator[Callable[..., Actor]]:
     """`connect_to(broker, name, ...)`: a client that is stopped at the test's end."""
     made: list[Actor] = []
