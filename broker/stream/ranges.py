@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 
+@dataclass(init=False)
 class RangeSet:
     """Sorted, disjoint, never adjacent half-open ranges, whatever the order of calls."""
 
+    _starts: list[int]
+    _stops: list[int]
+
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         """Start with the union of `ranges`; each is (start, stop) with start <= stop."""
-        self._starts: list[int] = []
-        self._stops: list[int] = []
+        self._starts, self._stops = [], []
         for start, stop in ranges:
             self.add(start, stop)
 
@@ -47,18 +51,8 @@ class RangeSet:
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(list(zip(self._starts, self._stops, strict=True)))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, RangeSet):
-            return NotImplemented
-        return list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment] # mutable
-
     def __bool__(self) -> bool:
         return bool(self._starts)
-
-    def __repr__(self) -> str:
-        return f"RangeSet({list(self)})"
 
     def count(self) -> int:
         """Return how many integers are in the set."""

@@ -143,9 +143,7 @@ class Sender:
         """Nothing has moved: send the oldest again, once; then the receiver has to ask."""
         if self._deadline_s is None or now_s < self._deadline_s:
             return []
-        self._deadline_s = None
-        if self._is_stalled:
-            return []
+        self._deadline_s = None  # until the next grant
         self._is_stalled = True
         oldest = [(index, sent.stop) for index, sent in self._in_flight.items()][:2]
         return [self._chunk(start, stop, now_s) for start, stop in oldest]
@@ -256,11 +254,6 @@ class Receiver:
         self._stall_due_s: float | None = None
         self._complete = False
         self.idle_since = 0.0
-
-    @property
-    def received_chunks(self) -> int:
-        """How many chunks are there."""
-        return self._have.count()
 
     def ask(self, now_s: float) -> list[ReceiverEffect]:
         """Say what is missing: the sender is there, perhaps another one than before."""

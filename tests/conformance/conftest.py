@@ -56,7 +56,7 @@ class Network:
     scope="module",
     params=["embedded", "mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)],
 )
-def secured_broker(
+def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
     """Each broker in turn, with the files that the fleet renders for it."""
@@ -65,6 +65,21 @@ def secured_broker(
     made.start()
     yield made
     made.end()
+
+
+@pytest.fixture
+def new_secured(tmp_path: Path) -> Iterator[Callable[..., Secured]]:
+    """`new_secured(kind, people=...)`: a broker of the test's own, in `tmp_path`."""
+    made: list[Secured] = []
+
+    def start(kind: str, **options: Any) -> Secured:
+        made.append(MAKERS[kind](tmp_path, **options))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.end()
 
 
 @pytest.fixture

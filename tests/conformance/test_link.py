@@ -63,6 +63,23 @@ def test_packets_of_every_length_are_taken_apart_as_they_were_put_together(
     assert [one.next(Incoming).payload for _ in payloads] == payloads
 
 
+def test_each_publisher_is_heard_in_order(
+    any_broker: Any, client: Callable[..., Any], topic_root: str
+) -> None:
+    reader = client(any_broker.port, f"{topic_root}-r")
+    reader.subscribe(f"{topic_root}/+")
+    names = ["a", "b", "c"]
+    writers = [client(any_broker.port, f"{topic_root}-{name}") for name in names]
+    for number in range(200):
+        for name, writer in zip(names, writers):
+            writer.paho.publish(f"{topic_root}/{name}", b"%d" % number, 1)
+    heard: dict[str, list[int]] = {name: [] for name in names}
+    for _ in range(200 * len(names)):
+        topic, payload = reader.next()
+        heard[topic.rsplit("/", 1)[1]].append(int(payload))
+    assert all(numbers == list(range(200)) for numbers in heard.values())
+
+
 @pytest.mark.parametrize("filter_", ["state/one", "state/+", "#"])
 def test_retained_messages_reach_late_subscribers(
     any_broker: Any, ear: Any, topic_root: str, filter_: str

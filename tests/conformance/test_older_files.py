@@ -23,7 +23,6 @@ from broker.protocol.topic_table import Role
 from broker.protocol.topics import Topics
 from broker.system.settings import BrokerSettings
 from coordinator.service.succession import DENIED_S, HEARD_S
-from tests.harness import secured_brokers
 from tests.harness.coming import Coming
 from tests.harness.doctor import checks, doctor
 from tests.harness.secured import Secured
@@ -63,12 +62,13 @@ class Older(Coming):
 
 
 @pytest.fixture
-def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Older]]:
+def older(
+    tmp_path: Path, new_secured: Callable[..., Secured], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Older]]:
     """`older(kind)`: comes to a broker whose files know nothing of the holder's topic.
 
     With `hears`, it may hear that, and say it no more than before.
     """
-    started: list[Secured] = []
     links: list[Link] = []
 
     def make(kind: str, *, hears: bool = False) -> Older:
@@ -76,9 +76,7 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         before = Rights(*(_without_holder(one) for one in (now.publish, now.subscribe)))
         before = Rights(before.publish, now.subscribe) if hears else before
         monkeypatch.setitem(acl.TABLE, Role.COORDINATOR, before)
-        broker = secured_brokers.MAKERS[kind](tmp_path, people=("operator:alice",), hosts=("one",))
-        broker.start()
-        started.append(broker)
+        broker = new_secured(kind, people=("operator:alice",), hosts=("one",))
         monkeypatch.undo()
         coming = Older(broker, tmp_path)
         links.append(coming.link)
@@ -87,8 +85,6 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     yield make
     for link in links:
         link.stop()
-    for broker in started:
-        broker.end()
 
 
 def _without_holder(filters: tuple[str, ...]) -> tuple[str, ...]:
@@ -153,11 +149,9 @@ def test_that_mosquitto_drops_it_in_silence_is_told(
 
 @pytest.mark.parametrize("kind", ["embedded", "mosquitto", "nats"])
 def test_with_files_of_now_nothing_is_said(
-    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, kind: str, new_secured: Callable[..., Secured], caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker = secured_brokers.MAKERS[kind](tmp_path, people=("operator:alice",), hosts=("one",))
-    broker.start()
-    coming = Older(broker, tmp_path)
+    coming = Older(new_secured(kind, people=("operator:alice",), hosts=("one",)), tmp_path)
     try:
         code, (level, _) = coming.doctor()
         assert (code, level) == (0, "ok")
@@ -167,4 +161,3 @@ def test_with_files_of_now_nothing_is_said(
         assert not caplog.text
     finally:
         coming.link.stop()
-        broker.end()

@@ -13,7 +13,6 @@ import pytest
 
 from broker.deploy import RENDERERS, Site, write
 from broker.protocol.topics import Topics
-from tests.harness import secured_brokers
 from tests.harness.secured import WITNESS, Actor, Secured
 
 TOPICS = Topics()
@@ -21,39 +20,35 @@ END = TOPICS.coordinator_status()
 
 
 def test_mosquitto_makes_a_denied_host_deaf_and_mute_on_reload(
-    tmp_path: Path, connect_to: Callable[..., Actor]
+    tmp_path: Path, new_secured: Callable[..., Secured], connect_to: Callable[..., Actor]
 ) -> None:
     """Its connection goes on, and nothing gets through it: no message, none to it, no will."""
-    made = secured_brokers.mosquitto(tmp_path, people=(WITNESS,), revoked=("two",))
-    made.start()
-    try:
-        watcher, coordinator = connect_to(made, WITNESS), connect_to(made, "coordinator")
-        watcher.subscribe("fleet/#", 1)
-        one = connect_to(made, "one", will=(TOPICS.status("one"), b"dead"))
-        one.subscribe(TOPICS.request("one"), 1)
-        coordinator.publish(TOPICS.request("one"), b"do")
-        assert one.got.get(timeout=60) == (TOPICS.request("one"), b"do")
-        assert made.site is not None
-        write(tmp_path, {"acl": RENDERERS["mosquitto"](_denying(made, "one"))["acl"]})
-        made.reload()
-        deadline_s = time.monotonic() + 60
-        number = 0
-        while True:
-            number += 1
-            one.publish(TOPICS.heartbeat("one"), b"%d" % number)
-            coordinator.publish(END, b"%d" % number)
-            heard = watcher.heard_until((END, b"%d" % number))
-            if (TOPICS.heartbeat("one"), b"%d" % number) not in heard:
-                break
-            assert time.monotonic() < deadline_s, "it is heard still"
-        coordinator.publish(TOPICS.request("one"), b"secret")
-        one.break_off()
-        connect_to(made, "two-again").publish(TOPICS.heartbeat("two-again"), b"beat")
-        coordinator.publish(END, b"end")
-        assert (TOPICS.status("one"), b"dead") not in watcher.heard_until((END, b"end"))
-        assert one.got.empty()
-    finally:
-        made.end()
+    made = new_secured("mosquitto", people=(WITNESS,), revoked=("two",))
+    watcher, coordinator = connect_to(made, WITNESS), connect_to(made, "coordinator")
+    watcher.subscribe("fleet/#", 1)
+    one = connect_to(made, "one", will=(TOPICS.status("one"), b"dead"))
+    one.subscribe(TOPICS.request("one"), 1)
+    coordinator.publish(TOPICS.request("one"), b"do")
+    assert one.got.get(timeout=60) == (TOPICS.request("one"), b"do")
+    assert made.site is not None
+    write(tmp_path, {"acl": RENDERERS["mosquitto"](_denying(made, "one"))["acl"]})
+    made.reload()
+    deadline_s = time.monotonic() + 60
+    number = 0
+    while True:
+        number += 1
+        one.publish(TOPICS.heartbeat("one"), b"%d" % number)
+        coordinator.publish(END, b"%d" % number)
+        heard = watcher.heard_until((END, b"%d" % number))
+        if (TOPICS.heartbeat("one"), b"%d" % number) not in heard:
+            break
+        assert time.monotonic() < deadline_s, "it is heard still"
+    coordinator.publish(TOPICS.request("one"), b"secret")
+    one.break_off()
+    connect_to(made, "two-again").publish(TOPICS.heartbeat("two-again"), b"beat")
+    coordinator.publish(END, b"end")
+    assert (TOPICS.status("one"), b"dead") not in watcher.heard_until((END, b"end"))
+    assert one.got.empty()
 
 
 def _denying(made: Secured, *names: str) -> Site:
@@ -63,21 +58,17 @@ def _denying(made: Secured, *names: str) -> Site:
 
 @pytest.mark.slow
 def test_rabbitmq_ends_the_connection_of_a_user_that_is_deleted(
-    tmp_path: Path, connect_to: Callable[..., Actor]
+    new_secured: Callable[..., Secured], connect_to: Callable[..., Actor]
 ) -> None:
-    made = secured_brokers.rabbitmq(tmp_path, people=(WITNESS,), hosts=("one", "two"))
-    made.start()
-    try:
-        watcher, one, two = (connect_to(made, name) for name in (WITNESS, "one", "two"))
-        watcher.subscribe("fleet/#", 1)
-        _rabbitmqctl(made, "delete_user", "one")
-        assert one.gone.wait(60)
-        assert not Actor("one", made).try_connect()
-        two.publish(TOPICS.heartbeat("two"), b"beat")
-        assert watcher.heard_until((TOPICS.heartbeat("two"), b"beat")) == []
-        assert not two.gone.is_set()
-    finally:
-        made.end()
+    made = new_secured("rabbitmq", people=(WITNESS,), hosts=("one", "two"))
+    watcher, one, two = (connect_to(made, name) for name in (WITNESS, "one", "two"))
+    watcher.subscribe("fleet/#", 1)
+    _rabbitmqctl(made, "delete_user", "one")
+    assert one.gone.wait(60)
+    assert not Actor("one", made).try_connect()
+    two.publish(TOPICS.heartbeat("two"), b"beat")
+    assert watcher.heard_until((TOPICS.heartbeat("two"), b"beat")) == []
+    assert not two.gone.is_set()
 
 
 def _rabbitmqctl(made: Secured, *arguments: str) -> None:

@@ -21,7 +21,6 @@ from broker.deploy.mosquitto import AUTOSAVE_CHANGES
 from broker.protocol.acl import Principal, rights_of
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topics import MAX_CHUNKS, Topics
-from tests.harness import secured_brokers
 from tests.harness.certificates import Authority
 from tests.harness.secured import HOSTS, PEOPLE, WITNESS, Actor, Secured
 from tests.harness.traits import trait
@@ -98,11 +97,6 @@ def expected(topics: list[str]) -> Cells:
 
 def _may_publish(who: Principal, topic: str) -> bool:
     return rights_of(who, TOPICS).may_publish(topic)
-
-
-@pytest.fixture
-def broker(secured_broker: Secured) -> Secured:
-    return secured_broker
 
 
 @pytest.fixture
@@ -234,46 +228,38 @@ def test_nobody_gets_in_without_a_certificate_of_this_fleet(
 
 
 def test_mosquitto_lets_nobody_in_who_is_revoked(
-    tmp_path: Path, connect_to: Callable[..., Actor]
+    new_secured: Callable[..., Secured], connect_to: Callable[..., Actor]
 ) -> None:
-    made = secured_brokers.mosquitto(tmp_path, people=PEOPLE, revoked=("two", "operator:bob"))
-    made.start()
-    try:
-        for name in ("two", "operator:bob"):
-            assert not Actor(name, made).try_connect(), name
-        present, other = connect_to(made, "one"), connect_to(made, "coordinator")
-        made.authority.revoke(made.authority.named("one"))
-        made.reload()
-        deadline_s = time.monotonic() + 60
-        while (again := Actor("one", made)).try_connect():  # throws its own older connection off
-            again.stop()
-            assert time.monotonic() < deadline_s, "the revoked get in"
-        other.publish(END, b"still here")
-        assert not other.gone.is_set()
-        present.stop()
-    finally:
-        made.end()
+    made = new_secured("mosquitto", people=PEOPLE, revoked=("two", "operator:bob"))
+    for name in ("two", "operator:bob"):
+        assert not Actor(name, made).try_connect(), name
+    connect_to(made, "one")
+    other = connect_to(made, "coordinator")
+    made.authority.revoke(made.authority.named("one"))
+    made.reload()
+    deadline_s = time.monotonic() + 60
+    while (again := Actor("one", made)).try_connect():  # throws its own older connection off
+        again.stop()
+        assert time.monotonic() < deadline_s, "the revoked get in"
+    other.publish(END, b"still here")
+    assert not other.gone.is_set()
 
 
-def test_nats_learns_on_reload_who_its_hosts_are(tmp_path: Path) -> None:
-    made = secured_brokers.nats(tmp_path, people=PEOPLE, hosts=HOSTS)
-    made.start()
-    try:
-        one, two = made.connect("one"), made.connect("two")
-        conf = (tmp_path / "nats.conf").read_text("utf-8")
-        for old, new in (('"CN=one"', '"CN=three"'), ("fleet.one.", "fleet.three.")):
-            conf = conf.replace(old, new)
-        (tmp_path / "nats.conf").write_text(conf, "utf-8")
-        made.reload()
-        assert one.gone.wait(60)
-        assert not Actor("one", made).try_connect()
-        made.connect("three").stop()
-        two.publish(TOPICS.heartbeat("two"), b"still here")
-        assert not two.gone.is_set()
-        one.stop()
-        two.stop()
-    finally:
-        made.end()
+def test_nats_learns_on_reload_who_its_hosts_are(
+    tmp_path: Path, new_secured: Callable[..., Secured], connect_to: Callable[..., Actor]
+) -> None:
+    made = new_secured("nats", people=PEOPLE, hosts=HOSTS)
+    one, two = connect_to(made, "one"), connect_to(made, "two")
+    conf = (tmp_path / "nats.conf").read_text("utf-8")
+    for old, new in (('"CN=one"', '"CN=three"'), ("fleet.one.", "fleet.three.")):
+        conf = conf.replace(old, new)
+    (tmp_path / "nats.conf").write_text(conf, "utf-8")
+    made.reload()
+    assert one.gone.wait(60)
+    assert not Actor("one", made).try_connect()
+    connect_to(made, "three")
+    two.publish(TOPICS.heartbeat("two"), b"still here")
+    assert not two.gone.is_set()
 
 
 def test_a_host_that_is_enrolled_later(broker: Secured) -> None:
@@ -305,37 +291,33 @@ def test_the_largest_chunk_arrives(broker: Secured, connect: Callable[..., Actor
 @pytest.mark.parametrize(
     "kind", ["embedded", "mosquitto", "nats", pytest.param("rabbitmq", marks=pytest.mark.slow)]
 )
-def test_a_kill_keeps_what_was_retained(kind: str, tmp_path: Path) -> None:
+def test_a_kill_keeps_what_was_retained(
+    kind: str, tmp_path: Path, new_secured: Callable[..., Secured], connect_to: Callable[..., Actor]
+) -> None:
     """But for as many changes as mosquitto's file says, and what RabbitMQ has not written yet.
 
     The embedded broker keeps nothing.
     """
-    made = secured_brokers.MAKERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
+    made = new_secured(kind, people=PEOPLE, hosts=HOSTS)
+    writer = connect_to(made, "coordinator")
+    count = 3 * AUTOSAVE_CHANGES
+    for number in range(count):
+        writer.publish(f"fleet/jobs/{number:064x}", b"row", retain=True)
+    writer.stop()
+    if kind == "rabbitmq":
+        wait_until_written(tmp_path / "state", f"{count - 1:064x}".encode())
+    made.end(signal.SIGKILL)
     made.start()
-    try:
-        writer = made.connect("coordinator")
-        count = 3 * AUTOSAVE_CHANGES
-        for number in range(count):
-            writer.publish(f"fleet/jobs/{number:064x}", b"row", retain=True)
-        writer.stop()
-        if kind == "rabbitmq":
-            wait_until_written(tmp_path / "state", f"{count - 1:064x}".encode())
-        made.end(signal.SIGKILL)
-        made.start()
-        writer, reader = made.connect("coordinator"), made.connect(WITNESS)
-        for number in range(count):
-            reader.subscribe(f"fleet/jobs/{number:064x}", 1)
-        reader.subscribe(END, 1)
-        writer.publish(END, b"end")
-        kept = len(reader.heard_until((END, b"end")))
-        if trait("retained messages, after `kill -9`", kind) == "lost":
-            assert kept == 0
-        else:
-            assert kept >= count - AUTOSAVE_CHANGES, made.words()
-        writer.stop()
-        reader.stop()
-    finally:
-        made.end()
+    writer, reader = connect_to(made, "coordinator"), connect_to(made, WITNESS)
+    for number in range(count):
+        reader.subscribe(f"fleet/jobs/{number:064x}", 1)
+    reader.subscribe(END, 1)
+    writer.publish(END, b"end")
+    kept = len(reader.heard_until((END, b"end")))
+    if trait("retained messages, after `kill -9`", kind) == "lost":
+        assert kept == 0
+    else:
+        assert kept >= count - AUTOSAVE_CHANGES, made.words()
 
 
 def wait_until_written(folder: Path, text: bytes) -> None:
@@ -346,21 +328,18 @@ def wait_until_written(folder: Path, text: bytes) -> None:
         time.sleep(0.1)
 
 
-def test_loopback_is_served_in_plain_text_if_asked_for(tmp_path: Path) -> None:
-    made = secured_brokers.mosquitto(tmp_path, people=PEOPLE, loopback=True)
-    made.start()
-    try:
-        local = Actor("one", made, "fleet-local", plain=True, port=made.ports.loopback)
-        assert local.try_connect()
-        local.subscribe("fleet/#", 1)
-        local.publish(TOPICS.request("two"), b"do")
-        assert local.got.get(timeout=60) == (TOPICS.request("two"), b"do")
-        remote = made.connect("one")
-        remote.publish(TOPICS.request("two"), b"forged")
-        remote.publish(TOPICS.heartbeat("one"), b"beat")
-        assert local.got.get(timeout=60) == (TOPICS.heartbeat("one"), b"beat")
-        assert not Actor("one", made, anonymous=True).try_connect()
-        local.stop()
-        remote.stop()
-    finally:
-        made.end()
+def test_loopback_is_served_in_plain_text_if_asked_for(
+    new_secured: Callable[..., Secured], connect_to: Callable[..., Actor]
+) -> None:
+    made = new_secured("mosquitto", people=PEOPLE, loopback=True)
+    local = Actor("one", made, "fleet-local", plain=True, port=made.ports.loopback)
+    assert local.try_connect()
+    local.subscribe("fleet/#", 1)
+    local.publish(TOPICS.request("two"), b"do")
+    assert local.got.get(timeout=60) == (TOPICS.request("two"), b"do")
+    remote = connect_to(made, "one")
+    remote.publish(TOPICS.request("two"), b"forged")
+    remote.publish(TOPICS.heartbeat("one"), b"beat")
+    assert local.got.get(timeout=60) == (TOPICS.heartbeat("one"), b"beat")
+    assert not Actor("one", made, anonymous=True).try_connect()
+    local.stop()

@@ -14,11 +14,10 @@ from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as connect_to
 from websockets.typing import Subprotocol
 
-from broker.embedded import EmbeddedBroker, Reason, ServerSettings
+from broker.embedded import Reason, ServerSettings
 from broker.errors import ConfigError
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topics import MAX_CHUNKS, Topics
-from tests.harness import secured_brokers
 from tests.harness.certificates import Authority
 from tests.harness.inthread import InThread, until
 from tests.harness.secured import HOSTS, PEOPLE, Actor, Secured
@@ -29,11 +28,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 TOPICS = Topics()
 CONNECT = b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x14\x00\x02hi"
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
-
-
-@pytest.fixture
-def broker(secured_broker: Secured) -> Secured:
-    return secured_broker
 
 
 @pytest.fixture
@@ -77,28 +71,20 @@ def test_a_page_of_somewhere_else_may_not(broker: Secured) -> None:
         actor.stop()
 
 
-def test_nats_looks_where_a_page_is_from(tmp_path: Path) -> None:
-    broker = secured_brokers.nats(
-        tmp_path, people=PEOPLE, hosts=HOSTS, origins=("https://desk.lan",)
-    )
-    broker.start()
-    try:
-        for page, may in (("https://desk.lan", True), ("https://desk.lan:1", False)):
-            actor = Actor("operator:alice", broker, websocket=True, page=page)
-            assert actor.try_connect() == may, page
-            actor.stop()
-    finally:
-        broker.end()
+def test_nats_looks_where_a_page_is_from(new_secured: Callable[..., Secured]) -> None:
+    broker = new_secured("nats", people=PEOPLE, hosts=HOSTS, origins=("https://desk.lan",))
+    for page, may in (("https://desk.lan", True), ("https://desk.lan:1", False)):
+        actor = Actor("operator:alice", broker, websocket=True, page=page)
+        assert actor.try_connect() == may, page
+        actor.stop()
 
 
 class Local:
     """The embedded broker on loopback, without certificates."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.running = InThread(
-            lambda: EmbeddedBroker(ServerSettings(port=0, websocket=0, **settings))
-        )
-        self.port: int = self.running.broker.websocket_port
+    def __init__(self, running: InThread) -> None:
+        self.running = running
+        self.port: int = running.broker.websocket_port
 
     def answer(self, page: str, host: str) -> int:
         """The HTTP status that a browser with that page gets."""
@@ -121,17 +107,13 @@ class Local:
 
 
 @pytest.fixture
-def local() -> Iterator[Callable[..., Local]]:
+def local(new_embedded: Callable[..., InThread]) -> Callable[..., Local]:
     """`local(setting=...)`: stopped at the test's end."""
-    made: list[Local] = []
 
     def start(**settings: Any) -> Local:
-        made.append(Local(**settings))
-        return made[-1]
+        return Local(new_embedded(websocket=0, **settings))
 
-    yield start
-    for one in made:
-        one.running.stop()
+    return start
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from agent.core.effects import Missing, Part, PartFound
 from agent.core.effects import Warn as AgentWarn
 from broker.errors import BadMessage
 from broker.protocol import messages as m
+from broker.protocol.asyncapi import CONTENTS
 from broker.protocol.link_events import Incoming
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
@@ -26,14 +27,8 @@ from tests.harness.coordinator import HEX, Fleet, spec
 from .mutate import mutate_bytes, mutate_json, mutate_topic
 
 ADAPTERS: dict[Kind, TypeAdapter[Any]] = {
-    Kind.STATUS: m.STATUS, Kind.CAPABILITY: m.CAPABILITY, Kind.HEARTBEAT: m.HEARTBEAT,
-    Kind.REQUEST: m.AGENT_REQUEST, Kind.RESPONSE: m.AGENT_RESPONSE, Kind.PROGRESS: m.PROGRESS,
-    Kind.GRANT: m.GRANT, Kind.COORDINATOR_STATUS: m.STATUS,
-    Kind.SUMMARY: m.SUMMARY, Kind.JOB: m.JOB_ROW, Kind.OPERATOR_REQUEST: m.OPERATOR_REQUEST,
-    Kind.OPERATOR_RESPONSE: m.OPERATOR_RESPONSE, Kind.DOWNLOAD_GRANT: m.GRANT,
-    Kind.CHECKPOINT_GRANT: m.GRANT, Kind.IDENTITY_REQUEST: m.CERTIFICATE_REQUEST,
-    Kind.IDENTITY_RESPONSE: m.CERTIFICATE_RESPONSE,
-}  # fmt: skip
+    kind: content for kind, (content, _) in CONTENTS.items() if isinstance(content, TypeAdapter)
+}
 FRESH_EVERY = 400
 
 

@@ -22,6 +22,7 @@ from broker.protocol.messages.values import (
     Piece,
     Wire,
     Word,
+    omitted,
 )
 
 MAX_PLAN_NAME: Final = 64  # characters
@@ -36,20 +37,15 @@ class WaitsFor(Piece):
     )
     hosts: Annotated[tuple[HostName, ...], Field(max_length=16)]
     more: bool = Field(default=False, description="There are more hosts, or jobs, than are named.")
-    job: Line = Field(
-        default="", exclude_if=lambda name: not name, description="The job that it comes after."
-    )
-    state: Line = Field(
-        default="",
-        exclude_if=lambda state: not state,
-        description="How that is: pending, claimed, running, uploading (its result is on the way); "
+    job: Line = omitted("", "The job that it comes after.")
+    state: Line = omitted(
+        "",
+        "How that is: pending, claimed, running, uploading (its result is on the way); "
         "or what does not pass by itself: failed, cancelled, orphaned (not in the plan any more), "
         "gone (its artifact is), unknown.",
     )
-    fault: Fault | None = Field(
-        default=None,
-        exclude_if=lambda fault: fault is None,
-        description="Of the first host that could not use program, dataset or input.",
+    fault: Fault | None = omitted(
+        None, "Of the first host that could not use program, dataset or input."
     )
 
 
@@ -82,32 +78,25 @@ class JobRow(Wire):
     submitted_by: str | None = Field(
         default=None, description="Who asked for it with `fleet run`; none: the manifest did."
     )
-    program: ArtifactId | None = Field(
-        default=None,
-        exclude_if=lambda digest: digest is None,
-        description="The sha256 of its program's parcel; none: its trainer is a host's own.",
+    program: ArtifactId | None = omitted(
+        None, "The sha256 of its program's parcel; none: its trainer is a host's own."
     )
-    datasets: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_DATA)] = Field(
-        default=(),
-        exclude_if=lambda digests: not digests,
-        description="The digests of the datasets that it reads.",
+    datasets: Annotated[tuple[ArtifactId, ...], Field(max_length=MAX_DATA)] = omitted(
+        (), "The digests of the datasets that it reads."
     )
-    marks: tuple[Word, ...] = Field(
-        default=(),
-        exclude_if=lambda marks: not marks,
-        description="What is wrong with its result, as codes. below_chance: the interval of its "
+    marks: tuple[Word, ...] = omitted(
+        (),
+        "What is wrong with its result, as codes. below_chance: the interval of its "
         "AUROC is below 0.5; below_floor: its AUROC is below that of a plain model.",
     )
-    unplaceable: bool = Field(
-        default=False,
-        exclude_if=lambda is_so: not is_so,
-        description="It is pending, and no known host could ever run it as things are. Answers to "
+    unplaceable: bool = omitted(
+        False,
+        "It is pending, and no known host could ever run it as things are. Answers to "
         "`list` and `show` say so; a retained row does not know.",
     )
-    waits_for: WaitsFor | None = Field(
-        default=None,
-        exclude_if=lambda one: one is None,
-        description="It is pending, and no host can take it before somebody has done something, or "
+    waits_for: WaitsFor | None = omitted(
+        None,
+        "It is pending, and no host can take it before somebody has done something, or "
         "another job is completed. Where that is said, see `unplaceable`.",
     )
 
@@ -128,9 +117,7 @@ class Summary(Wire):
     hosts: dict[str, int]
     dropped: dict[str, int] = Field(default={}, description="Garbage dropped, by kind of topic.")
     paused: bool = Field(default=False, description="No new jobs are given out.")
-    no_room: NoRoom | None = Field(
-        default=None, exclude_if=lambda one: one is None, description="None: nothing waits for it."
-    )
+    no_room: NoRoom | None = omitted(None, "None: nothing waits for it.")
     plan: str = Field(
         default="", max_length=MAX_PLAN_NAME, description="What the manifest calls the plan."
     )

@@ -30,6 +30,7 @@ from broker.protocol.messages.values import (
     Wire,
     Word,
     finite,
+    omitted,
 )
 
 MAX_HOLDINGS: Final = 100  # programs, or datasets, that a host tells of
@@ -86,26 +87,16 @@ class TrainerInfo(Piece):
         description="Hash of its code and of what else it reads; empty: it is built in, or its "
         "files cannot be read.",
     )
-    data: DataNames = Field(
-        default=(),
-        exclude_if=lambda names: not names,
-        description="The datasets that it reads; each job of a program has to name all of them.",
+    data: DataNames = omitted(
+        (), "The datasets that it reads; each job of a program has to name all of them."
     )
-    inputs: DataNames = Field(
-        default=(),
-        exclude_if=lambda names: not names,
-        description="The results of other jobs that a program reads; a job names some of them.",
+    inputs: DataNames = omitted(
+        (), "The results of other jobs that a program reads; a job names some of them."
     )
-    program: Program | None = Field(
-        default=None,
-        exclude_if=lambda program: program is None,
-        description="The fleet brings it to the host. Answers of the coordinator have it.",
+    program: Program | None = omitted(
+        None, "The fleet brings it to the host. Answers of the coordinator have it."
     )
-    needs: Needs = Field(
-        default=Needs(),
-        exclude_if=lambda needs: needs == Needs(),
-        description="What each of its jobs needs at least.",
-    )
+    needs: Needs = omitted(Needs(), "What each of its jobs needs at least.")
 
 
 class Capability(Wire):
@@ -142,15 +133,11 @@ class Capability(Wire):
     certificate_expires_at: str | None = Field(
         default=None, max_length=40, description="When its certificate ends; none without TLS."
     )
-    programs: ProgramsAllowed | None = Field(
-        default=None,
-        exclude_if=lambda allowed: allowed is None,
-        description="Which programs it takes from the fleet; without it, none.",
+    programs: ProgramsAllowed | None = omitted(
+        None, "Which programs it takes from the fleet; without it, none."
     )
-    holdings: Annotated[tuple[ArtifactId, ...], Field(max_length=2 * MAX_HOLDINGS)] = Field(
-        default=(),
-        exclude_if=lambda holdings: not holdings,
-        description="The digests of datasets and programs that lie on its disk, used lately.",
+    holdings: Annotated[tuple[ArtifactId, ...], Field(max_length=2 * MAX_HOLDINGS)] = omitted(
+        (), "The digests of datasets and programs that lie on its disk, used lately."
     )
 
     def with_versions(self, versions: Mapping[str, str]) -> Capability:
@@ -183,11 +170,7 @@ class HeldJob(Piece):
     phase: Phase
     progress: Share | None = None
     receipt: Receipt = ""
-    fault: Fault | None = Field(
-        default=None,
-        exclude_if=lambda fault: fault is None,
-        description="Why its result is not bundled yet.",
-    )
+    fault: Fault | None = omitted(None, "Why its result is not bundled yet.")
 
 
 class Heartbeat(Wire):

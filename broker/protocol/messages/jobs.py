@@ -40,6 +40,7 @@ from broker.protocol.messages.values import (
     Wire,
     Word,
     decode,
+    omitted,
 )
 
 MAX_INPUTS: Final = 16
@@ -83,11 +84,7 @@ class Assign(Wire):
     mode: Mode | Literal[""] = Field(
         default="", description="Empty: the trainer reads no prepared data."
     )
-    version: Short = Field(
-        default="",
-        exclude_if=lambda version: not version,
-        description="Of the trainer; empty: any.",
-    )
+    version: Short = omitted("", "Of the trainer; empty: any.")
     hyper: Hyper = {}
     split_recipe: SplitRecipe = "host"
     folds: FoldNumber = Field(default=0, description="How many; 0 with another recipe.")
@@ -115,28 +112,20 @@ class Assign(Wire):
         default=0, ge=0, description="Checkpoints of attempts up to this one are not used."
     )
     receipt: Receipt = ""
-    program: Program | None = Field(
-        default=None,
-        exclude_if=lambda program: program is None,
-        description="Its trainer is this program, which the agent fetches as it does checkpoints.",
+    program: Program | None = omitted(
+        None, "Its trainer is this program, which the agent fetches as it does checkpoints."
     )
-    signatures: Annotated[tuple[ProgramSignature, ...], Field(max_length=MAX_SIGNERS)] = Field(
-        default=(),
-        exclude_if=lambda signatures: not signatures,
-        description="Of the program; one that the host's owner accepts is enough.",
+    signatures: Annotated[tuple[ProgramSignature, ...], Field(max_length=MAX_SIGNERS)] = omitted(
+        (), "Of the program; one that the host's owner accepts is enough."
     )
-    data: Annotated[tuple[Dataset, ...], Field(max_length=MAX_DATA)] = Field(
-        default=(), exclude_if=lambda data: not data, description="What its trainer reads."
+    data: Annotated[tuple[Dataset, ...], Field(max_length=MAX_DATA)] = omitted(
+        (), "What its trainer reads."
     )
-    inputs: Annotated[tuple[Input, ...], Field(max_length=MAX_INPUTS)] = Field(
-        default=(),
-        exclude_if=lambda inputs: not inputs,
-        description="What jobs that came before it have brought.",
+    inputs: Annotated[tuple[Input, ...], Field(max_length=MAX_INPUTS)] = omitted(
+        (), "What jobs that came before it have brought."
     )
-    crl: Annotated[str, Field(max_length=MAX_CRL_CHARS)] = Field(
-        default="",
-        exclude_if=lambda crl: not crl,
-        description="The CA's revocation list, in PEM, by which signers are judged.",
+    crl: Annotated[str, Field(max_length=MAX_CRL_CHARS)] = omitted(
+        "", "The CA's revocation list, in PEM, by which signers are judged."
     )
 
 
@@ -244,10 +233,6 @@ TookS = Annotated[float, Field(ge=0, le=1e9)]
 LEAD: Final = ("fetched_bytes", "fetch_s", "prepare_s")  # of `Started`
 
 
-def _none(figure: float) -> bool:
-    return not figure
-
-
 class _Report(Wire):
     type: str  # stands here for the order, see `encode`; each report says which
     job_id: JobId
@@ -282,13 +267,9 @@ class Started(_Report):
         ge=0, description="The trainer's; without a nursery (macOS) that of the keeper above it."
     )
     resumes: bool = Field(default=False, description="It goes on from a checkpoint.")
-    fetched_bytes: Bytes = Field(
-        default=0, exclude_if=_none, description="What was fetched for it before."
-    )
-    fetch_s: TookS = Field(default=0.0, exclude_if=_none, description="How long that took.")
-    prepare_s: TookS = Field(
-        default=0.0, exclude_if=_none, description="How long its packages took."
-    )
+    fetched_bytes: Bytes = omitted(0, "What was fetched for it before.")
+    fetch_s: TookS = omitted(0.0, "How long that took.")
+    prepare_s: TookS = omitted(0.0, "How long its packages took.")
 
     def lead(self) -> dict[str, float]:
         """Return what it took to get ready, without what took nothing."""

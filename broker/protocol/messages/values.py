@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Final, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -95,6 +95,13 @@ class Wire(Piece):
     v: int = Field(default=VERSION, ge=1, description="Version of the message format.")
 
 
+def omitted(default: Any, description: str | None = None) -> Any:
+    """Return a field of a `Piece` that a message has only where it is not `default`."""
+    return Field(
+        default=default, exclude_if=lambda value: value == default, description=description
+    )
+
+
 class Needs(Piece):
     """What a job needs of its host; judged again by the agent when it starts the job."""
 
@@ -160,11 +167,7 @@ class ProgramsAllowed(Piece):
 
     pinned: Annotated[tuple[ArtifactId, ...], Field(max_length=1000)] = ()
     signed_by: Annotated[tuple[Short, ...], Field(max_length=100)] = ()
-    unsigned: bool = Field(
-        default=False,
-        exclude_if=lambda unsigned: not unsigned,
-        description="Also what nobody signed.",
-    )
+    unsigned: bool = omitted(False, "Also what nobody signed.")
     environments: Annotated[tuple[Short, ...], Field(max_length=8)] = ("none",)
     sandbox: Short = Field(default="bwrap", description="none: a program runs as the agent does.")
 
@@ -190,10 +193,6 @@ AMOUNTS: Final[Mapping[str, Amount]] = {
 }
 
 
-def _absent(value: object) -> bool:
-    return value in ("", (), None)
-
-
 FaultCode = Literal[
     "not-allowed", "no-signature", "bad-certificate", "other-ca", "no-operator", "other-signer",
     "not-valid-yet", "expired", "bad-crl", "signer-revoked", "bad-signature", "no-uv", "slow",
@@ -206,14 +205,14 @@ class Fault(Piece):
     """Why a program, dataset or input cannot be used, or a result not be bundled."""
 
     code: Word = Field(description="Of these: " + ", ".join(get_args(FaultCode)) + ".")
-    signer: Short = Field(default="", exclude_if=_absent, description="As the signature says.")
-    name: Short = Field(default="", exclude_if=_absent, description="In the certificate, or errno.")
-    day: Short = Field(default="", exclude_if=_absent, description="Of the certificate's validity.")
-    limit_s: float | None = Field(default=None, exclude_if=_absent)
-    limit_bytes: Bytes | None = Field(default=None, exclude_if=_absent)
-    needed_bytes: Bytes | None = Field(default=None, exclude_if=_absent)
-    free_bytes: Bytes | None = Field(default=None, exclude_if=_absent)
-    quoted: Line = Field(default="", exclude_if=_absent, description="What uv printed.")
+    signer: Short = omitted("", "As the signature says.")
+    name: Short = omitted("", "In the certificate, or errno.")
+    day: Short = omitted("", "Of the certificate's validity.")
+    limit_s: float | None = omitted(None)
+    limit_bytes: Bytes | None = omitted(None)
+    needed_bytes: Bytes | None = omitted(None)
+    free_bytes: Bytes | None = omitted(None)
+    quoted: Line = omitted("", "What uv printed.")
 
     def told(self) -> dict[str, JsonValue]:
         """Return it as JSON values."""
@@ -224,21 +223,13 @@ class Why(Piece):
     """Why an agent takes no jobs, or gives one back: a code, with figures."""
 
     code: Word
-    by: Short = Field(default="", exclude_if=_absent, description="owner, manifest, or who asked.")
-    until: Short = Field(
-        default="", exclude_if=_absent, description="ISO 8601, by the host's clock."
-    )
-    input_idle_s: float | None = Field(default=None, exclude_if=_absent)
-    gpu_users: Annotated[tuple[Short, ...], Field(max_length=3)] = Field(
-        default=(), exclude_if=_absent
-    )
-    others_percent: float | None = Field(
-        default=None, exclude_if=_absent, description="Of all cores."
-    )
-    text: Line = Field(default="", exclude_if=_absent, description="What the trainer said.")
-    fault: Fault | None = Field(
-        default=None, exclude_if=_absent, description="Of program, dataset and input."
-    )
+    by: Short = omitted("", "owner, manifest, or who asked.")
+    until: Short = omitted("", "ISO 8601, by the host's clock.")
+    input_idle_s: float | None = omitted(None)
+    gpu_users: Annotated[tuple[Short, ...], Field(max_length=3)] = omitted(())
+    others_percent: float | None = omitted(None, "Of all cores.")
+    text: Line = omitted("", "What the trainer said.")
+    fault: Fault | None = omitted(None, "Of program, dataset and input.")
 
     def told(self) -> dict[str, JsonValue]:
         """Return it as JSON values."""

@@ -188,7 +188,9 @@ def test_a_chunk_that_does_not_fit_is_refused(index: int, length: int) -> None:
     receiver = Receiver(2 * CHUNK + 10, CHUNK, RangeSet())
     with pytest.raises(BadStream):
         receiver.on_chunk(index, length, 0.0)
-    assert receiver.received_chunks == 0
+    (grant,) = receiver.ask(0.0)
+    assert isinstance(grant, Grant)
+    assert grant.missing == ((0, 3),)
 
 
 @pytest.mark.parametrize("missing", [((0, 9),), ((3, 3),), ((2, 4), (3, 5))])
