@@ -1,23 +1,16 @@
 """A busy fleet of simulated hosts on a real broker: one process that speaks for all of them.
 
-The coordinator cannot tell them from agents; only the training is made up. Start a broker and a
-coordinator, then:
-
-    python -m tests.harness.swarm --broker mqtt://127.0.0.1:1883 --hosts 20 --speed 10
-
-ends at Ctrl-C, or after `--for` seconds. `--manifest FILE --jobs 300` writes a plan that suits it.
+The coordinator cannot tell them from agents; only the training is made up.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import heapq
 import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from broker.client.link import Link, LinkSettings
@@ -31,7 +24,7 @@ from broker.protocol.topics import Topics
 from broker.system.address import parse_addresses
 from broker.system.machine import new_id
 from coordinator.manifest.builtin import builtin_trainers
-from tests.harness.swarm_hosts import GIB, MODELS_S, Host, Work, make_hosts, manifest
+from tests.harness.swarm_hosts import GIB, MODELS_S, Host, Work, make_hosts
 
 CHUNK_BYTES = 64 * 1024
 REPORT_AGAIN_S = 10.0
@@ -308,34 +301,3 @@ class Swarm:
         work.said += 1
         said = encode_lines(work.assign.attempt, work.said, [line.encode()])
         self._link.publish(Outgoing(topic, said, 0))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--broker", default="mqtt://127.0.0.1:1883")
-    parser.add_argument("--root", default="fleet")
-    parser.add_argument("--hosts", type=int, default=20)
-    parser.add_argument("--asleep", type=int, default=0, help="how many of them are asleep")
-    parser.add_argument("--quiet", type=int, default=0, help="how many have quiet hours")
-    parser.add_argument("--speed", type=float, default=1.0, help="of the training; 10: ten times")
-    parser.add_argument("--fail-rate", type=float, default=0.02)
-    parser.add_argument("--beat", type=float, default=2.0, help="seconds between heartbeats")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--for", dest="for_s", type=float, default=math.inf, help="seconds")
-    parser.add_argument("--manifest", type=Path, help="write a plan there, and end")
-    parser.add_argument("--jobs", type=int, default=300)
-    given = parser.parse_args()
-    if given.manifest is not None:
-        given.manifest.write_text(manifest(given.jobs), "utf-8")
-        return
-    swarm = Swarm(
-        given.broker, given.root, given.hosts, rng=random.Random(given.seed), speed=given.speed,
-        fail_rate=given.fail_rate, beat_s=given.beat, asleep=given.asleep, quiet=given.quiet,
-    )  # fmt: skip
-    end_s = time.monotonic() + given.for_s
-    with contextlib.suppress(KeyboardInterrupt):
-        swarm.run(lambda: time.monotonic() > end_s)
-
-
-if __name__ == "__main__":
-    main()

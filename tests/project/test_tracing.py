@@ -13,12 +13,12 @@ from broker.protocol import messages as m
 from broker.protocol.acl import matches
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
+from tests.harness.tree import JOB, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/how-to/tracing.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
 TOPICS = Topics("fleet")
-HEX = "5a" * 32
 ADAPTERS = {
     Kind.STATUS: m.STATUS,
     Kind.COORDINATOR_STATUS: m.STATUS,
@@ -33,21 +33,11 @@ ADAPTERS = {
     Kind.HOLDER: m.HOLDER,
 }
 BY_THE_BROKER = {Kind.BROKER_LOAD: m.BROKER_LOAD, Kind.BROKER_REFUSED: m.BROKER_REFUSED}
-EVERY_TOPIC = (
-    TOPICS.status("gaming-pc"), TOPICS.capability("gaming-pc"), TOPICS.heartbeat("gaming-pc"),
-    TOPICS.request("gaming-pc"), TOPICS.response("gaming-pc"), TOPICS.log("gaming-pc", HEX),
-    TOPICS.progress("gaming-pc", HEX), TOPICS.grant("gaming-pc", HEX),
-    TOPICS.chunk("gaming-pc", HEX, 0),
-    TOPICS.checkpoint_chunk("gaming-pc", HEX, 0), TOPICS.coordinator_status(), TOPICS.summary(),
-    TOPICS.job(HEX), TOPICS.operator_request("operator:local/cli"),
-    TOPICS.operator_response("operator:local/cli"), TOPICS.download_chunk("operator:local/cli", 0),
-    TOPICS.push_grant("operator:local/cli"), TOPICS.push_chunk("operator:local/cli", 0),
-    TOPICS.broker_load(), TOPICS.broker_refused(), TOPICS.holder(),
-)  # fmt: skip
+EVERY_TOPIC = [topic.replace("/one/", "/gaming-pc/") for *_, topic in tree(TOPICS)]
 
 
 def _filters(page: str) -> list[str]:
-    return [found.replace("$ID", HEX) for found in re.findall(r"-[tT] ['\"]([^'\"]+)['\"]", page)]
+    return [found.replace("$ID", JOB) for found in re.findall(r"-[tT] ['\"]([^'\"]+)['\"]", page)]
 
 
 def _told() -> Iterator[tuple[str, str]]:
@@ -86,7 +76,7 @@ def test_what_shows_everything_leaves_out_what_would_hide_it(page: str) -> None:
         left_out = re.findall(r"-T '([^']+)'", one)
         shown = [topic for topic in EVERY_TOPIC if not any(matches(f, topic) for f in left_out)]
         assert not [topic for topic in shown if "/chunk/" in topic or "/operator/" in topic], one
-        assert {TOPICS.job(HEX), TOPICS.status("gaming-pc"), TOPICS.broker_load()} <= set(shown)
+        assert {TOPICS.job(JOB), TOPICS.status("gaming-pc"), TOPICS.broker_load()} <= set(shown)
 
 
 def test_the_traces_are_of_todays_messages() -> None:

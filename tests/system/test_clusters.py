@@ -1,4 +1,4 @@
-"""The same small plan on every broker, over TLS, with the broker or one of its nodes killed."""
+"""A small plan on a cluster of brokers, over TLS, one of whose nodes is killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from broker.errors import FleetError
 from broker.pki import identity as ids
 from broker.protocol.messages import AskList, AskWorkers
-from tests.harness import clusters, secured_brokers
+from tests.harness import clusters
 from tests.harness.certificates import Authority
 from tests.harness.fleet import SHORT, Fleet, wait_until
 from tests.harness.secured import Secured
@@ -111,20 +111,6 @@ def _train(fleet: Fleet, strike: Callable[[], None]) -> None:
         return {one["host"] for one in found["workers"] if one["presence"] == "online"}
 
     wait_until(lambda: online() == {*HOSTS}, "both hosts are seen", PATIENCE_S)
-
-
-@pytest.mark.parametrize("kind", ["embedded", "mosquitto"])
-def test_a_plan_goes_through_a_broker_that_is_killed_and_started_again(
-    home: Home, tmp_path: Path, kind: str
-) -> None:
-    broker = secured_brokers.MAKERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
-    with clusters.running([broker]):
-
-        def strike() -> None:
-            broker.end(signal.SIGKILL)
-            broker.start()
-
-        _train(home([broker]), strike)
 
 
 @pytest.mark.parametrize("kind", ["nats", "rabbitmq"])

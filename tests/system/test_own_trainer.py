@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -164,34 +163,3 @@ def test_an_edited_script_is_a_new_job_and_runs_once(fleet: Fleet, tmp_path: Pat
     done = fleet.until("bare", lambda row: row["metrics"] == {"val_loss": 0.125, "auroc": 0.9})
     assert done["job_id"] != before["job_id"]
     assert fleet.reload()["changes"]["unchanged"] == 1
-
-
-AWKWARD = """
-import json, sys
-from pathlib import Path
-
-out = Path(next(word.removeprefix("--out-dir=") for word in sys.argv if "--out-dir=" in word))
-for name in ("model", "a\\nb"):
-    (out / name).write_text(name)
-print(json.dumps({"event": "result", "metrics": {}}))
-"""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="its system cannot store them")
-def test_what_no_bundle_may_hold_fails_the_job_and_is_kept(fleet: Fleet, tmp_path: Path) -> None:
-    """At once, since another attempt is no better; the owner finds it where the reason says."""
-    fleet.plan()
-    fleet.coordinator()
-    own = bare_trainer(tmp_path)
-    (tmp_path / "bare.py").write_text(AWKWARD, "utf-8")
-    agent = fleet.agent("lab", more=own)
-    until_known(fleet, "bare")
-    fleet.manifest.write_text(BARE_PLAN, "utf-8")
-    fleet.reload()
-    row = fleet.until("bare", "failed")
-    assert row["attempt"] == 1
-    kept = Path(row["error"].rpartition("is kept on this host for 7 days: ")[2])
-    agent.stop()
-    agent.start()
-    assert (kept / "out" / "model").read_text() == "model"
-    assert kept.parent == fleet.tmp / "lab" / "refused"

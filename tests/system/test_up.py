@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -20,7 +19,6 @@ from tests.harness.brokers import find_program, mosquitto
 from tests.harness.verbs import Done, process, started
 
 PLAN = """
-schema_version = 1
 [defaults]
 n_resamples = 50
 [[jobs]]
@@ -44,14 +42,18 @@ require_cuda = true
 """
 
 
-def _command(folder: Path, data: Path, state: str, *more: str, port: str = "0") -> list[str]:
-    """On a broker of its own; without `port`, on somebody else's."""
-    (folder / "plan.toml").write_text(PLAN, "utf-8")
+def _of_plan(folder: Path, data: Path, plan: str, *more: str) -> list[str]:
+    (folder / "plan.toml").write_text(f"schema_version = 1\n{plan}", "utf-8")
     return [
-        "up", "--agents", "2", *(("--port", port) if port else ()),
-        "--manifest", str(folder / "plan.toml"), "--data", str(data),
-        "--state", str(folder / state), "--prefer-cuda-grace", "1", "--heartbeat", "1", *more,
+        "up", "--manifest", str(folder / "plan.toml"), "--data", str(data),
+        "--state", str(folder / "state"), *more,
     ]  # fmt: skip
+
+
+def _command(folder: Path, data: Path, *more: str, port: str = "0") -> list[str]:
+    """Two agents, on a broker of its own."""
+    options = ("--agents=2", "--port", port, "--prefer-cuda-grace=1", "--heartbeat=1")
+    return _of_plan(folder, data, PLAN, *options, *more)
 
 
 def _without_agents(folder: Path, *more: str) -> list[str]:
@@ -79,34 +81,10 @@ def _left_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.slow
-def test_a_plan_gives_the_same_artifacts_again_also_on_mosquitto(
-    tmp_path: Path, data: Path, new_broker: Any
-) -> None:
-    ids = []
-    for state, environment in (("one", {}), ("two", {"FLEET_BROKER": new_broker("mosquitto").url})):
-        port = "" if environment else "0"
-        command = _command(tmp_path, data, state, "--until-idle", "--json", port=port)
-        done = process(*command, environment=environment)
-        assert done.returncode == 0, done.stderr
-        assert re.search(r"^gbt-oracle +completed on ", done.stderr, re.MULTILINE), (
-            "it says how far it is"
-        )
-        rows = json.loads(done.stdout)
-        states = {row["name"]: row["state"] for row in rows}
-        assert states == {
-            "gbt-oracle": "completed", "mlp-realistic": "completed", "cnn-oracle": "completed",
-            "gru-oracle": "pending",
-        }  # fmt: skip
-        ids.append({row["name"]: row["artifact_id"] for row in rows})
-        assert not _left_of(tmp_path)
-    assert ids[0] == ids[1]
-
-
 @pytest.mark.smoke
 @pytest.mark.slow
 def test_the_results_say_what_was_stored_and_what_is_left(tmp_path: Path, data: Path) -> None:
-    done = process(*_command(tmp_path, data, "state", "--until-idle"))
+    done = process(*_command(tmp_path, data, "--until-idle"))
     assert done.returncode == 0, done.stderr
     assert "gbt-oracle completed on" in done.stdout
     assert "3 artifacts in" in done.stdout
@@ -118,7 +96,7 @@ def test_the_results_say_what_was_stored_and_what_is_left(tmp_path: Path, data: 
 @pytest.mark.parametrize("how", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_however_it_ends_nothing_is_left_running(tmp_path: Path, data: Path, how: str) -> None:
     """Ctrl-C and SIGTERM stop everything cleanly; even SIGKILL leaves no child behind."""
-    command = _command(tmp_path, data, "state")
+    command = _command(tmp_path, data)
     with started(*command) as up:
         _until_it_serves(up)
         services = psutil.Process(up.pid).children(recursive=True)
@@ -135,7 +113,7 @@ def test_a_service_that_dies_is_told_with_the_end_of_its_log(
     tmp_path: Path, data: Path, system_broker: Any
 ) -> None:
     port = system_broker.rsplit(":", 1)[1]
-    command = _command(tmp_path, data, "state", port=port)
+    command = _command(tmp_path, data, port=port)
     logs = tmp_path / "state" / "logs"
     logs.mkdir(parents=True)
     (logs / "broker.log").write_text("ERROR: of an earlier run\n")
@@ -214,18 +192,13 @@ def test_where_nothing_could_run_it_says_so_and_why(
     tmp_path: Path, data: Path, *, as_json: bool
 ) -> None:
     """What is left, what speaks against each job, what would help; an exit code of its own."""
-    plan = tmp_path / "plan.toml"
-    plan.write_text(
-        "schema_version = 1\n"
+    jobs = (
         "[[jobs]]\nmodel = 'gru'\nmode = 'oracle'\nrequire_cuda = true\n"
-        "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nmin_ram_gib = 100000\n",
-        "utf-8",
+        "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nmin_ram_gib = 100000\n"
     )
-    done = process(
-        "up", "--port", "0", "--manifest", str(plan), "--data", str(data),
-        "--state", str(tmp_path / "state"), "--host-prefix", "desk", "--until-idle",
-        *["--json"] * as_json, environment={"COLUMNS": "200"},
-    )  # fmt: skip
+    options = ("--port=0", "--host-prefix=desk", "--until-idle", *["--json"] * as_json)
+    command = _of_plan(tmp_path, data, jobs, *options)
+    done = process(*command, environment={"COLUMNS": "200"})
     assert done.returncode == 5, done.stderr
     said = done.stderr if as_json else done.stdout
     assert "2 pending; 1 host is online" in said
@@ -241,37 +214,34 @@ def test_where_nothing_could_run_it_says_so_and_why(
         assert "100000" in rows["gbt-oracle"]["waits"][0]
 
 
-def test_what_is_waited_for_while_nothing_runs_is_said(tmp_path: Path, data: Path) -> None:
-    plan = tmp_path / "plan.toml"
+def test_what_is_waited_for_while_nothing_runs_is_said(
+    tmp_path: Path, data: Path, system_broker: str
+) -> None:
+    """By the agents on somebody else's broker, too."""
     job = "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nprefer_cuda = true\nhyper.epochs = 5\n"
-    plan.write_text(f"schema_version = 1\ndefaults.n_resamples = 50\n{job}", "utf-8")
-    done = process(
-        "up", "--port", "0", "--manifest", str(plan), "--data", str(data),
-        "--state", str(tmp_path / "state"), "--prefer-cuda-grace", "20", "--until-idle", "--json",
-    )  # fmt: skip
+    plan = f"defaults.n_resamples = 50\n{job}"
+    command = _of_plan(tmp_path, data, plan, "--prefer-cuda-grace=20", "--until-idle", "--json")
+    given = {"FLEET_BROKER": system_broker, "FLEET_TOPIC_ROOT": f"waits-{os.getpid()}"}
+    done = process(*command, environment=given)
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("gbt-oracle")]
     assert "waits: prefers CUDA" in said[0], done.stderr
     assert " completed on " in said[-1]
     assert sum("waits" in line for line in said) == 1
     assert "Left over" not in done.stderr
+    assert not _left_of(tmp_path)
 
 
 def test_behind_a_job_that_failed_no_job_is_waited_for(tmp_path: Path, data: Path) -> None:
     """What comes after one that is completed is done; exit code 1: a job failed."""
-    plan = tmp_path / "plan.toml"
     jobs = {"good": "", "bad": "train_hosts = ['nobody']\n"}
     jobs |= {
         f"after-{name}": f"after = ['{name}']\nseed = 1\n{more}" for name, more in jobs.items()
     }
     job = "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nhyper.epochs = 5\n"
-    head = "schema_version = 1\ndefaults.n_resamples = 50\n"
     tables = (f"{job}name = '{name}'\n{more}" for name, more in jobs.items())
-    plan.write_text(head + "".join(tables), "utf-8")
-    done = process(
-        "up", "--port", "0", "--manifest", str(plan), "--data", str(data),
-        "--state", str(tmp_path / "state"), "--until-idle", "--json",
-    )  # fmt: skip
+    plan = "defaults.n_resamples = 50\n" + "".join(tables)
+    done = process(*_of_plan(tmp_path, data, plan, "--port=0", "--until-idle", "--json"))
     assert done.returncode == 1, done.stderr
     rows = {row["name"]: row for row in json.loads(done.stdout)}
     assert {name: row["state"] for name, row in rows.items()} == {

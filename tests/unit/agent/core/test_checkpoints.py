@@ -100,22 +100,6 @@ def test_a_checkpoint_that_cannot_be_had_costs_time_and_not_the_job(how: str) ->
     assert not agent.took(fx.WriteFetched), "what comes now is late"
 
 
-def test_a_job_that_is_cancelled_while_it_fetches_ends_at_once() -> None:
-    agent = fetching()
-    agent.hears(m.Cancel(id="c", job_id=JOB, attempt=2))
-    assert agent.said(m.Stopped)
-    assert agent.took(fx.GiveUpFetch)
-    assert agent.took(fx.DropCheckpoint)
-    agent.handle(fx.PartFound(JOB, 2, PART))
-    assert not agent.took(fx.StartTrainer)
-
-
-def test_an_agent_that_leaves_while_it_fetches_gives_the_job_back() -> None:
-    agent = fetching()
-    agent.handle(fx.Shutdown())
-    assert agent.said(m.Released)[0].artifact_id is None
-
-
 @pytest.mark.parametrize(("state", "dropped"), [("failed", True), ("pending", False)])
 def test_a_checkpoint_is_kept_as_long_as_the_job_may_go_on(state: str, *, dropped: bool) -> None:
     """A retry goes on where the failed attempt had been; a job that is over needs nothing."""

@@ -125,6 +125,15 @@ def test_one_heartbeat_tells_of_many_changes() -> None:
     assert [[job.phase for job in beat.jobs] for beat in agent.said(m.Heartbeat)] == [["running"]]
 
 
+def test_garbage_is_counted_and_told_once() -> None:
+    agent = Agent()
+    for _ in range(3):
+        agent.handle(Incoming(agent.topics.request("pi"), b"{"))
+    assert len(agent.took(fx.Warn)) == 1, "further ones are only counted"
+    agent.passes(31)
+    assert agent.said(m.Heartbeat)[-1].dropped == 3
+
+
 def test_a_progress_that_nobody_has_told_is_not_cleared() -> None:
     """But for what an earlier agent, which was killed, may have left on the broker."""
     for attempt, lines, cleared in ((1, (), False), (1, ("phase",), True), (2, (), True)):

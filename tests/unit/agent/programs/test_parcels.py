@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -103,16 +102,6 @@ def test_what_an_attempt_gave_up_is_gone_and_another_goes_on(tmp_path: Path) -> 
     assert parcels.folder(digest) is not None
 
 
-def test_two_jobs_fetch_the_same_parcel_at_the_same_time(tmp_path: Path) -> None:
-    digest, data = bundle_of(tmp_path / "made", "print(1)")
-    parcels = Parcels(tmp_path / "cache", 1e9)
-    for attempt in (1, 2):
-        parcels.fetched.write(JOB, attempt, 0, data)
-    for attempt in (1, 2):
-        parcels.install(JOB, attempt, digest)
-    assert kept(tmp_path / "cache") == {digest}
-
-
 def all_at_once(count: int, work: Callable[[int], object]) -> None:
     """Do something on several threads, as the agent does."""
     with ThreadPoolExecutor(count) as threads:
@@ -177,36 +166,17 @@ def kept(root: Path) -> set[str]:
     return {path.name for path in root.iterdir() if path.is_dir()}
 
 
-@pytest.fixture
-def used(tmp_path: Path) -> tuple[Parcels, list[str]]:
+def test_a_full_cache_drops_what_was_used_least_lately_and_nothing_in_use(
+    tmp_path: Path,
+) -> None:
     """A cache for two and a half MiB with four parcels of one, the first of the oldest use."""
-    parcels = Parcels(tmp_path / "cache", 2.5 * MIB)
-    digests = []
+    parcels, digests = Parcels(tmp_path / "cache", 2.5 * MIB), []
     for n in range(4):
         digest, data = bundle_of(tmp_path / "made", f"print({n})", MIB)
         fetch(parcels, digest, data)
         os.utime(tmp_path / "cache" / f"{digest}.used", (n, n))
         digests.append(digest)
-    return parcels, digests
-
-
-def test_a_full_cache_drops_what_was_used_least_lately_and_nothing_in_use(
-    tmp_path: Path, used: tuple[Parcels, list[str]]
-) -> None:
-    parcels, digests = used
     parcels.collect({digests[0]}, KEPT_S + 10.0)
     assert kept(tmp_path / "cache") == {digests[0], digests[3]}
     assert len(list((tmp_path / "cache").iterdir())) == 4, "each has its mark, and no other is left"
     assert parcels.held() == tuple(sorted((digests[0], digests[3])))
-
-
-def test_what_was_looked_at_lately_stays_in_a_full_cache(
-    tmp_path: Path, used: tuple[Parcels, list[str]]
-) -> None:
-    parcels, digests = used
-    parcels.folder(digests[0])
-    parcels.collect((), time.time())
-    assert kept(tmp_path / "cache") == {digests[0], digests[3]}
-    parcels.folder(digests[3])
-    parcels.collect((), time.time())
-    assert kept(tmp_path / "cache") == {digests[0], digests[3]}

@@ -82,18 +82,6 @@ def test_a_signer_whom_the_coordinator_makes_up_is_refused(site: Site) -> None:
         site.find(program=program)
 
 
-def test_a_signature_of_another_program_is_refused(site: Site) -> None:
-    alices = site.fleet.identity("operator:alice")
-    for name, digest in (("vision", HEX), ("other", site.host.program.digest)):
-        with pytest.raises(Unusable, match="bad-signature"):
-            site.find(sign(alices, name, digest))
-
-
-def test_a_certificate_of_another_fleet_is_refused(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match="other-ca"):
-        site.find(site.sign("alice", Fleet(tmp_path / "elsewhere")))
-
-
 def test_a_revoked_signer_is_refused_though_the_program_is_here(site: Site) -> None:
     signature = site.sign("alice")
     site.host.fetch()

@@ -168,19 +168,33 @@ def test_a_result_that_its_disk_does_not_give_back_is_no_upload_for_ever(
     )  # fmt: skip
 
 
-def test_a_trainer_that_writes_nothing_fails_and_nothing_is_kept_of_it(tmp_path: Path) -> None:
+def unbundled(tmp_path: Path, *names: str) -> str:
+    """A trainer writes files of these names, of which no bundle is made; the error of its job."""
     agent, spool, events = Agent(), Spool(tmp_path), deque[Any]()
     shell = shell_of(agent.core, spool, Checkpoints(tmp_path), put=events.append)
     agent.runs()
     (spool.work(JOB, 1) / "out").mkdir(parents=True)
+    for name in names:
+        (spool.work(JOB, 1) / "out" / name).write_text(name)
     events.append(TrainerExited(JOB, 1, 0))
     while events:
         shell.turn([events.popleft()], Now(600.0, 600.0))
     report = agent.core.state.owed[JOB].report
     assert isinstance(report, m.Failed)
-    assert (report.kind, report.transient) == ("unbundled", False)
-    assert "--out-dir" in report.error
+    assert (report.kind, report.transient) == ("unbundled", False), "another attempt is no better"
+    return report.error
+
+
+def test_a_trainer_that_writes_nothing_fails_and_nothing_is_kept_of_it(tmp_path: Path) -> None:
+    assert "--out-dir" in unbundled(tmp_path)
     assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="its system cannot store them")
+def test_what_no_bundle_may_hold_is_kept_where_the_reason_says(tmp_path: Path) -> None:
+    kept = Path(unbundled(tmp_path, "model", "a\nb").rpartition("for 7 days: ")[2])
+    assert (kept / "out" / "model").read_text() == "model"
+    assert kept.parent == tmp_path / "refused"
 
 
 def test_a_fault_while_unpacking_a_checkpoint_costs_the_checkpoint(tmp_path: Path) -> None:

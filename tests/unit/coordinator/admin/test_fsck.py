@@ -18,13 +18,19 @@ from typing import Any
 import pytest
 
 from broker.clock import Now
-from broker.protocol.messages import Program, ProgramOffer
+from broker.protocol.messages import Blob, DataOffer, Program, ProgramOffer
 from broker.system.files import FolderLock
 from coordinator.admin import __main__ as maintenance
 from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import JobBook
-from coordinator.jobs.plan_entries import CHECKPOINTS, PROGRAMS
-from coordinator.jobs.records import ProgramRecord, ProgramRemoved, Record
+from coordinator.jobs.plan_entries import CHECKPOINTS, DATASETS, PROGRAMS
+from coordinator.jobs.records import (
+    DatasetRecord,
+    DatasetRemoved,
+    ProgramRecord,
+    ProgramRemoved,
+    Record,
+)
 from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.store.store import BUNDLE, Store
@@ -361,19 +367,32 @@ def test_an_artifact_that_cannot_be_read_is_left_alone(state: State) -> None:
     assert state.index.read_bytes() == before
 
 
-def test_a_program_keeps_its_parcel_and_one_that_is_lost_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+BLOB = hex_of(b"parcel")
+PROGRAM = ProgramOffer(name="fit", program=Program(digest=BLOB, size_bytes=6), hyper_schema={})
+DATASET = DataOffer(
+    name="fit", digest="d1" * 32, size_bytes=1, files=1, layout=Blob(BLOB, 6), packs=()
+)
+
+
+@pytest.mark.parametrize(
+    ("record", "removed", "folder"),
+    [
+        (ProgramRecord(PROGRAM, NOW.text(), "op"), ProgramRemoved(BLOB), PROGRAMS),
+        (DatasetRecord(DATASET, NOW.text(), "op"), DatasetRemoved("fit", "d1" * 32), DATASETS),
+    ],
+    ids=["a program", "a dataset"],
+)
+def test_what_was_pushed_keeps_its_bytes_and_those_that_are_lost_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], record: Record, removed: Record, folder: str
 ) -> None:
     def commit(record: Record) -> None:
         with closing(Ledger(tmp_path / FILE_NAME)) as ledger:
             ledger.commit([record])
 
-    program = Program(digest=hex_of(b"parcel"), size_bytes=6)
-    offer = ProgramOffer(name="fit", program=program, hyper_schema={})
     state, store = State(tmp_path, {}, {}, capsys), Store(tmp_path)
-    commit(ProgramRecord(offer, NOW.text(), "operator:ann"))
+    commit(record)
     assert state.findings() == [("missing", None)], "it was never stored"
-    put(store, b"parcel", PROGRAMS)
+    put(store, b"parcel", folder)
     assert state.findings() == []
-    commit(ProgramRemoved(program.digest))
+    commit(removed)
     assert state.findings() == [("unreferenced", None)]

@@ -143,6 +143,8 @@ def test_a_push_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     fleet.shell.close()
     fleet = fleet.crashes()
     assert push(fleet, AGAIN).data["lacks"] == sha256(PACKS[1])
+    asked = [said.missing for _, said in fleet.sent if isinstance(said, m.Grant)]
+    assert asked[-1] == ((1, 2),), "not what had come of the pack"
     assert isinstance(sends(fleet, PACKS[1], AGAIN), m.Stored)
     assert push_all(fleet) == [LAYOUT]
 

@@ -128,7 +128,8 @@ def test_a_host_that_does_not_trust_a_program_is_asked_no_more_until_something_c
     assert {"code": "distrusts", "fault": fault.told()} in told
     assert look(client_of(fleet)).forecast().outlooks[fleet.job("mine").job_id].verdict == "stuck"
     changes(fleet, host)
-    assert [one.name for one in host.heard(m.Assign)] == ["mine"]
+    (assign,) = host.heard(m.Assign)
+    assert (assign.name, assign.crl) == ("mine", fleet.core.world.crl)
 
 
 def test_a_job_that_another_host_may_take_is_not_said_to_wait(tmp_path: Path) -> None:

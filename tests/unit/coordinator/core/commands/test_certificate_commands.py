@@ -200,6 +200,7 @@ def test_a_coordinator_that_has_the_ca_reads_what_is_new(tmp_path: Path) -> None
     assert [(who, ask.id, ask.action) for who, ask in news.entries] == [
         ("operator:a", "e1", "revoke")
     ]
+    assert "BEGIN X509 CRL" in news.crl
     assert reader.news(112.0) is None, "nothing is new"
     path = authority.folder / ca_journal.FILE_NAME
     path.write_text(path.read_text().replace("revoke", "steal"))
