@@ -78,7 +78,7 @@ def measured(hosts: Floats, blocks: int, rng: np.random.Generator, resamples: in
     index, part = scored(hosts, blocks, rng)
     judged = [Judged(part, THRESHOLD)]
     seed = int(rng.integers(1 << 30))
-    return evaluate(index, judged, CLASSES, draws_of(index, judged, resamples, seed)).metrics
+    return evaluate(judged, CLASSES, draws_of(index, judged, resamples, seed)).metrics
 
 
 def true_figures(hosts: Floats, blocks: int, rng: np.random.Generator) -> Metrics:

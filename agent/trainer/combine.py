@@ -95,9 +95,9 @@ def combine(folds: Sequence[_Fold], out_dir: Path) -> tuple[dict[str, Any], list
     told = first.model_dump(exclude_unset=True, exclude={"pretraining"})
     told |= {"split": split, "training": None, **found.told}
     if first.probe is not None:
-        told["probe"] = found.evaluation.probe
+        told["probe"] = found.probe
     report = Report.model_validate(rounded(told))
-    return found.evaluation.metrics, [write_report(out_dir, report)]
+    return found.told["metrics"], [write_report(out_dir, report)]
 
 
 def _figures(report: Report) -> FoldFigures:

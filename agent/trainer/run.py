@@ -45,9 +45,8 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
 
     progress.phase("save")
     files = save(loaded, trained, found, tests)
-    evaluation = found.evaluation
-    marks = {"marks": [mark.code for mark in evaluation.marks]} if evaluation.marks else {}
-    progress.result(evaluation.metrics | marks, files)
+    marks = [mark.code for mark in found.told["marks"]]
+    progress.result(found.told["metrics"] | ({"marks": marks} if marks else {}), files)
 
 
 def bind_threads(threads: int) -> None:

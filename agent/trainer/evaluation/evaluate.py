@@ -6,7 +6,7 @@ A metric that the data does not define, for example because a class is absent, i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +24,7 @@ from agent.trainer.evaluation.metrics import (
     cuts,
     measure,
 )
-from agent.trainer.evaluation.report_schema import HostFigures, Mark, OverHosts, Thresholds
+from agent.trainer.evaluation.report_schema import HostFigures, OverHosts, Thresholds
 
 RANKING: Final = ("auroc", "average_precision")
 LEAST_GROUPS: Final = 2  # that hold a class, for a ranking against it to say anything
@@ -44,22 +44,15 @@ class Judged:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of the test part, the thresholds, and the model's scores.
+    """What the windows of all folds were called, and the metrics of that.
 
-    `probe` are the metrics of a pretrained network's linear probe, `floors` those of each floor.
+    `undefined` says why a metric is None.
     """
 
     test: Scored
+    calls: Calls
     metrics: Metrics
-    per_host: dict[str, HostFigures]
-    over_hosts: dict[str, OverHosts]
     undefined: dict[str, str]
-    thresholds: Thresholds
-    confusion: list[list[int]]
-    groups: Groups
-    probe: Metrics | None = None
-    floors: dict[str, Metrics] = field(default_factory=dict)
-    marks: tuple[Mark, ...] = ()
 
 
 def judge(validation: Scored, test: Scored, classes: Sequence[str], target_fpr: float) -> Judged:
@@ -89,16 +82,10 @@ def draws_of(index: WindowIndex, judged: Sequence[Judged], n_resamples: int, see
     return Draws(resampling_groups(index, windows), n_resamples, seed)
 
 
-def evaluate(
-    index: WindowIndex,
-    judged: Sequence[Judged],
-    classes: Sequence[str],
-    draws: Draws,
-) -> Evaluation:
+def evaluate(judged: Sequence[Judged], classes: Sequence[str], draws: Draws) -> Evaluation:
     """Return the metrics of what was `judged`: by one model, or each fold by its own.
 
-    `draws` are of the same windows, by `draws_of`. The thresholds are those of a single model; of
-    several there are none that hold for all.
+    `draws` are of the same windows, by `draws_of`.
     """
     test, calls = _together(judged)
     groups = draws.groups
@@ -109,18 +96,8 @@ def evaluate(
     known = [name for name, value in metrics.items() if value is not None]
     metrics |= {f"{name}_ci": _interval(name, found[name], test, groups) for name in known}
     lacks = {one for each in judged for one in each.lacks} | set(_lacks("test", test, classes))
-    per_host = _per_host(index, test, calls, len(classes))
-    none = Thresholds(decision=None, alarm=None)
-    return Evaluation(
-        test=test,
-        metrics=metrics,
-        per_host=per_host,
-        over_hosts=_over_hosts(per_host),
-        undefined=_reasons(metrics, sorted(lacks, reverse=True), draws.asked),
-        thresholds=judged[0].thresholds if len(judged) == 1 else none,
-        confusion=_confusion(test, calls, len(classes)),
-        groups=groups,
-    )
+    undefined = _reasons(metrics, sorted(lacks, reverse=True), draws.asked)
+    return Evaluation(test, calls, metrics, undefined)
 
 
 def _together(judged: Sequence[Judged]) -> tuple[Scored, Calls]:
@@ -168,21 +145,24 @@ def _values(found: Mapping[str, Floats]) -> Metrics:
     return {name: None if np.isnan(value) else value for name, value in values.items()}
 
 
-def _per_host(
-    index: WindowIndex, test: Scored, calls: Calls, classes: int
+def figures_of_hosts(
+    index: WindowIndex, found: Evaluation, classes: Sequence[str]
 ) -> dict[str, HostFigures]:
-    host, found = index.host[test.windows], {}
+    """Return the figures of each host, by its name."""
+    host, figures = index.host[found.test.windows], {}
     for number in np.unique(host):
         mine: Bools = host == number
-        part = test.of(mine)
-        metrics = measure(part, calls.of(mine), Draws(one_group(len(part.label))))
-        counts = np.bincount(part.label, minlength=classes).tolist()
-        figures = HostFigures(windows=len(part.label), counts=counts, metrics=_values(metrics))
-        found[index.hosts[number]] = figures
-    return found
+        part = found.test.of(mine)
+        metrics = measure(part, found.calls.of(mine), Draws(one_group(len(part.label))))
+        figures[index.hosts[number]] = HostFigures(
+            windows=len(part.label),
+            counts=np.bincount(part.label, minlength=len(classes)).tolist(),
+            metrics=_values(metrics),
+        )
+    return figures
 
 
-def _over_hosts(per_host: Mapping[str, HostFigures]) -> dict[str, OverHosts]:
+def over_hosts(per_host: Mapping[str, HostFigures]) -> dict[str, OverHosts]:
     """Return mean and spread of each metric over the hosts that define it."""
     found = {}
     for name in next(iter(per_host.values())).metrics:
@@ -199,13 +179,14 @@ def _over_hosts(per_host: Mapping[str, HostFigures]) -> dict[str, OverHosts]:
     return found
 
 
-def _confusion(test: Scored, calls: Calls, classes: int) -> list[list[int]]:
+def confusion(found: Evaluation, classes: Sequence[str]) -> list[list[int]]:
     """Return rows of true and columns of called classes; empty where there is no threshold."""
-    known = calls.called >= 0
+    label, called, count = found.test.label, found.calls.called, len(classes)
+    known = called >= 0
     if not known.any():
         return []
-    pairs = classes * test.label[known] + calls.called[known]
-    matrix: list[list[int]] = np.bincount(pairs, minlength=classes**2).reshape(-1, classes).tolist()
+    pairs = count * label[known] + called[known]
+    matrix: list[list[int]] = np.bincount(pairs, minlength=count**2).reshape(-1, count).tolist()
     return matrix
 
 

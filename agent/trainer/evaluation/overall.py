@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from agent.trainer.data.dataset import WindowIndex
+from agent.trainer.evaluation.bootstrap import Groups
 from agent.trainer.evaluation.evaluate import Evaluation, Judged, draws_of, evaluate
 from agent.trainer.evaluation.floors import FLOORS
 from agent.trainer.evaluation.metrics import Metrics, Scored
@@ -23,6 +24,20 @@ CHANCE: Final = 0.5  # the AUROC of a guess
 Judgements = dict[str, Judged]
 
 
+@dataclass(frozen=True)
+class Overall:
+    """The evaluation of the model, and the metrics of its probe (None: there is none) and floors.
+
+    Among the model's metrics stand those of the probe, as `probe_*`, and `floor_auroc`, the better
+    of the floors'.
+    """
+
+    model: Evaluation
+    groups: Groups
+    probe: Metrics | None
+    floors: dict[str, Metrics]
+
+
 def overall(
     index: WindowIndex,
     folds: Sequence[Mapping[str, Judged]],
@@ -30,7 +45,7 @@ def overall(
     *,
     n_resamples: int,
     seed: int,
-) -> Evaluation:
+) -> Overall:
     """Return the evaluation of the model, by what each scorer says of each fold.
 
     A scorer that some fold lacks is left out: it would be measured on other windows.
@@ -38,45 +53,20 @@ def overall(
     names = [name for name in folds[0] if all(name in fold for fold in folds)]
     judged = {name: [fold[name] for fold in folds] for name in names}
     draws = draws_of(index, judged[MODEL], n_resamples, seed)
-    found = {name: evaluate(index, one, classes, draws) for name, one in judged.items()}
-    evaluation = found[MODEL]
-    if PROBE in found:
-        evaluation = _with_probe(evaluation, found[PROBE])
-    return _with_floors(evaluation, {name: found[name] for name in FLOORS if name in found})
-
-
-def _with_probe(evaluation: Evaluation, probe: Evaluation) -> Evaluation:
-    """Return the evaluation with the probe's: its metrics stand beside those of an anomaly score.
-
-    With several classes they are the same.
-    """
-    told = {}
-    if evaluation.test.score.ndim == 1:
-        told = {f"probe_{name}": name for name in _PROBE_METRICS}
-    undefined = {ours: probe.undefined[its] for ours, its in told.items() if its in probe.undefined}
-    return replace(
-        evaluation,
-        metrics=evaluation.metrics | {ours: probe.metrics[its] for ours, its in told.items()},
-        undefined=evaluation.undefined | undefined,
-        probe=probe.metrics,
-    )
-
-
-def _with_floors(evaluation: Evaluation, floors: Mapping[str, Evaluation]) -> Evaluation:
-    """Return the evaluation with its floors beside it, and marked by them.
-
-    `floor_auroc`, the better of theirs, stands among its metrics.
-    """
-    metrics = dict(evaluation.metrics)
-    areas = [one.metrics["auroc"] for one in floors.values()]
-    if known := [area for area in areas if area is not None]:
-        metrics["floor_auroc"] = max(known)
-    return replace(
-        evaluation,
-        metrics=metrics,
-        floors={name: one.metrics for name, one in floors.items()},
-        marks=marks_of(metrics, evaluation.test),
-    )
+    found = {name: evaluate(one, classes, draws) for name, one in judged.items()}
+    model, probe = found[MODEL], found.get(PROBE)
+    metrics, undefined = dict(model.metrics), dict(model.undefined)
+    if probe is not None and model.test.score.ndim == 1:  # of several classes they are the same
+        for name in _PROBE_METRICS:
+            metrics[f"probe_{name}"] = probe.metrics[name]
+            if name in probe.undefined:
+                undefined[f"probe_{name}"] = probe.undefined[name]
+    floors: dict[str, Metrics] = {name: found[name].metrics for name in FLOORS if name in found}
+    areas = [one["auroc"] for one in floors.values() if one["auroc"] is not None]
+    if areas:
+        metrics["floor_auroc"] = max(areas)
+    model = replace(model, metrics=metrics, undefined=undefined)
+    return Overall(model, draws.groups, probe.metrics if probe else None, floors)
 
 
 def marks_of(metrics: Metrics, test: Scored) -> tuple[Mark, ...]:

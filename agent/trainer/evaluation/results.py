@@ -14,7 +14,7 @@ import numpy as np
 from agent.trainer.common.arrays import Bools
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation.curves import curves_of
-from agent.trainer.evaluation.evaluate import Evaluation
+from agent.trainer.evaluation.evaluate import confusion, figures_of_hosts, over_hosts
 from agent.trainer.evaluation.events import measure_events
 from agent.trainer.evaluation.findings_schema import (
     Events,
@@ -23,8 +23,9 @@ from agent.trainer.evaluation.findings_schema import (
     Importance,
     Realised,
 )
+from agent.trainer.evaluation.metrics import Metrics
 from agent.trainer.evaluation.operating_points import points_of, share
-from agent.trainer.evaluation.overall import Judgements, overall
+from agent.trainer.evaluation.overall import Judgements, marks_of, overall
 from agent.trainer.evaluation.report_schema import FoldFigures, Thresholds
 from agent.trainer.evaluation.thresholds import Track
 
@@ -67,12 +68,12 @@ class Stored:
 
 @dataclass(frozen=True)
 class Results:
-    """What was found; `told` is what the report tells of it."""
+    """What was found; `told` is what the report tells of it, but for the metrics of a `probe`."""
 
     data: Data
     stored: Stored
-    evaluation: Evaluation
     told: dict[str, Any]
+    probe: Metrics | None
 
 
 def results_of(
@@ -86,15 +87,16 @@ def results_of(
 ) -> Results:
     """Return the results of the models that were `tested`: a single one, or each fold's."""
     judged = [one.judged for one in tested]
-    evaluation = overall(data.index, judged, data.classes, n_resamples=n_resamples, seed=seed)
-    groups = evaluation.groups
+    found = overall(data.index, judged, data.classes, n_resamples=n_resamples, seed=seed)
+    model, groups = found.model, found.groups
     tracks = [track for one in tested for track in one.tracks]
+    per_host = figures_of_hosts(data.index, model, data.classes)
     told: dict[str, Any] = {
-        "curves": curves_of(evaluation.test, data.classes, tracks),
-        "metrics": evaluation.metrics,
-        "floors": evaluation.floors,
-        "marks": evaluation.marks,
-        "undefined": evaluation.undefined,
+        "curves": curves_of(model.test, data.classes, tracks),
+        "metrics": model.metrics,
+        "floors": found.floors,
+        "marks": marks_of(model.metrics, model.test),
+        "undefined": model.undefined,
         "thresholds": stored.thresholds,
         "bootstrap": {
             "n_resamples": n_resamples,
@@ -102,9 +104,9 @@ def results_of(
             "hosts": groups.hosts,
             "these_hosts_only": not groups.over_hosts,
         },
-        "confusion": evaluation.confusion,
-        "per_host": evaluation.per_host,
-        "over_hosts": evaluation.over_hosts,
+        "confusion": confusion(model, data.classes),
+        "per_host": per_host,
+        "over_hosts": over_hosts(per_host),
         "host_thresholds": _host_thresholds(tracks, stored.procedure),
         "events": _events(data, tracks),
         "operating_points": points_of([(one.tracks, one.targets) for one in tested]),
@@ -112,7 +114,7 @@ def results_of(
     }
     if folds:
         told["folds"] = folds
-    return Results(data, stored, evaluation, told)
+    return Results(data, stored, told, found.probe)
 
 
 def _host_thresholds(

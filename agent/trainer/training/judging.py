@@ -64,14 +64,14 @@ def _floors(loaded: Loaded) -> Judgements:
 def fold_figures(loaded: Loaded, trained: Trained, tested: Tested) -> FoldFigures:
     """Return what the report tells of a fold."""
     job, classes = loaded.job, loaded.schema.classes
-    evaluation = overall(loaded.index, [tested.judged], classes, n_resamples=0, seed=job.seed)
+    found = overall(loaded.index, [tested.judged], classes, n_resamples=0, seed=job.seed)
     return FoldFigures(
         fold=job.fold,
         windows=loaded.splits.sizes(),
         hosts=hosts_of(loaded),
-        thresholds=evaluation.thresholds,
+        thresholds=tested.judged[MODEL].thresholds,
         training=trained.training,
-        metrics=plain_figures(evaluation.metrics),
+        metrics=plain_figures(found.model.metrics),
     )
 
 

@@ -122,7 +122,7 @@ def _report(loaded: Loaded, trained: Trained, results: Results) -> Report:
     }
     if trained.pretrained_on is not None:
         told["pretraining"] = {"windows": trained.pretrained_on}
-        told["probe"] = results.evaluation.probe
+        told["probe"] = results.probe
     return Report.model_validate(rounded(told))
 
 

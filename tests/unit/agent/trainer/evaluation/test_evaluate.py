@@ -18,9 +18,12 @@ from agent.trainer.evaluation.bootstrap import Draws, one_group, resampling_grou
 from agent.trainer.evaluation.evaluate import (
     Evaluation,
     choose_thresholds,
+    confusion,
     draws_of,
     evaluate,
+    figures_of_hosts,
     judge,
+    over_hosts,
 )
 from agent.trainer.evaluation.metrics import OF_PROBABILITIES, Scored, calls_of, measure
 from agent.trainer.evaluation.report_schema import Thresholds
@@ -34,7 +37,7 @@ def evaluated(
     index: WindowIndex, validation: Scored, test: Scored, classes: Sequence[str] = TWO
 ) -> Evaluation:
     judged = [judge(validation, test, classes, 0.05)]
-    return evaluate(index, judged, classes, draws_of(index, judged, 200, seed=0))
+    return evaluate(judged, classes, draws_of(index, judged, 200, seed=0))
 
 
 def an_index(n: int, episodes: int, hosts: int = 2) -> WindowIndex:
@@ -177,7 +180,7 @@ def test_scores_of_different_folds_are_not_ranked_together() -> None:
     folds = [test.of(index.host == host) for host in (0, 1)]
     moved = replace(folds[1], score=folds[1].score + 100)
     judged = [judge(one, one, TWO, 0.05) for one in (folds[0], moved)]
-    found = evaluate(index, judged, TWO, draws_of(index, judged, 50, seed=0)).metrics
+    found = evaluate(judged, TWO, draws_of(index, judged, 50, seed=0)).metrics
     alone = [skm.roc_auc_score(one.label, one.score) for one in folds]
     assert found["auroc"] == pytest.approx(np.mean(alone))
     assert found["fpr_realised"] <= 0.05  # by each fold's own threshold
@@ -210,8 +213,9 @@ def test_thresholds_come_from_validation_alone() -> None:
     negatives = validation.score[validation.label == 0]
     assert ours.alarm is not None
     assert (negatives > ours.alarm).mean() <= 0.05
-    results = [evaluated(index, validation, a_part(2000, seed)) for seed in (4, 5)]
-    assert results[0].thresholds == results[1].thresholds == ours
+    tests = [a_part(2000, seed) for seed in (4, 5)]
+    assert {judge(validation, test, TWO, 0.05).thresholds for test in tests} == {ours}
+    results = [evaluated(index, validation, test) for test in tests]
     assert results[0].metrics != results[1].metrics
     assert results[0].metrics["fpr_realised"] == pytest.approx(0.05, abs=0.02)
 
@@ -247,15 +251,16 @@ def test_each_host_is_measured_by_itself() -> None:
     found = evaluated(index, a_part(400, 10), test)
     of_h1 = index.host == 1
     expected = skm.roc_auc_score(test.label[of_h1], test.score[of_h1])
-    figures = found.per_host["h1"]
+    per_host = figures_of_hosts(index, found, TWO)
+    figures = per_host["h1"]
     assert figures.metrics["auroc"] == pytest.approx(expected)
     positives = int(test.label[of_h1].sum())
     assert (figures.windows, figures.counts) == (200, [200 - positives, positives])
-    both = [found.per_host[host].metrics["auroc"] for host in ("h0", "h1")]
-    over = found.over_hosts["auroc"]
+    both = [per_host[host].metrics["auroc"] for host in ("h0", "h1")]
+    over = over_hosts(per_host)["auroc"]
     assert (over.hosts, over.least, over.most) == (2, min(both), max(both))
     assert (over.mean, over.deviation) == pytest.approx((np.mean(both), np.std(both, ddof=1)))
-    assert sum(map(sum, found.confusion)) == 400
+    assert sum(map(sum, confusion(found, TWO))) == 400
 
 
 def test_several_classes_are_measured_one_against_the_rest() -> None:
