@@ -19,10 +19,9 @@ from agent.trainer.common.progress import Interruption, Progress, leave, program
 def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     """Train, evaluate and save what `job` says. Raises TrainerError."""
     from agent.trainer.common.files import check_folders
-    from agent.trainer.training.judging import fold_figures
     from agent.trainer.training.loading import load
     from agent.trainer.training.report import results, save
-    from agent.trainer.training.testing import tested
+    from agent.trainer.training.testing import fold_figures, tested
     from agent.trainer.training.train import train
 
     progress.phase("load")

@@ -95,10 +95,12 @@ class Loaded:
         self, windows: Ints, score: Callable[[Ints], Floats], *, probable: bool = True
     ) -> Scored:
         """Return what a model says of `windows` (n,); of two classes, of the positive one."""
-        scores = score(windows)
-        if scores.ndim == 2 and self.schema.task == "binary":
-            scores = scores[:, 1]
+        scores = self.of_positive(score(windows))
         return Scored(windows, self.index.label[windows], scores, probable)
+
+    def of_positive(self, scores: Floats) -> Floats:
+        """Return the positive class's column (n,) of two classes' probabilities, or as it is."""
+        return scores[:, 1] if scores.ndim == 2 and self.schema.task == "binary" else scores
 
 
 @dataclass(frozen=True)

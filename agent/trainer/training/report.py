@@ -22,9 +22,8 @@ from agent.trainer.evaluation.report_schema import FoldFigures, Report
 from agent.trainer.evaluation.results import Data, Results, Stored, Tested, results_of
 from agent.trainer.evaluation.stored_scores import SCORES_FILE, scores_of
 from agent.trainer.models.description import Description
-from agent.trainer.training.judging import hosts_of, thresholds_of
 from agent.trainer.training.loading import Loaded, Trained
-from agent.trainer.training.testing import procedure_of
+from agent.trainer.training.testing import hosts_of, procedure_of, thresholds_of
 
 
 def results(

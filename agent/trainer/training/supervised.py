@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,8 +19,8 @@ from agent.trainer.models.classifiers import Mlp
 from agent.trainer.models.description import TENSORS_FILE
 from agent.trainer.models.layers import WideAndDeep, summary
 from agent.trainer.training.batches import (
+    ArrayBatches,
     Batches,
-    FeatureBatches,
     WindowBatches,
     mean_and_deviation,
 )
@@ -55,16 +55,6 @@ class TrainedNetwork:
         """Return the network's inputs (n, ..., inputs) of `windows` (n,)."""
         return self.batches.gather(torch.from_numpy(windows)).cpu().numpy()
 
-    def of_inputs(self, inputs: Floats, compute: Callable[[Tensor], Tensor]) -> Floats:
-        """Return what `compute` makes of `inputs` (n, ..., inputs)."""
-        every, device = torch.from_numpy(inputs), next(self.network.parameters()).device
-
-        def of_batch(places: Tensor) -> Tensor:
-            return compute(every[places].to(device))
-
-        places = torch.arange(len(inputs))
-        return over_batches(self.network, of_batch, places, self.batch_size).numpy()
-
     def trained(
         self,
         compute: Callable[[Tensor], Tensor],
@@ -76,16 +66,22 @@ class TrainedNetwork:
 
         `more` is saved beside the weights.
         """
+        device = next(self.network.parameters()).device
+
+        def of_inputs(inputs: Floats) -> Floats:
+            given = replace(self, batches=ArrayBatches(inputs, device))
+            return finish(given.over(np.arange(len(inputs)), compute))
+
         return Trained(
             score=lambda windows: finish(self.over(windows, compute)),
             gather=self.gather,
-            of_inputs=lambda inputs: finish(self.of_inputs(inputs, compute)),
+            of_inputs=of_inputs,
             inputs=self.inputs,
             size=self.size,
             weights_file=TENSORS_FILE,
             weights=weights_to_bytes(self.network.state_dict() | (more or {})),
             class_weights=class_weights,
-            training=self.fitted.facts(next(self.network.parameters()).device.type),
+            training=self.fitted.facts(device.type),
         )
 
 
@@ -122,7 +118,7 @@ def train_network(
     device = start_torch(job.threads, job.seed)
     batches: Batches
     if job.model == "mlp":
-        inputs, batches = schema.features_of(job.mode), FeatureBatches(loaded.features, device)
+        inputs, batches = schema.features_of(job.mode), ArrayBatches(loaded.features, device)
     else:
         series = loaded.series()
         inputs, batches = series.channels, WindowBatches(series, loaded.index, device)
