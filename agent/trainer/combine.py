@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.files import check_folders
-from agent.trainer.common.progress import Interruption, Progress, program, rounded
+from agent.trainer.common.progress import Progress, program, rounded
 from agent.trainer.data.schema import read_json, readable
 from agent.trainer.evaluation.overall import plain_figures
 from agent.trainer.evaluation.report_schema import FoldFigures, HostParts, Parts, Report, Thresholds
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out-dir", type=Path, required=True, help="Folder for the report.")
     args = parser.parse_args(argv)
 
-    def work(progress: Progress, _: Interruption) -> None:
+    def work(progress: Progress) -> None:
         check_folders(args.out_dir)
         progress.phase("load")
         folds = [read_fold(folder) for folder in args.folders]

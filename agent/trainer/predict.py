@@ -32,13 +32,7 @@ import pyarrow.parquet as pq
 
 from agent.trainer.common.arguments import at_least, default_threads
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.common.progress import (
-    Interruption,
-    Progress,
-    as_json,
-    program,
-    run_reported,
-)
+from agent.trainer.common.progress import Progress, as_json, program, run_reported
 from agent.trainer.inference.scoring import predict
 from agent.trainer.inference.stored_model import StoredModel, load_model
 from agent.trainer.inference.stream import BadRowError, Stream, rows_of
@@ -135,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _file_program(args: argparse.Namespace) -> int:
     words = args.words or (sys.stdout.isatty() and not args.json)
 
-    def work(progress: Progress, _: Interruption) -> None:
+    def work(progress: Progress) -> None:
         _check_out(args.out, args.raw)
         progress.phase("load")
         model = load_model(args.bundle, args.threads)
@@ -151,14 +145,13 @@ def _stream_program(args: argparse.Namespace) -> int:
     words = args.words or (sys.stderr.isatty() and not args.json)
     scores = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    progress = Progress(sys.stderr, form=_in_words if words else as_json)
 
-    def work(_: Interruption) -> None:
+    def work(progress: Progress) -> None:
         model = load_model(args.bundle, args.threads)
         with suppress(BrokenPipeError, KeyboardInterrupt):  # whoever read, or wrote, is gone
             stream(model, sys.stdin.buffer, scores, progress)
 
-    return run_reported(progress, work)
+    return run_reported(Progress(sys.stderr, form=_in_words if words else as_json), work)
 
 
 if __name__ == "__main__":

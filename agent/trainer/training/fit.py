@@ -89,7 +89,6 @@ def fit(
     *,
     hyper: TorchHyper,
     seed: int,
-    progress: Progress,
     keeper: Keeper,
 ) -> Fitted:
     """Train `network` in place and leave it with the weights of the best validation loss.
@@ -98,13 +97,14 @@ def fit(
     it ends with the same bytes. Raises DivergedError, InterruptedBySignalError.
     """
     training = _Training(network, hyper, train, seed)
+    progress, interruption = keeper.progress, keeper.progress.interruption
     if hyper.compile:
         training.compile(loss_of, progress)
     if (checkpoint := keeper.load()) is not None:
         training.restore(checkpoint)
     progress.begins(training.epochs_done())
     held_out = torch.from_numpy(validation)
-    with keeper.interruption.deferred():
+    with interruption.deferred():
         while training.goes_on():
             training.begin_epoch()
             for batch in training.batches():
@@ -112,14 +112,14 @@ def fit(
                 keeper.step(training.capture)
             try:
                 val_loss = mean_loss(
-                    network, loss_of, held_out, hyper.batch_size, seed, keeper.interruption
+                    network, loss_of, held_out, hyper.batch_size, seed, interruption
                 )
             except InterruptedBySignalError:
                 keeper.keep(training.capture)
                 raise
-            training.end_epoch(val_loss, progress, keeper)
+            training.end_epoch(val_loss, keeper)
         keeper.keep(training.capture)  # evaluation may be interrupted, too
-        keeper.interruption.check()
+        interruption.check()
     network.load_state_dict(training.best)
     return training.fitted
 
@@ -218,7 +218,7 @@ class _Training:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
-    def end_epoch(self, val_loss: float, progress: Progress, keeper: Keeper) -> None:
+    def end_epoch(self, val_loss: float, keeper: Keeper) -> None:
         """Record the losses, report them, keep the best weights. Raises DivergedError."""
         fitted, epoch = self.fitted, self._epoch
         train_loss = self._total.item() / len(self._windows)
@@ -229,7 +229,7 @@ class _Training:
                 f"{val_loss}); lower --lr or --clip-norm"
             )
         fitted.curve.append((train_loss, val_loss))
-        progress.epoch(epoch, self._hyper.epochs, train_loss, val_loss)
+        keeper.progress.epoch(epoch, self._hyper.epochs, train_loss, val_loss)
         if val_loss < fitted.best_loss:
             fitted.best_epoch, fitted.best_loss = epoch, val_loss
             self.best = copy.deepcopy(self._network.state_dict())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,7 +13,6 @@ from agent.trainer.common.arguments import Job
 from agent.trainer.common.arrays import Floats, Ints
 from agent.trainer.common.config import TransformerSslHyper
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.data.dataset import (
     Series,
     WindowIndex,
@@ -29,10 +26,6 @@ from agent.trainer.data.schema import FeatureSchema, sha256_of
 from agent.trainer.data.splits import TEST, TRAIN, VALIDATION, Splits, split
 from agent.trainer.evaluation.metrics import Scored
 from agent.trainer.models.description import WeightsFile
-
-if TYPE_CHECKING:
-    from agent.trainer.common.checkpoint import Keeper
-
 
 LEAST_WINDOWS: Final = 10  # of a part
 
@@ -175,22 +168,3 @@ def checked(loaded: Loaded) -> Loaded:
             remedy = "give more hosts or longer episodes, or prepare a smaller --window or --stride"
             raise BadInputError.at(job.validation, "window", problem, remedy)
     return loaded
-
-
-def keeper_of(loaded: Loaded, progress: Progress, interruption: Interruption) -> Keeper:
-    """Return the keeper of a job's checkpoint."""
-    from agent.trainer.common.checkpoint import Keeper  # imports torch
-
-    job = loaded.job
-    names = ("model", "mode", "split_recipe", "folds", "fold", "train_hosts", "seed")
-    decides = {name: getattr(job, name) for name in names}
-    decides |= {"hyper": job.hyper.model_dump(), "data": loaded.fingerprint}
-    identity = json.dumps(decides, sort_keys=True)
-    return Keeper(
-        interruption,
-        progress,
-        job.checkpoint_dir,
-        fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
-        every_s=job.checkpoint_every_s,
-        resume=job.resume,
-    )

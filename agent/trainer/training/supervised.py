@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -11,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.checkpoint import weights_to_bytes
+from agent.trainer.common.checkpoint import Keeper, weights_to_bytes
 from agent.trainer.common.config import SupervisedHyper, TorchHyper
-from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.common.progress import Progress
 from agent.trainer.data.features import STATISTICS, class_weights, unweighted
 from agent.trainer.models.classifiers import Mlp
 from agent.trainer.models.description import TENSORS_FILE
@@ -25,7 +27,7 @@ from agent.trainer.training.batches import (
     mean_and_deviation,
 )
 from agent.trainer.training.fit import Fitted, LossOf, fit, over_batches, start_torch
-from agent.trainer.training.loading import Loaded, Trained, keeper_of
+from agent.trainer.training.loading import Loaded, Trained
 from agent.trainer.training.networks import build, size_of
 
 _CHUNK_WINDOWS: Final = 128
@@ -85,9 +87,7 @@ class TrainedNetwork:
         )
 
 
-def train_supervised(
-    loaded: Loaded, hyper: SupervisedHyper, progress: Progress, interruption: Interruption
-) -> Trained:
+def train_supervised(loaded: Loaded, hyper: SupervisedHyper, progress: Progress) -> Trained:
     """Train a classifier; its score is the classes' probabilities (n, classes)."""
     label = loaded.index.label
     weights = class_weights(label[loaded.train], len(loaded.schema.classes), hyper.class_weight)
@@ -96,7 +96,6 @@ def train_supervised(
         lambda batches: cross_entropy(batches, label, weights),
         (loaded.train, loaded.validation),
         progress,
-        interruption,
     )
 
     def chances(inputs: Tensor) -> Tensor:
@@ -110,7 +109,6 @@ def train_network(
     loss: Callable[[Batches], LossOf],
     parts: tuple[Ints, Ints],
     progress: Progress,
-    interruption: Interruption,
 ) -> TrainedNetwork:
     """Train the job's network on the windows of the first of `parts`, validated on the second."""
     job, schema, hyper = loaded.job, loaded.schema, loaded.job.hyper
@@ -126,16 +124,25 @@ def train_network(
     network = build(job.model, size).to(device)
     fit_statistics(network, batches, parts[0])
     progress.phase("train")
-    fitted = fit(
-        network,
-        loss(batches),
-        *parts,
-        hyper=hyper,
-        seed=job.seed,
-        progress=progress,
-        keeper=keeper_of(loaded, progress, interruption),
-    )
+    keeper = keeper_of(loaded, progress)
+    fitted = fit(network, loss(batches), *parts, hyper=hyper, seed=job.seed, keeper=keeper)
     return TrainedNetwork(network, batches, inputs, size, hyper.batch_size, fitted)
+
+
+def keeper_of(loaded: Loaded, progress: Progress) -> Keeper:
+    """Return the keeper of a job's checkpoint."""
+    job = loaded.job
+    names = ("model", "mode", "split_recipe", "folds", "fold", "train_hosts", "seed")
+    decides = {name: getattr(job, name) for name in names}
+    decides |= {"hyper": job.hyper.model_dump(), "data": loaded.fingerprint}
+    identity = json.dumps(decides, sort_keys=True)
+    return Keeper(
+        progress,
+        job.checkpoint_dir,
+        fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
+        every_s=job.checkpoint_every_s,
+        resume=job.resume,
+    )
 
 
 def fit_statistics(network: Any, batches: Batches, windows: Ints) -> None:

@@ -16,7 +16,7 @@ import pytest
 from agent.trainer import run
 from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
-from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.common.progress import Progress
 from agent.trainer.prepare import prepare
 from agent.trainer.simulate import simulate
 
@@ -108,7 +108,7 @@ def run_job() -> RunJob:
         argv = ["--model", model, "--mode", mode, "--data", str(data), "--out-dir", str(out)]
         job = parse_job([*argv, "--threads", "1", *flags], module)
         stream = io.StringIO()
-        run.run(job, Progress(stream), Interruption())
+        run.run(job, Progress(stream))
         return events_of(stream.getvalue())
 
     return work

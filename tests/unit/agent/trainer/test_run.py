@@ -18,7 +18,7 @@ import torch
 
 from agent.trainer.common import config
 from agent.trainer.common.errors import BadInputError, DivergedError
-from agent.trainer.common.progress import Interruption, Progress, run_reported
+from agent.trainer.common.progress import Progress, run_reported
 
 QUICK = ("--epochs", "2", "--n-resamples", "100")
 
@@ -287,7 +287,7 @@ def test_divergence_and_lack_of_memory_are_told_apart(capsys: pytest.CaptureFixt
     def failing(error: Exception) -> dict[str, Any]:
         stream = io.StringIO()
 
-        def work(_: Interruption) -> None:
+        def work(_: Progress) -> None:
             raise error
 
         handler = signal.getsignal(signal.SIGTERM)

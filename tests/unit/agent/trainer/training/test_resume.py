@@ -17,7 +17,7 @@ from agent.trainer import run
 from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
 from agent.trainer.common.checkpoint import FILE, Checkpoint, Keeper
-from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.common.progress import Progress
 from tests.harness import forked
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
@@ -119,7 +119,7 @@ def test_the_time_left_is_reckoned_from_what_this_process_did(
         "--n-resamples=20", "--batch-size=16", *SMALL["mlp"], kept, "--resume",
     ]  # fmt: skip
     progress = Progress(stream, lambda: float(next(seconds)))
-    run.run(parse_job(argv, config.RUN_MODULE), progress, Interruption())
+    run.run(parse_job(argv, config.RUN_MODULE), progress)
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
     told = {one["epoch"]: one["eta_s"] for one in events if one["event"] == "progress"}
     assert min(told) >= 3
@@ -184,16 +184,14 @@ def test_a_checkpoint_of_no_use_costs_nothing_but_time(
 def test_a_disk_that_refuses_costs_the_checkpoint_not_the_training(tmp_path: Path) -> None:
     stream = io.StringIO()
     (tmp_path / "file").write_text("no folder", "utf-8")
-    keeper = Keeper(Interruption(), Progress(stream), tmp_path / "file" / "kept")
+    keeper = Keeper(Progress(stream), tmp_path / "file" / "kept")
     keeper.keep(lambda: Checkpoint({"epoch": 1}, b""))
     assert "could not be written" in stream.getvalue()
 
 
 def test_a_checkpoint_is_kept_every_so_often(tmp_path: Path) -> None:
     now_s, captured = [0.0], []
-    keeper = Keeper(
-        Interruption(), Progress(io.StringIO()), tmp_path, every_s=60, clock=lambda: now_s[0]
-    )
+    keeper = Keeper(Progress(io.StringIO()), tmp_path, every_s=60, clock=lambda: now_s[0])
 
     def capture() -> Checkpoint:
         captured.append(now_s[0])
