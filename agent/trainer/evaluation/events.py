@@ -14,7 +14,7 @@ import numpy as np
 
 from agent.trainer.common.arrays import Bools, Floats, Ints
 from agent.trainer.data.dataset import WindowIndex
-from agent.trainer.evaluation.findings_schema import Delay, Events
+from agent.trainer.evaluation.report_schema import Delay, Events
 
 _SHIFTS: Final = 100
 _DAY_S: Final = 86_400

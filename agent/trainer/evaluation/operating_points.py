@@ -9,8 +9,8 @@ import numpy as np
 
 from agent.trainer.common.arrays import Bools
 from agent.trainer.evaluation.evaluate import choose_thresholds
-from agent.trainer.evaluation.findings_schema import OperatingPoint
 from agent.trainer.evaluation.metrics import Scored
+from agent.trainer.evaluation.report_schema import OperatingPoint
 from agent.trainer.evaluation.thresholds import Track
 
 TARGETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)

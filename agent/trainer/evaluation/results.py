@@ -16,17 +16,18 @@ from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation.curves import curves_of
 from agent.trainer.evaluation.evaluate import confusion, figures_of_hosts, over_hosts
 from agent.trainer.evaluation.events import measure_events
-from agent.trainer.evaluation.findings_schema import (
+from agent.trainer.evaluation.metrics import Metrics
+from agent.trainer.evaluation.operating_points import points_of, share
+from agent.trainer.evaluation.overall import Judgements, marks_of, overall
+from agent.trainer.evaluation.report_schema import (
     Events,
+    FoldFigures,
     HostThreshold,
     HostThresholds,
     Importance,
     Realised,
+    Thresholds,
 )
-from agent.trainer.evaluation.metrics import Metrics
-from agent.trainer.evaluation.operating_points import points_of, share
-from agent.trainer.evaluation.overall import Judgements, marks_of, overall
-from agent.trainer.evaluation.report_schema import FoldFigures, Thresholds
 from agent.trainer.evaluation.thresholds import Track
 
 

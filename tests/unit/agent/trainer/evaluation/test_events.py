@@ -7,7 +7,7 @@ import pytest
 
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation.events import measure_events, runs
-from agent.trainer.evaluation.findings_schema import Events
+from agent.trainer.evaluation.report_schema import Events
 
 
 def an_index(episode: list[int], start: list[int]) -> WindowIndex:
