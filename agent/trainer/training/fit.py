@@ -7,7 +7,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Final, cast
 
 import torch
@@ -25,6 +25,7 @@ from agent.trainer.common.config import TorchHyper
 from agent.trainer.common.errors import DivergedError, InterruptedBySignalError
 from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.training.adamw import AdamW
+from agent.trainer.training.loading import Fitted
 
 # (network, windows (batch,), generator) -> loss (batch,); the generator is for masks and the like.
 LossOf = Callable[[nn.Module, Tensor, torch.Generator], Tensor]
@@ -32,28 +33,6 @@ LossOf = Callable[[nn.Module, Tensor, torch.Generator], Tensor]
 _M_TRIM_THRESHOLD: Final = -1  # of mallopt(3) in glibc
 _M_MMAP_MAX: Final = -4
 _FLOOR: Final = 0.01  # of the peak learning rate, where the cosine ends
-
-
-@dataclass
-class Fitted:
-    """How the training went; `elsewhere` has the environments of earlier processes."""
-
-    best_epoch: int = 0
-    best_loss: float = math.inf
-    curve: list[tuple[float, float]] = field(default_factory=list)
-    elsewhere: list[dict[str, Any]] = field(default_factory=list)
-    compiled: bool = False
-
-    def facts(self, device: str) -> dict[str, Any]:
-        """Return what the report says of the training."""
-        return {
-            "device": device,
-            "compiled": self.compiled,
-            "elsewhere": self.elsewhere,
-            "best_epoch": self.best_epoch,
-            "epochs_run": len(self.curve),
-            "curve": self.curve,
-        }
 
 
 def start_torch(threads: int, seed: int) -> torch.device:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -21,9 +22,8 @@ from agent.trainer.data.dataset import (
     load_schema,
     open_series,
 )
-from agent.trainer.data.folds import fold_hosts, split_fold
 from agent.trainer.data.schema import FeatureSchema, sha256_of
-from agent.trainer.data.splits import TEST, TRAIN, VALIDATION, Splits, split
+from agent.trainer.data.splits import TEST, TRAIN, VALIDATION, Splits, fold_hosts, split, split_fold
 from agent.trainer.evaluation.metrics import Scored
 from agent.trainer.models.description import WeightsFile
 
@@ -94,6 +94,28 @@ class Loaded:
     def of_positive(self, scores: Floats) -> Floats:
         """Return the positive class's column (n,) of two classes' probabilities, or as it is."""
         return scores[:, 1] if scores.ndim == 2 and self.schema.task == "binary" else scores
+
+
+@dataclass
+class Fitted:
+    """How the training went; `elsewhere` has the environments of earlier processes."""
+
+    best_epoch: int = 0
+    best_loss: float = math.inf
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    elsewhere: list[dict[str, Any]] = field(default_factory=list)
+    compiled: bool = False
+
+    def facts(self, device: str) -> dict[str, Any]:
+        """Return what the report says of the training."""
+        return {
+            "device": device,
+            "compiled": self.compiled,
+            "elsewhere": self.elsewhere,
+            "best_epoch": self.best_epoch,
+            "epochs_run": len(self.curve),
+            "curve": self.curve,
+        }
 
 
 @dataclass(frozen=True)

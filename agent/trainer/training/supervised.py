@@ -26,8 +26,8 @@ from agent.trainer.training.batches import (
     WindowBatches,
     mean_and_deviation,
 )
-from agent.trainer.training.fit import Fitted, LossOf, fit, over_batches, start_torch
-from agent.trainer.training.loading import Loaded, Trained
+from agent.trainer.training.fit import LossOf, fit, over_batches, start_torch
+from agent.trainer.training.loading import Fitted, Loaded, Trained
 from agent.trainer.training.networks import build, size_of
 
 _CHUNK_WINDOWS: Final = 128

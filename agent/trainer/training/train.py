@@ -9,7 +9,7 @@ from agent.trainer.common.arrays import Floats, Ints
 from agent.trainer.common.progress import Progress
 from agent.trainer.data.features import class_weights, unweighted
 from agent.trainer.models.description import TREES_FILE
-from agent.trainer.training.loading import Loaded, Trained
+from agent.trainer.training.loading import Fitted, Loaded, Trained
 
 
 def train(loaded: Loaded, progress: Progress) -> Trained:
@@ -63,12 +63,5 @@ def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Tr
         weights_file=TREES_FILE,
         weights=bytes(trees.save_raw("ubj")),
         class_weights=tuple(weights.tolist()),
-        training={
-            "device": "cpu",
-            "compiled": False,
-            "elsewhere": [],
-            "best_epoch": rounds,
-            "epochs_run": len(curve),
-            "curve": curve,
-        },
+        training=Fitted(best_epoch=rounds, curve=curve).facts("cpu"),
     )
