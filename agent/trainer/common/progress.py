@@ -165,17 +165,17 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def program(
-    work: Callable[[Progress], None], form: Callable[[Mapping[str, Any]], str] = as_json
-) -> int:
-    """Run `work` as a program of its own, and return the exit code.
-
-    Standard output is for its events: what libraries print there goes to standard error.
-    """
+def own_output() -> TextIO:
+    """Return standard output for ourselves: what libraries print there goes to standard error."""
     sys.stdout.flush()
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    return run_reported(Progress(events, form=form), work)
+    return stream
+
+
+def program(work: Callable[[Progress], None]) -> int:
+    """Run `work` as a program whose output are its events, and return the exit code."""
+    return run_reported(Progress(own_output()), work)
 
 
 def leave(code: int) -> NoReturn:
