@@ -24,7 +24,7 @@ from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.files import check_folders
 from agent.trainer.common.progress import Progress, program, rounded
 from agent.trainer.data.schema import read_json, readable
-from agent.trainer.evaluation.overall import plain_figures
+from agent.trainer.evaluation.evaluate import plain_figures
 from agent.trainer.evaluation.report_schema import FoldFigures, HostParts, Parts, Report, Thresholds
 from agent.trainer.evaluation.results import Data, Stored, results_of
 from agent.trainer.evaluation.stored_scores import (

@@ -6,7 +6,7 @@ A metric that the data does not define, for example because a class is absent, i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from agent.trainer.common.arrays import Bools, Floats
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation.bootstrap import Draws, Groups, one_group, resampling_groups
+from agent.trainer.evaluation.floors import FLOORS
 from agent.trainer.evaluation.intervals import exact_interval, interval
 from agent.trainer.evaluation.metrics import (
     OF_PROBABILITIES,
@@ -24,8 +25,13 @@ from agent.trainer.evaluation.metrics import (
     cuts,
     measure,
 )
-from agent.trainer.evaluation.report_schema import HostFigures, OverHosts, Thresholds
+from agent.trainer.evaluation.report_schema import HostFigures, Mark, OverHosts, Thresholds
 
+MODEL: Final = "model"
+PROBE: Final = "probe"
+_PROBE_METRICS: Final = ("auroc", "average_precision", "f1")
+CHANCE: Final = 0.5  # the AUROC of a guess
+TARGETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # false-positive rates
 RANKING: Final = ("auroc", "average_precision")
 LEAST_GROUPS: Final = 2  # that hold a class, for a ranking against it to say anything
 
@@ -42,6 +48,10 @@ class Judged:
     lacks: tuple[str, ...] = ()
 
 
+# By scorer: `MODEL`, `PROBE`, or one of the floors.
+Judgements = dict[str, Judged]
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """What the windows of all folds were called, and the metrics of that.
@@ -53,6 +63,20 @@ class Evaluation:
     calls: Calls
     metrics: Metrics
     undefined: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Overall:
+    """The evaluation of the model, and the metrics of its probe (None: there is none) and floors.
+
+    Among the model's metrics stand those of the probe, as `probe_*`, and `floor_auroc`, the better
+    of the floors'.
+    """
+
+    model: Evaluation
+    groups: Groups
+    probe: Metrics | None
+    floors: dict[str, Metrics]
 
 
 def judge(validation: Scored, test: Scored, classes: Sequence[str], target_fpr: float) -> Judged:
@@ -76,10 +100,50 @@ def choose_thresholds(validation: Scored, target_fpr: float) -> Thresholds:
     return Thresholds(decision=decision, alarm=alarm)
 
 
+def threshold_for_each(validation: Scored, target_fpr: float) -> dict[float, float]:
+    """Return a threshold by target, the job's own among them; none without negatives."""
+    found = {
+        target: choose_thresholds(validation, target).alarm
+        for target in sorted({*TARGETS, target_fpr})
+    }
+    return {target: one for target, one in found.items() if one is not None}
+
+
 def draws_of(index: WindowIndex, judged: Sequence[Judged], n_resamples: int, seed: int) -> Draws:
     """Return draws of the windows of all folds; they hold for whoever judges the same windows."""
     windows = np.sort(np.concatenate([one.test.windows for one in judged]))
     return Draws(resampling_groups(index, windows), n_resamples, seed)
+
+
+def overall(
+    index: WindowIndex,
+    folds: Sequence[Mapping[str, Judged]],
+    classes: Sequence[str],
+    *,
+    n_resamples: int,
+    seed: int,
+) -> Overall:
+    """Return the evaluation of the model, by what each scorer says of each fold.
+
+    A scorer that some fold lacks is left out: it would be measured on other windows.
+    """
+    names = [name for name in folds[0] if all(name in fold for fold in folds)]
+    judged = {name: [fold[name] for fold in folds] for name in names}
+    draws = draws_of(index, judged[MODEL], n_resamples, seed)
+    found = {name: evaluate(one, classes, draws) for name, one in judged.items()}
+    model, probe = found[MODEL], found.get(PROBE)
+    metrics, undefined = dict(model.metrics), dict(model.undefined)
+    if probe is not None and model.test.score.ndim == 1:  # of several classes they are the same
+        for name in _PROBE_METRICS:
+            metrics[f"probe_{name}"] = probe.metrics[name]
+            if name in probe.undefined:
+                undefined[f"probe_{name}"] = probe.undefined[name]
+    floors: dict[str, Metrics] = {name: found[name].metrics for name in FLOORS if name in found}
+    areas = [one["auroc"] for one in floors.values() if one["auroc"] is not None]
+    if areas:
+        metrics["floor_auroc"] = max(areas)
+    model = replace(model, metrics=metrics, undefined=undefined)
+    return Overall(model, draws.groups, probe.metrics if probe else None, floors)
 
 
 def evaluate(judged: Sequence[Judged], classes: Sequence[str], draws: Draws) -> Evaluation:
@@ -204,3 +268,31 @@ def _reasons(metrics: Mapping[str, Any], lacks: Sequence[str], n_resamples: int)
         for name, value in metrics.items()
         if value is None
     }
+
+
+def marks_of(metrics: Metrics, test: Scored) -> tuple[Mark, ...]:
+    """Return what is wrong with a result on a test part."""
+    area, floor = metrics["auroc"], metrics.get("floor_auroc")
+    between = metrics.get("auroc_ci")
+    marks = []
+    if between is not None and max(between) < CHANCE:
+        marks.append(Mark(code="below_chance", metric="auroc", value=area, limit=CHANCE))
+    if area is not None and floor is not None and area < floor:
+        marks.append(Mark(code="below_floor", metric="auroc", value=area, limit=floor))
+    brier, limit = metrics.get("brier"), brier_of_base_rate(test)
+    if brier is not None and brier > limit:
+        mark = Mark(code="brier_above_base_rate", metric="brier", value=brier, limit=limit)
+        marks.append(mark)
+    return tuple(marks)
+
+
+def brier_of_base_rate(test: Scored) -> float:
+    """Return the Brier score of who knows the part's class shares and gives each window these."""
+    shares = np.bincount(test.label) / len(test.label)
+    whole = 1.0 - float((shares**2).sum())
+    return whole / 2 if test.score.ndim == 1 else whole
+
+
+def plain_figures(metrics: Metrics) -> Metrics:
+    """Return metrics without their intervals."""
+    return {name: value for name, value in metrics.items() if not name.endswith("_ci")}

@@ -5,7 +5,7 @@ A job with all folds and `combine` use the same functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +14,23 @@ import numpy as np
 from agent.trainer.common.arrays import Bools
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation.curves import curves_of
-from agent.trainer.evaluation.evaluate import confusion, figures_of_hosts, over_hosts
+from agent.trainer.evaluation.evaluate import (
+    Judgements,
+    confusion,
+    figures_of_hosts,
+    marks_of,
+    over_hosts,
+    overall,
+)
 from agent.trainer.evaluation.events import measure_events
 from agent.trainer.evaluation.metrics import Metrics
-from agent.trainer.evaluation.operating_points import points_of, share
-from agent.trainer.evaluation.overall import Judgements, marks_of, overall
 from agent.trainer.evaluation.report_schema import (
     Events,
     FoldFigures,
     HostThreshold,
     HostThresholds,
     Importance,
+    OperatingPoint,
     Realised,
     Thresholds,
 )
@@ -110,7 +116,7 @@ def results_of(
         "over_hosts": over_hosts(per_host),
         "host_thresholds": _host_thresholds(tracks, stored.procedure),
         "events": _events(data, tracks),
-        "operating_points": points_of([(one.tracks, one.targets) for one in tested]),
+        "operating_points": _points([(one.tracks, one.targets) for one in tested]),
         "importance": _importance(tested, stored.gain),
     }
     if folds:
@@ -144,10 +150,10 @@ def _judged(track: Track) -> tuple[Bools, Bools, Bools]:
 def _realised(positive: Bools, own: Bools, pooled: Bools) -> Realised:
     return Realised(
         windows=len(positive),
-        fpr=share(own, ~positive),
-        fpr_pooled=share(pooled, ~positive),
-        tpr=share(own, positive),
-        tpr_pooled=share(pooled, positive),
+        fpr=_share(own, ~positive),
+        fpr_pooled=_share(pooled, ~positive),
+        tpr=_share(own, positive),
+        tpr_pooled=_share(pooled, positive),
     )
 
 
@@ -194,3 +200,31 @@ def _importance(tested: Sequence[Tested], gain: dict[str, float] | None) -> Impo
     }
     ranked = dict(sorted(falls.items(), key=lambda one: (-one[1], one[0])))
     return Importance(windows=sum(one.windows for one in told), permutation=ranked, gain=gain)
+
+
+def _points(
+    models: Sequence[tuple[Sequence[Track], Mapping[float, float]]],
+) -> list[OperatingPoint]:
+    """Return the points of one model, or of each fold's, by its tracks and thresholds."""
+    return [_point(target, models) for target in models[0][1]]
+
+
+def _point(
+    target: float, models: Sequence[tuple[Sequence[Track], Mapping[float, float]]]
+) -> OperatingPoint:
+    pairs = [(track, of[target]) for tracks, of in models if target in of for track in tracks]
+    label = np.concatenate([track.label for track, _ in pairs])
+    called = np.concatenate([track.score > threshold for track, threshold in pairs])[label >= 0]
+    positive = label[label >= 0] == 1
+    return OperatingPoint(
+        target_fpr=target,
+        threshold=models[0][1][target] if len(models) == 1 else None,
+        fpr=_share(called, ~positive),
+        recall=_share(called, positive),
+        precision=_share(positive, called),
+    )
+
+
+def _share(chosen: Bools, among: Bools) -> float | None:
+    """Return the share that is `chosen` (n,) of those `among` (n,) whom it is counted."""
+    return float(chosen[among].mean()) if among.any() else None

@@ -12,9 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from agent.trainer.common.arrays import Floats, Ints
 from agent.trainer.data.dataset import WindowIndex, index_of
-from agent.trainer.evaluation.evaluate import Judged
+from agent.trainer.evaluation.evaluate import MODEL, Judged
 from agent.trainer.evaluation.metrics import Scored
-from agent.trainer.evaluation.overall import MODEL
 from agent.trainer.evaluation.report_schema import Thresholds
 from agent.trainer.evaluation.results import Data, Tested
 from agent.trainer.evaluation.thresholds import Track

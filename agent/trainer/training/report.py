@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from agent.trainer.common.files import write_atomically
 from agent.trainer.common.progress import rounded
-from agent.trainer.evaluation.overall import MODEL
+from agent.trainer.evaluation.evaluate import MODEL
 from agent.trainer.evaluation.page import model_card
 from agent.trainer.evaluation.report_schema import FoldFigures, Report
 from agent.trainer.evaluation.results import Data, Results, Stored, Tested, results_of

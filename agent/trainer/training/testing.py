@@ -8,11 +8,19 @@ import numpy as np
 
 from agent.trainer.common.arrays import Floats
 from agent.trainer.data.splits import TEST, TRAIN, VALIDATION
-from agent.trainer.evaluation.evaluate import Judged, choose_thresholds, judge
+from agent.trainer.evaluation.evaluate import (
+    MODEL,
+    PROBE,
+    Judged,
+    Judgements,
+    choose_thresholds,
+    judge,
+    overall,
+    plain_figures,
+    threshold_for_each,
+)
 from agent.trainer.evaluation.floors import Score, fit_floors
 from agent.trainer.evaluation.importance import channel_columns, permutation_importance, sample
-from agent.trainer.evaluation.operating_points import threshold_for_each
-from agent.trainer.evaluation.overall import MODEL, PROBE, Judgements, overall, plain_figures
 from agent.trainer.evaluation.report_schema import FoldFigures, HostParts, HostThreshold, Thresholds
 from agent.trainer.evaluation.results import Tested
 from agent.trainer.evaluation.thresholds import Past, Track, choose_procedure

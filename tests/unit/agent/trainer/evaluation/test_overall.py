@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from agent.trainer.evaluation.evaluate import brier_of_base_rate, marks_of
 from agent.trainer.evaluation.metrics import Scored
-from agent.trainer.evaluation.overall import brier_of_base_rate, marks_of
 
 
 def test_a_brier_score_above_the_base_rates_is_marked() -> None:
