@@ -6,6 +6,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
 from agent.trainer.common.progress import Progress
 from agent.trainer.prepare import prepare
-from agent.trainer.simulate import simulate
+from agent.trainer.simulate import RAW_FILE, simulate
 
 Row = dict[str, Any]
 SCHEMA: dict[str, Any] = {
@@ -91,6 +92,12 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
+@pytest.fixture(scope="session")
+def telemetry(simulated: Path) -> Path:
+    """The raw file that the prepared data was made of."""
+    return simulated.parent / RAW_FILE
+
+
 def events_of(text: str) -> list[dict[str, Any]]:
     """Return the events of a trainer's standard output; every line must be one."""
     return [json.loads(line) for line in text.splitlines()]
@@ -112,3 +119,18 @@ def run_job() -> RunJob:
         return events_of(stream.getvalue())
 
     return work
+
+
+@pytest.fixture(scope="session")
+def trained(
+    simulated: Path, tmp_path_factory: pytest.TempPathFactory, run_job: RunJob
+) -> Callable[[str], Path]:
+    """Return the folder of a model that was trained in two epochs; tests only read it."""
+    folder = tmp_path_factory.mktemp("trained")
+
+    @cache
+    def train(model: str) -> Path:
+        run_job(model, simulated, folder / model, "--epochs=2", "--n-resamples=0")
+        return folder / model
+
+    return train

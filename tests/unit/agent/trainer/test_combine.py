@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.schema import read_json
 from agent.trainer.evaluation.page import render
 from agent.trainer.evaluation.report_schema import Report
+from tests.harness.trainers import report_in
 
 QUICK = ("--split-recipe=folds", "--folds=3", "--n-resamples=40")
 EPOCHS = {"gbt": "--epochs=20", "transformer_ssl": "--epochs=1"}
@@ -23,11 +23,6 @@ OF_THE_MODEL = (
     ("training",), ("thresholds",), ("pretraining",), ("split", "windows"), ("split", "hosts"),
     ("host_thresholds", "procedure"), ("importance", "gain"),
 )  # fmt: skip
-
-
-def report_in(folder: Path) -> dict[str, Any]:
-    (path,) = folder.glob("*_train.json")
-    return json.loads(path.read_text())
 
 
 @pytest.fixture(scope="module", params=["gbt", "transformer_ssl"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.trainer.common.errors import BadInputError
+from tests.harness.trainers import report_in
 
 QUICK = ("--epochs=5", "--n-resamples=20")
 
@@ -64,7 +64,7 @@ def test_one_class_is_an_error_in_training_and_none_in_the_test(
     with pytest.raises(BadInputError, match="label: all windows to train on are of class normal"):
         run_job("gbt", data, tmp_path / "one", *QUICK, "--train-hosts=d")
     run_job("gbt", data, tmp_path / "two", *QUICK, "--train-hosts=a,b,c")
-    report = json.loads((tmp_path / "two" / "gbt_oracle_train.json").read_text())
+    report = report_in(tmp_path / "two")
     assert report["metrics"]["auroc"] is None
     assert report["undefined"]["auroc"] == "the test part has no window of class anomaly"
     assert report["metrics"]["tpr_at_fpr"] is None
@@ -96,7 +96,7 @@ def test_a_host_may_have_a_comma_in_its_name(raw: Any, tmp_path: Path, run_job: 
     data = prepared(raw, names, 200, lambda _, at: at // 20 % 2)
     hosts = '--train-hosts="rack 1, unit 2","the ""old"" one"'
     run_job("gbt", data, tmp_path / "out", *QUICK, hosts)
-    report = json.loads((tmp_path / "out" / "gbt_oracle_train.json").read_text())
+    report = report_in(tmp_path / "out")
     assert report["split"]["train_hosts"] == names[:2]
     assert report["split"]["hosts"]["test"] == ["c", "d"]
     with pytest.raises(BadInputError, match="train_hosts: rack 1: no such host; the data has"):

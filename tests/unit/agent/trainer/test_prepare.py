@@ -25,10 +25,7 @@ from agent.trainer.data.raw_file import Rows
 from agent.trainer.data.schema import EpisodeEntry
 from agent.trainer.data.windows import Labelling, cut_windows
 from agent.trainer.simulate import simulate
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+from tests.harness.trainers import files_of
 
 
 def _labels(data: Path) -> list[int]:
@@ -91,8 +88,8 @@ def test_a_named_positive_class_is_the_last(raw: Any) -> None:
 
 def test_csv_and_parquet_give_the_same(raw: Any) -> None:
     rows = raw.episode("a", "a/1", [0, 1] * 20) + raw.episode("b", "b/1", [0] * 30)
-    first = _files(raw.prepare(raw.write(rows)))
-    assert _files(raw.prepare(raw.write(rows, ".csv"))) == first
+    first = files_of(raw.prepare(raw.write(rows)))
+    assert files_of(raw.prepare(raw.write(rows, ".csv"))) == first
 
 
 @pytest.mark.parametrize("name", ["NA", "null", "NaN", "N/A", "nan"])
@@ -113,7 +110,7 @@ def test_the_same_input_gives_the_same_bytes_in_whatever_pieces_it_is_read(
         monkeypatch.setattr(raw_file, "BATCH_ROWS", batch_rows)
         out = tmp_path / name
         program.prepare(raw_path, schema_path, out, window=60, stride=10, log=lambda _: None)
-        made.append(_files(out))
+        made.append(files_of(out))
     assert made[0] == made[1]
 
 

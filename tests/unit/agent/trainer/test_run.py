@@ -19,12 +19,9 @@ import torch
 from agent.trainer.common import config
 from agent.trainer.common.errors import BadInputError, DivergedError
 from agent.trainer.common.progress import Progress, run_reported
+from tests.harness.trainers import files_of, report_in
 
 QUICK = ("--epochs", "2", "--n-resamples", "100")
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def _spawn(*arguments: str) -> subprocess.Popen[str]:
@@ -46,8 +43,8 @@ def test_the_same_job_gives_the_same_bytes(
     """
     for name, threads in (("a", "1"), ("b", "2" if model == "gbt" else "1")):
         run_job(model, simulated, tmp_path / name, *QUICK, "--threads", threads)
-    first = _files(tmp_path / "a")
-    assert _files(tmp_path / "b") == first
+    first = files_of(tmp_path / "a")
+    assert files_of(tmp_path / "b") == first
     weights = "model.ubj" if model == "gbt" else "model.safetensors"
     ours = {"model.json", "MODEL_CARD.md", f"{model}_oracle_train.json"}
     assert set(first) == {weights} | ours
@@ -74,7 +71,7 @@ def test_other_processes_in_other_places_give_the_same_bytes(
             cwd=here, env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120,
         )  # fmt: skip
-        found.append(_files(here / "out"))
+        found.append(files_of(here / "out"))
     assert found[0] == found[1]
 
 
@@ -125,7 +122,7 @@ def test_a_run_tells_its_story_in_events(
     assert progress[-1]["eta_s"] == 0
     assert {"train_loss", "val_loss", "metrics"} <= set(progress[-1])
     result = events[-1]
-    report = json.loads((tmp_path / f"{model}_realistic_train.json").read_text())
+    report = report_in(tmp_path)
     marks = result["metrics"].pop("marks", [])
     assert marks == [one["code"] for one in report["marks"]]
     assert result["metrics"] == report["metrics"]
@@ -138,7 +135,7 @@ def test_the_report_says_what_was_done(simulated: Path, tmp_path: Path, run_job:
     out, reports = tmp_path / "out", tmp_path / "reports"
     flags = ("--reports-dir", str(reports), "--train-hosts", "server-01,server-02,server-04")
     run_job("mlp", simulated, out, *QUICK, "--lr", "0.01", "--seed", "3", *flags)
-    report = json.loads((reports / "mlp_oracle_train.json").read_text())
+    report = report_in(reports)
     assert report["split"]["hosts"]["test"] == ["server-03", "server-05"]
     assert sorted(report["per_host"]) == ["server-03", "server-05"]
     assert set(report["split"]["hosts"]["training"]) < {"server-01", "server-02", "server-04"}
@@ -147,7 +144,7 @@ def test_the_report_says_what_was_done(simulated: Path, tmp_path: Path, run_job:
     assert set(report["versions"]) == {"python", "numpy", "torch"}
     assert sum(map(sum, report["confusion"])) == report["split"]["windows"]["test"]
     assert len(report["training"]["curve"]) == report["training"]["epochs_run"] == 2
-    assert _files(out).keys() == {"MODEL_CARD.md", "model.json", "model.safetensors"}
+    assert files_of(out).keys() == {"MODEL_CARD.md", "model.json", "model.safetensors"}
 
 
 def test_learning_beats_chance_on_hosts_never_seen(
@@ -211,7 +208,7 @@ def test_without_a_labelled_window_the_alarm_is_still_set(
     metrics = run_job("transformer_ssl", data, tmp_path / "ssl", *QUICK)[-1]["metrics"]
     assert metrics["fpr_realised"] is not None
     assert metrics["auroc"] is None
-    report = json.loads((tmp_path / "ssl" / "transformer_ssl_oracle_train.json").read_text())
+    report = report_in(tmp_path / "ssl")
     assert "no window of class" in report["undefined"]["auroc"]
     with pytest.raises(BadInputError, match="no window has a label"):
         run_job("gbt", data, tmp_path / "gbt")
@@ -236,7 +233,7 @@ def test_a_probe_that_cannot_be_measured_says_why(raw: Any, tmp_path: Path, run_
     data = raw.prepare(raw.write(rows))
     flags = (*QUICK, "--train-hosts=a,b,c")
     metrics = run_job("transformer_ssl", data, tmp_path, *flags)[-1]["metrics"]
-    report = json.loads((tmp_path / "transformer_ssl_oracle_train.json").read_text())
+    report = report_in(tmp_path)
     assert metrics["probe_auroc"] is None
     assert {name for name, value in metrics.items() if value is None} == set(report["undefined"])
     assert "no window of class anomaly" in report["undefined"]["probe_auroc"]

@@ -19,6 +19,7 @@ from agent.trainer.common.arguments import parse_job
 from agent.trainer.common.checkpoint import FILE, Checkpoint, Keeper
 from agent.trainer.common.progress import Progress
 from tests.harness import forked
+from tests.harness.trainers import files_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
 
@@ -80,20 +81,18 @@ def epochs_of(events: Events) -> int:
     return sum(event["event"] == "progress" for event in events)
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-def interrupted(model: str, data: Path, folder: Path, *how: dict[str, Any]) -> dict[str, bytes]:
+def interrupted(
+    model: str, data: Path, folder: Path, *how: dict[str, Any], flags: tuple[str, ...] = ()
+) -> dict[str, bytes]:
     """Train, interrupted each time in one of these ways; return the files of the last run."""
-    kept, out = folder / "kept", folder / "out"
+    out, flags = folder / "out", (f"--checkpoint-dir={folder / 'kept'}", *flags)
     for number, way in enumerate(how):
         resume = ("--resume",) if number else ()
-        code, events = train(model, data, out, f"--checkpoint-dir={kept}", *resume, **way)
+        code, events = train(model, data, out, *flags, *resume, **way)
         assert code == config.EXIT_INTERRUPTED, events
         assert "checkpoint" in {event["event"] for event in events}
         assert not list(out.iterdir()), "no half model is left"
-    code, events = train(model, data, out, f"--checkpoint-dir={kept}", "--resume")
+    code, events = train(model, data, out, *flags, "--resume")
     assert code == config.EXIT_DONE, events
     assert any("going on from" in str(event.get("message")) for event in events)
     return files_of(out)
