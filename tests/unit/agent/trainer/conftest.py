@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,15 @@ class Raw:
             table = pa.table({column: [row[column] for row in rows] for column in columns})
             pq.write_table(table, path, row_group_size=50)
         return path
+
+    def of_hosts(
+        self, labels: Mapping[str, Sequence[Any]], change: Callable[[Row], object] = id
+    ) -> Path:
+        """Prepare an episode of each host, with these labels of its rows; `change` each row."""
+        rows = [row for host, its in labels.items() for row in episode(host, "1", its)]
+        for row in rows:
+            change(row)
+        return self.prepare(self.write(rows))
 
     def prepare(self, path: Path, window: int = 10, stride: int = 5, **more: Any) -> Path:
         schema_path = self.folder / "raw.schema.json"

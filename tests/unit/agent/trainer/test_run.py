@@ -19,18 +19,10 @@ import torch
 from agent.trainer.common import config
 from agent.trainer.common.errors import BadInputError, DivergedError
 from agent.trainer.common.progress import Progress, run_reported
+from tests.harness import forked
 from tests.harness.trainers import files_of, report_in
 
 QUICK = ("--epochs", "2", "--n-resamples", "100")
-
-
-def _spawn(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "agent.trainer.run", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp", "transformer_ssl"])
@@ -164,14 +156,13 @@ def test_the_unit_of_a_channel_has_no_say(
 ) -> None:
     found = []
     for unit in (1.0, 1e-9):
-        rows = []
-        for host in "abcd":
-            labels = [at // 20 % 2 for at in range(200)]
-            rows += raw.episode(host, host, labels)
-        for row in rows:
+
+        def change(row: dict[str, Any], unit: float = unit) -> None:
             row["seen"] = row["t"] * 7 % 5 / 5 + ord(row["host"]) / 1e6
             row["hidden"] = unit * (row["label"] + row["t"] * 3 % 7 / 20)
-        data = raw.prepare(raw.write(rows))
+
+        labels = [at // 20 % 2 for at in range(200)]
+        data = raw.of_hosts(dict.fromkeys("abcd", labels), change)
         flags = ("--epochs=10", "--n-resamples=0", "--batch-size=32", "--lr=0.01")
         found.append(run_job(model, data, tmp_path / str(unit), *flags)[-1]["metrics"]["auroc"])
     assert found[0] > 0.9
@@ -179,14 +170,12 @@ def test_the_unit_of_a_channel_has_no_say(
 
 
 def test_several_classes_are_trained_on_as_well(raw: Any, tmp_path: Path, run_job: Any) -> None:
-    rows = []
-    for host in ("a", "b", "c", "d"):
-        labels = [("rest", "walk", "run")[at // 40 % 3] for at in range(360)]
-        rows += raw.episode(host, f"{host}/1", labels)
-    for row in rows:
+    def change(row: dict[str, Any]) -> None:
         row["hidden"] = {"rest": 0.0, "walk": 1.0, "run": 3.0}[row["label"]] + row["t"] % 3
+
     raw.schema["unlabelled"] = None
-    data = raw.prepare(raw.write(rows))
+    labels = [("rest", "walk", "run")[at // 40 % 3] for at in range(360)]
+    data = raw.of_hosts(dict.fromkeys("abcd", labels), change)
     for model in ("gbt", "cnn", "transformer_ssl"):
         epochs = ("--epochs", "12", "--n-resamples", "50")
         metrics = run_job(model, data, tmp_path / model, *epochs)[-1]["metrics"]
@@ -203,8 +192,7 @@ def test_several_classes_are_trained_on_as_well(raw: Any, tmp_path: Path, run_jo
 def test_without_a_labelled_window_the_alarm_is_still_set(
     labels: list[int], raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
-    rows = [row for host in "abc" for row in raw.episode(host, host, labels)]
-    data = raw.prepare(raw.write(rows))
+    data = raw.of_hosts(dict.fromkeys("abc", labels))
     metrics = run_job("transformer_ssl", data, tmp_path / "ssl", *QUICK)[-1]["metrics"]
     assert metrics["fpr_realised"] is not None
     assert metrics["auroc"] is None
@@ -218,19 +206,16 @@ def test_pretraining_takes_no_class_of_several_for_the_anomaly(
     raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
     """With a single class to train on there is no probe, and nothing to measure by."""
-    labels = {host: ["rest"] * 120 for host in "abcd"}
-    labels["d"] = [("rest", "run", "walk")[at // 40] for at in range(120)]
-    rows = [row for host in "abcd" for row in raw.episode(host, host, labels[host])]
+    labels = {host: ["rest"] * 120 for host in "abc"}
     raw.schema["unlabelled"] = None
-    data = raw.prepare(raw.write(rows))
+    data = raw.of_hosts(labels | {"d": ["rest"] * 40 + ["run"] * 40 + ["walk"] * 40})
     with pytest.raises(BadInputError, match="all windows to train on are of class rest"):
         run_job("transformer_ssl", data, tmp_path / "out", *QUICK, "--train-hosts=a,b,c")
 
 
 def test_a_probe_that_cannot_be_measured_says_why(raw: Any, tmp_path: Path, run_job: Any) -> None:
-    labels = {host: [at // 20 % 2 for at in range(120)] for host in "abc"} | {"d": [0] * 120}
-    rows = [row for host in "abcd" for row in raw.episode(host, host, labels[host])]
-    data = raw.prepare(raw.write(rows))
+    labels = {host: [at // 20 % 2 for at in range(120)] for host in "abc"}
+    data = raw.of_hosts(labels | {"d": [0] * 120})
     flags = (*QUICK, "--train-hosts=a,b,c")
     metrics = run_job("transformer_ssl", data, tmp_path, *flags)[-1]["metrics"]
     report = report_in(tmp_path)
@@ -242,17 +227,16 @@ def test_a_probe_that_cannot_be_measured_says_why(raw: Any, tmp_path: Path, run_
 @pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
 def test_sigterm_ends_a_training_with_its_own_exit_code(simulated: Path, tmp_path: Path) -> None:
-    place = ("--data", str(simulated), "--out-dir", str(tmp_path), "--threads", "1")
-    rounds = ("--epochs", "20000", "--patience", "10000", "--lr", "0.001")
-    child = _spawn("--model", "gbt", "--mode", "oracle", *place, *rounds)
-    assert child.stdout is not None
-    for line in child.stdout:
-        if json.loads(line)["event"] == "progress":
-            break
-    child.send_signal(signal.SIGTERM)
-    out, _ = child.communicate(timeout=60)
-    assert child.returncode == config.EXIT_INTERRUPTED
-    assert json.loads(out.splitlines()[-1])["message"] == "interrupted by SIGTERM"
+    command = [
+        "-m", "agent.trainer.run", "--model=gbt", "--mode=oracle", f"--data={simulated}",
+        f"--out-dir={tmp_path}", "--threads=1", "--epochs=20000", "--patience=10000", "--lr=0.001",
+    ]  # fmt: skip
+    with forked.started(command) as child:
+        next(line for line in child.stdout if json.loads(line)["event"] == "progress")
+        child.send_signal(signal.SIGTERM)
+        (*_, last) = child.stdout
+        assert child.wait() == config.EXIT_INTERRUPTED
+    assert json.loads(last)["message"] == "interrupted by SIGTERM"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -270,11 +254,8 @@ def test_what_libraries_print_does_not_reach_the_events(simulated: Path, tmp_pat
         "storage.check_folders = noisy\n"
         "sys.exit(run.main(sys.argv[1:]))\n"
     )
-    argv = ["--model", "gbt", "--mode", "oracle", "--data", str(simulated)]
-    argv += ["--out-dir", str(tmp_path), "--epochs", "3", "--threads", "1"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True, timeout=60
-    )
+    argv = ["--model=gbt", "--mode=oracle", f"--data={simulated}", f"--out-dir={tmp_path}"]
+    done = forked.run(["-c", code, *argv, *QUICK])
     assert [json.loads(line)["event"] for line in done.stdout.splitlines()][-1] == "result"
     assert "noise from C" in done.stderr
     assert "noise from Python" in done.stderr

@@ -14,15 +14,7 @@ from agent.trainer.common.checkpoint import (
     tensors_from_bytes,
     weights_to_bytes,
 )
-from agent.trainer.common.config import (
-    TRAINERS,
-    CnnHyper,
-    GruHyper,
-    LstmHyper,
-    MlpHyper,
-    TorchHyper,
-)
-from agent.trainer.common.config import TransformerHyper as THyper
+from agent.trainer.common.config import TRAINERS, TorchHyper
 from agent.trainer.common.errors import DivergedError
 from agent.trainer.common.progress import Progress
 from agent.trainer.data.features import class_weights
@@ -32,6 +24,7 @@ from agent.trainer.training.fit import fit, mean_loss, start_torch
 from agent.trainer.training.networks import build, size_of
 
 WINDOWS = np.arange(64)
+SUPERVISED = ("mlp", "cnn", "gru", "lstm", "transformer")
 
 
 def _squares(network: nn.Module, windows: Tensor, _: torch.Generator) -> Tensor:
@@ -80,21 +73,11 @@ def test_a_loss_that_is_not_finite_is_reported_as_divergence() -> None:
         fit(_line(), nan, WINDOWS, WINDOWS, hyper=TorchHyper(), seed=0, keeper=_quiet())
 
 
-@pytest.mark.parametrize(
-    ("model", "hyper"),
-    [
-        ("mlp", MlpHyper(hidden=8)),
-        ("cnn", CnnHyper(hidden=8)),
-        ("gru", GruHyper(hidden=8, layers=2)),
-        ("lstm", LstmHyper(hidden=8)),
-        ("transformer", THyper(heads=2, head_width=4, patch=7)),
-    ],
-)
+@pytest.mark.parametrize("model", SUPERVISED)
 @pytest.mark.parametrize("steps", [2, 30])
-def test_every_network_survives_saving(model: str, hyper: TorchHyper, steps: int) -> None:
-    shape = (5, 3) if model == "mlp" else (5, steps, 3)
-    inputs = torch.rand(shape)
-    size = size_of(model, hyper, inputs=3, classes=4, steps=steps)
+def test_every_network_survives_saving(model: str, steps: int) -> None:
+    inputs = torch.rand((5, 3) if model == "mlp" else (5, steps, 3))
+    size = size_of(model, TRAINERS[model](), inputs=3, classes=4, steps=steps)
     network, other = (build(model, size).eval() for _ in range(2))
     network.standardise.fit(np.full(3, 0.5), np.array([0.3, 0.3, 0.0]))
     logits = network(inputs)
@@ -103,7 +86,7 @@ def test_every_network_survives_saving(model: str, hyper: TorchHyper, steps: int
     assert torch.equal(other(inputs), logits)
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn", "gru", "lstm", "transformer"])
+@pytest.mark.parametrize("model", SUPERVISED)
 def test_every_network_begins_undecided_and_learns_what_is_linear(model: str) -> None:
     start_torch(threads=1, seed=0)
     hyper = TRAINERS[model].model_validate(
