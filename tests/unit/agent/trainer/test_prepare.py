@@ -50,15 +50,6 @@ def test_windows_lie_where_the_index_says(raw: Any) -> None:
     assert np.allclose(features[:, mean], expected)
 
 
-def test_a_window_is_anomalous_if_any_row_is_and_unlabelled_if_any_row_is(raw: Any) -> None:
-    labels = [0] * 14 + [1] + [0] * 10 + [-1] + [0] * 14
-    data = raw.prepare(raw.write(raw.episode("a", "1", labels)))
-    assert _labels(data) == [0, 1, 1, 0, -1, -1, 0]
-    schema = json.loads((data / "feature_schema_v1.json").read_text())
-    assert schema["class_counts"] == {"normal": 3, "anomaly": 2}
-    assert (schema["unlabelled_windows"], schema["label_rule"]) == (2, "any")
-
-
 def test_of_several_classes_the_commonest_names_the_window(raw: Any) -> None:
     raw.schema["unlabelled"] = None
     labels = ["walk"] * 6 + ["sit"] * 9 + [None] * 5
@@ -243,6 +234,8 @@ def test_a_window_is_labelled_by_the_rule(
     assert _labels(data) == expected
     schema = load_schema(data / "feature_schema_v1.json")
     assert (schema.label_rule, schema.label_share) == (rule or "any", share)
+    counts = {"normal": expected.count(0), "anomaly": expected.count(1)}
+    assert (schema.class_counts, schema.unlabelled_windows) == (counts, 1)
 
 
 @pytest.mark.parametrize(
