@@ -55,16 +55,6 @@ class Tested:
 
 
 @dataclass(frozen=True)
-class Data:
-    """The windows that were tested, and what is said of them."""
-
-    index: WindowIndex
-    classes: Sequence[str]
-    stride: int
-    period_s: float
-
-
-@dataclass(frozen=True)
 class Stored:
     """What is told of the model that is stored; nothing where none is."""
 
@@ -77,14 +67,14 @@ class Stored:
 class Results:
     """What was found; `told` is what the report tells of it, but for the metrics of a `probe`."""
 
-    data: Data
     stored: Stored
     told: dict[str, Any]
     probe: Metrics | None
 
 
 def results_of(
-    data: Data,
+    index: WindowIndex,
+    classes: Sequence[str],
     tested: Sequence[Tested],
     folds: Sequence[FoldFigures],
     *,
@@ -94,12 +84,12 @@ def results_of(
 ) -> Results:
     """Return the results of the models that were `tested`: a single one, or each fold's."""
     judged = [one.judged for one in tested]
-    found = overall(data.index, judged, data.classes, n_resamples=n_resamples, seed=seed)
+    found = overall(index, judged, classes, n_resamples=n_resamples, seed=seed)
     model, groups = found.model, found.groups
     tracks = [track for one in tested for track in one.tracks]
-    per_host = figures_of_hosts(data.index, model, data.classes)
+    per_host = figures_of_hosts(index, model, classes)
     told: dict[str, Any] = {
-        "curves": curves_of(model.test, data.classes, tracks),
+        "curves": curves_of(model.test, classes, tracks),
         "metrics": model.metrics,
         "floors": found.floors,
         "marks": marks_of(model.metrics, model.test),
@@ -111,17 +101,17 @@ def results_of(
             "hosts": groups.hosts,
             "these_hosts_only": not groups.over_hosts,
         },
-        "confusion": confusion(model, data.classes),
+        "confusion": confusion(model, classes),
         "per_host": per_host,
         "over_hosts": over_hosts(per_host),
         "host_thresholds": _host_thresholds(tracks, stored.procedure),
-        "events": _events(data, tracks),
+        "events": _events(index, tracks),
         "operating_points": _points([(one.tracks, one.targets) for one in tested]),
         "importance": _importance(tested, stored.gain),
     }
     if folds:
         told["folds"] = folds
-    return Results(data, stored, told, found.probe)
+    return Results(stored, told, found.probe)
 
 
 def _host_thresholds(
@@ -157,7 +147,7 @@ def _realised(positive: Bools, own: Bools, pooled: Bools) -> Realised:
     )
 
 
-def _events(data: Data, tracks: Sequence[Track]) -> dict[str, Events]:
+def _events(index: WindowIndex, tracks: Sequence[Track]) -> dict[str, Events]:
     """Return the events by the rule that calls them."""
     if not tracks:
         return {}
@@ -177,12 +167,10 @@ def _events(data: Data, tracks: Sequence[Track]) -> dict[str, Events]:
     order = order[label[order] >= 0]
     found = {
         name: measure_events(
-            data.index,
+            index,
             windows[order],
             label[order] == 1,
             np.concatenate([rule(track) for track in tracks])[order],
-            stride=data.stride,
-            period_s=data.period_s,
         )
         for name, rule in rules.items()
     }
