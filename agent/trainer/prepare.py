@@ -24,7 +24,6 @@ from agent.trainer.common.arguments import at_least
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.files import check_folders
 from agent.trainer.common.progress import Progress, program
-from agent.trainer.data.duplicates import SeriesHashes
 from agent.trainer.data.raw_file import UNLABELLED, Outline, RawFile
 from agent.trainer.data.schema import (
     SCHEMA_FILE,
@@ -43,6 +42,7 @@ from agent.trainer.data.schema import (
 from agent.trainer.data.windows import RULES, Labelling, cut_windows
 from agent.trainer.data.writers import (
     INDEX,
+    SeriesHashes,
     SeriesWriter,
     TableWriter,
     feature_names,
