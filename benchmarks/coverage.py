@@ -69,7 +69,8 @@ def scored(hosts: Floats, blocks: int, rng: np.random.Generator) -> tuple[Window
     label = np.broadcast_to(anomalous, (count, blocks, WINDOWS)).ravel().astype(np.int64)
     start = STRIDE * np.tile(np.arange(blocks * WINDOWS), count)
     names = tuple(f"h{number:05}" for number in range(count))
-    index = WindowIndex(names, names, host, host, STRIDE * np.arange(n), start, label, LENGTH)
+    offset = STRIDE * np.arange(n)
+    index = WindowIndex(names, names, host, host, offset, start, label, LENGTH, STRIDE, 60.0)
     return index, Scored(np.arange(n), label, score, probable=False)
 
 
@@ -78,7 +79,7 @@ def measured(hosts: Floats, blocks: int, rng: np.random.Generator, resamples: in
     index, part = scored(hosts, blocks, rng)
     judged = [Judged(part, THRESHOLD)]
     seed = int(rng.integers(1 << 30))
-    return evaluate(index, judged, CLASSES, draws_of(index, judged, resamples, seed)).metrics
+    return evaluate(judged, CLASSES, draws_of(index, judged, resamples, seed)).metrics
 
 
 def true_figures(hosts: Floats, blocks: int, rng: np.random.Generator) -> Metrics:

@@ -29,8 +29,8 @@ import numpy as np
 
 from agent.trainer.common.config import DEFAULT_FOLDS, MODES, SPLIT_RECIPES, TRAINERS
 from agent.trainer.evaluation.floors import FLOORS
-from agent.trainer.evaluation.host_tables import rule_in_words
 from agent.trainer.evaluation.metrics import Metrics
+from agent.trainer.evaluation.page_tables import rule_in_words
 from agent.trainer.evaluation.report_schema import LabelRule
 from benchmarks.common import numbers, table, words
 

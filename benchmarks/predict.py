@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
-from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.common.progress import Progress
 from agent.trainer.data.features import summarise
 from agent.trainer.inference.scoring import predict
 from agent.trainer.inference.stored_model import StoredModel, load_model
@@ -38,7 +38,7 @@ def trained(model: str, data: Path, out: Path) -> Path:
     argv = ["--model", model, "--mode", "oracle", "--data", str(data), "--out-dir", str(out)]
     argv += ["--threads", "1", "--n-resamples", "0", "--epochs", "50" if model == "gbt" else "2"]
     with (out.parent / "events").open("w") as events:
-        run(parse_job(argv, config.TRAINERS[model].module), Progress(events), Interruption())
+        run(parse_job(argv, config.TRAINERS[model].module), Progress(events))
     return out
 
 

@@ -43,12 +43,12 @@ def train(words: list[str]) -> None:
     """Run a training in this process."""
     from agent.trainer.common.arguments import parse_job
     from agent.trainer.common.config import RUN_MODULE
-    from agent.trainer.common.progress import Interruption, Progress
+    from agent.trainer.common.progress import Progress
     from agent.trainer.run import bind_threads, run
 
     job = parse_job(words, RUN_MODULE)
     bind_threads(job.threads)
-    run(job, Progress(io.StringIO()), Interruption())
+    run(job, Progress(io.StringIO()))
 
 
 def with_pool(measure: Callable[[Run], None]) -> None:

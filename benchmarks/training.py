@@ -70,9 +70,9 @@ def ours(task: Task) -> Callable[[], None]:
     if task.loaded.job.model == "gbt":
         return _our_trees(task)
     from agent.trainer.common.checkpoint import Keeper
-    from agent.trainer.common.progress import Interruption, Progress
+    from agent.trainer.common.progress import Progress
     from agent.trainer.data.dataset import load_features, open_series
-    from agent.trainer.training.batches import FeatureBatches, WindowBatches
+    from agent.trainer.training.batches import ArrayBatches, WindowBatches
     from agent.trainer.training.fit import fit
     from agent.trainer.training.pretrain import masked_loss
     from agent.trainer.training.supervised import cross_entropy
@@ -83,7 +83,7 @@ def ours(task: Task) -> Callable[[], None]:
     batches: Any
     if job.model == "mlp":
         features = load_features(job.summary, schema, job.mode)
-        batches = FeatureBatches(features, device)
+        batches = ArrayBatches(features, device)
     else:
         batches = WindowBatches(open_series(job.tensors, schema, job.mode), index, device)
     network = network_of(task, batches.statistics(task.windows)).to(device)
@@ -95,11 +95,7 @@ def ours(task: Task) -> Callable[[], None]:
 
     def run() -> None:
         few = task.windows[:1]
-        keeper = Keeper(Interruption(), silent)
-        fit(
-            network, loss, task.windows, few,
-            hyper=job.hyper, seed=0, progress=silent, keeper=keeper,
-        )  # fmt: skip
+        fit(network, loss, task.windows, few, hyper=job.hyper, seed=0, keeper=Keeper(silent))
 
     return run
 

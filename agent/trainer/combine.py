@@ -17,23 +17,16 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.files import check_folders
-from agent.trainer.common.progress import Interruption, Progress, program, rounded
+from agent.trainer.common.progress import Progress, program, rounded
 from agent.trainer.data.schema import read_json, readable
-from agent.trainer.evaluation.overall import plain_figures
+from agent.trainer.evaluation.evaluate import plain_figures
 from agent.trainer.evaluation.report_schema import FoldFigures, HostParts, Parts, Report, Thresholds
-from agent.trainer.evaluation.results import Data, Stored, results_of
-from agent.trainer.evaluation.stored_scores import (
-    SCORES_FILE,
-    Meta,
-    index_of_scores,
-    read_scores,
-    tested_of,
-)
+from agent.trainer.evaluation.results import Stored, results_of
+from agent.trainer.evaluation.stored_scores import SCORES_FILE, Meta, joined, read_scores
 from agent.trainer.training.report import write_report
 
 # What all folds must have in common; not what a report says of its own fold.
@@ -50,8 +43,7 @@ class _Fold:
 
     path: Path
     report: Report
-    table: pa.Table
-    meta: Meta
+    scores: tuple[pa.Table, Meta]
 
 
 def read_fold(folder: Path) -> _Fold:
@@ -61,8 +53,7 @@ def read_fold(folder: Path) -> _Fold:
     if report.split.fold is None:
         raise BadInputError.at(path, "split.fold", "is no single fold", _REMEDY)
     with readable(folder / SCORES_FILE, _REMEDY):
-        table, meta = read_scores((folder / SCORES_FILE).read_bytes())
-    return _Fold(path, report, table, meta)
+        return _Fold(path, report, read_scores((folder / SCORES_FILE).read_bytes()))
 
 
 def combine(folds: Sequence[_Fold], out_dir: Path) -> tuple[dict[str, Any], list[str]]:
@@ -70,16 +61,11 @@ def combine(folds: Sequence[_Fold], out_dir: Path) -> tuple[dict[str, Any], list
     first = folds[0].report
     _check(folds)
     folds = sorted(folds, key=lambda one: one.report.split.fold or 0)
-    meta = folds[0].meta
-    index = index_of_scores([one.table for one in folds], meta.length)
-    order = np.sort(np.concatenate([one.table["window"].to_numpy() for one in folds]))
-    tested = [
-        tested_of(one.table, one.meta, np.searchsorted(order, one.table["window"].to_numpy()))
-        for one in folds
-    ]
+    index, tested = joined([one.scores for one in folds])
     of_folds = [_figures(one.report) for one in folds]
     found = results_of(
-        Data(index, first.classes, meta.stride, meta.period_s),
+        index,
+        first.classes,
         tested,
         of_folds,
         n_resamples=first.bootstrap.n_resamples,
@@ -95,9 +81,9 @@ def combine(folds: Sequence[_Fold], out_dir: Path) -> tuple[dict[str, Any], list
     told = first.model_dump(exclude_unset=True, exclude={"pretraining"})
     told |= {"split": split, "training": None, **found.told}
     if first.probe is not None:
-        told["probe"] = found.evaluation.probe
+        told["probe"] = found.probe
     report = Report.model_validate(rounded(told))
-    return found.evaluation.metrics, [write_report(out_dir, report)]
+    return found.told["metrics"], [write_report(out_dir, report)]
 
 
 def _figures(report: Report) -> FoldFigures:
@@ -143,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out-dir", type=Path, required=True, help="Folder for the report.")
     args = parser.parse_args(argv)
 
-    def work(progress: Progress, _: Interruption) -> None:
+    def work(progress: Progress) -> None:
         check_folders(args.out_dir)
         progress.phase("load")
         folds = [read_fold(folder) for folder in args.folders]

@@ -15,7 +15,7 @@ from typing import Final
 
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.files import write_atomically
-from agent.trainer.common.progress import Interruption, Progress, program
+from agent.trainer.common.progress import Progress, program
 from agent.trainer.data.schema import read_json
 from agent.trainer.evaluation.page import render
 from agent.trainer.evaluation.report_schema import Report
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="A job's result.")
     folder = parser.parse_args(argv).folder
 
-    def work(progress: Progress, _: Interruption) -> None:
+    def work(progress: Progress) -> None:
         progress.result({}, draw(folder))
 
     return program(work)

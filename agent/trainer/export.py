@@ -16,7 +16,7 @@ from typing import Final
 
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.files import write_atomically
-from agent.trainer.common.progress import Interruption, Progress, program
+from agent.trainer.common.progress import Progress, program
 from agent.trainer.inference.stored_model import damage_named, read_stored
 
 NEEDED: Final = ("onnx", "onnxmltools")
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="The ONNX file.")
     args = parser.parse_args(argv)
 
-    def work(progress: Progress, _: Interruption) -> None:
+    def work(progress: Progress) -> None:
         export(args.bundle, args.out)
         progress.result({}, [str(args.out)])
 

@@ -19,7 +19,6 @@ takes rows on standard input and gives each window's score on standard output at
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,13 +31,7 @@ import pyarrow.parquet as pq
 
 from agent.trainer.common.arguments import at_least, default_threads
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.common.progress import (
-    Interruption,
-    Progress,
-    as_json,
-    program,
-    run_reported,
-)
+from agent.trainer.common.progress import Progress, as_json, own_output, run_reported
 from agent.trainer.inference.scoring import predict
 from agent.trainer.inference.stored_model import StoredModel, load_model
 from agent.trainer.inference.stream import BadRowError, Stream, rows_of
@@ -129,13 +122,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.stream == (args.raw is not None) or (args.raw is None) != (args.out is None):
         parser.error("give --raw and --out, or --stream")
     bind_threads(args.threads)
-    return _stream_program(args) if args.stream else _file_program(args)
+    told = sys.stderr if args.stream else sys.stdout
+    form = _in_words if args.words or (told.isatty() and not args.json) else as_json
+    output = own_output()  # of a stream the scores, of a file the events
 
+    def score_stream(progress: Progress) -> None:
+        model = load_model(args.bundle, args.threads)
+        with suppress(BrokenPipeError, KeyboardInterrupt):  # whoever read, or wrote, is gone
+            stream(model, sys.stdin.buffer, output, progress)
 
-def _file_program(args: argparse.Namespace) -> int:
-    words = args.words or (sys.stdout.isatty() and not args.json)
-
-    def work(progress: Progress, _: Interruption) -> None:
+    def score_file(progress: Progress) -> None:
         _check_out(args.out, args.raw)
         progress.phase("load")
         model = load_model(args.bundle, args.threads)
@@ -143,22 +139,9 @@ def _file_program(args: argparse.Namespace) -> int:
         rows = write(predict(model, args.raw), args.out)
         progress.result({"windows": rows}, [str(args.out)])
 
-    return program(work, _in_words if words else as_json)
-
-
-def _stream_program(args: argparse.Namespace) -> int:
-    """Standard output is for the scores; events, and what libraries print, go to standard error."""
-    words = args.words or (sys.stderr.isatty() and not args.json)
-    scores = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    progress = Progress(sys.stderr, form=_in_words if words else as_json)
-
-    def work(_: Interruption) -> None:
-        model = load_model(args.bundle, args.threads)
-        with suppress(BrokenPipeError, KeyboardInterrupt):  # whoever read, or wrote, is gone
-            stream(model, sys.stdin.buffer, scores, progress)
-
-    return run_reported(progress, work)
+    if args.stream:
+        return run_reported(Progress(sys.stderr, form=form), score_stream)
+    return run_reported(Progress(output, form=form), score_file)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,7 @@ import pyarrow as pa
 from agent.trainer.common.arguments import at_least
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.common.files import check_folders
-from agent.trainer.common.progress import Interruption, Progress, program
-from agent.trainer.data.duplicates import SeriesHashes
+from agent.trainer.common.progress import Progress, program
 from agent.trainer.data.raw_file import UNLABELLED, Outline, RawFile
 from agent.trainer.data.schema import (
     SCHEMA_FILE,
@@ -43,6 +42,7 @@ from agent.trainer.data.schema import (
 from agent.trainer.data.windows import RULES, Labelling, cut_windows
 from agent.trainer.data.writers import (
     INDEX,
+    SeriesHashes,
     SeriesWriter,
     TableWriter,
     feature_names,
@@ -202,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--label-share", type=_share, metavar="S", help="Least share of the rows, with share.")
     args = parser.parse_args(argv)
 
-    def work(progress: Progress, _: Interruption) -> None:
+    def work(progress: Progress) -> None:
         schema_path = args.schema or args.raw.with_suffix(".schema.json")
         out: Path = args.out_dir
         written = prepare(

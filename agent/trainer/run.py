@@ -13,16 +13,15 @@ from collections.abc import Sequence
 
 from agent.trainer.common.arguments import Job, parse_job
 from agent.trainer.common.config import RUN_MODULE
-from agent.trainer.common.progress import Interruption, Progress, leave, program
+from agent.trainer.common.progress import Progress, leave, program
 
 
-def run(job: Job, progress: Progress, interruption: Interruption) -> None:
+def run(job: Job, progress: Progress) -> None:
     """Train, evaluate and save what `job` says. Raises TrainerError."""
     from agent.trainer.common.files import check_folders
-    from agent.trainer.training.judging import fold_figures
     from agent.trainer.training.loading import load
     from agent.trainer.training.report import results, save
-    from agent.trainer.training.testing import tested
+    from agent.trainer.training.testing import fold_figures, tested
     from agent.trainer.training.train import train
 
     progress.phase("load")
@@ -33,11 +32,11 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
     tests, figures = [], []
     for number, one in enumerate(folds):
         progress.part = (number, len(folds) + 1)
-        trained = train(one, progress, interruption)
+        trained = train(one, progress)
         tests.append(tested(one, trained))
         figures.append(fold_figures(one, trained, tests[-1]))
     progress.part = (len(folds), len(folds) + 1)
-    trained = train(loaded, progress, interruption)
+    trained = train(loaded, progress)
 
     progress.phase("evaluate")
     tests = tests or [tested(loaded, trained)]
@@ -45,9 +44,8 @@ def run(job: Job, progress: Progress, interruption: Interruption) -> None:
 
     progress.phase("save")
     files = save(loaded, trained, found, tests)
-    evaluation = found.evaluation
-    marks = {"marks": [mark.code for mark in evaluation.marks]} if evaluation.marks else {}
-    progress.result(evaluation.metrics | marks, files)
+    marks = [mark.code for mark in found.told["marks"]]
+    progress.result(found.told["metrics"] | ({"marks": marks} if marks else {}), files)
 
 
 def bind_threads(threads: int) -> None:
@@ -62,7 +60,7 @@ def main(argv: Sequence[str] | None = None, module: str = RUN_MODULE) -> int:
     """Run the command line of `module` and return the exit code."""
     job = parse_job(argv, module)
     bind_threads(job.threads)
-    return program(lambda progress, interruption: run(job, progress, interruption))
+    return program(lambda progress: run(job, progress))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from agent.trainer.common.arguments import at_least
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.progress import Interruption, Progress, program
+from agent.trainer.common.progress import Progress, program
 
 RAW_FILE: Final = "simulated.parquet"
 RAW_SCHEMA_FILE: Final = "simulated.schema.json"
@@ -147,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=at_least(0), default=0, help="Seed of everything.")
     args = parser.parse_args(argv)
 
-    def work(progress: Progress, _: Interruption) -> None:
+    def work(progress: Progress) -> None:
         files = simulate(args.out_dir, args.hosts, args.episodes, args.rows, args.seed)
         rows = args.hosts * args.episodes * args.rows
         progress.result({"rows": rows, "hosts": args.hosts}, map(str, files))

@@ -300,7 +300,7 @@ def test_a_poisoned_checkpoint_is_left_aside(tmp_path: Path) -> None:
 
     for content in (b"[" * 100_000, b"{}", b"\x80\x05.", b'{"fingerprint": NaN}\n', b""):
         (tmp_path / "training.checkpoint").write_bytes(content)
-        keeper = Keeper(None, Says(), tmp_path, fingerprint="f", resume=True)  # type: ignore[arg-type]
+        keeper = Keeper(Says(), tmp_path, fingerprint="f", resume=True)  # type: ignore[arg-type]
         assert keeper.load() is None
     assert len(said) == 5
     assert all("starts anew" in one for one in said)

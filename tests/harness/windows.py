@@ -10,7 +10,7 @@ from agent.trainer.data.dataset import WindowIndex
 def an_index(
     episodes: list[tuple[str, int]], length: int = 10, stride: int = 5, unlabelled: int = 0
 ) -> WindowIndex:
-    """Return windows over episodes (host, rows); every third is positive."""
+    """Return windows over episodes (host, rows), a row a minute; every third is positive."""
     names = tuple(sorted({host for host, _ in episodes}))
     columns: list[tuple[int, int, int, int]] = []
     offset = 0
@@ -24,4 +24,4 @@ def an_index(
     label = (np.arange(len(columns)) % 3 == 0).astype(np.int64)
     label[episode < unlabelled] = -1
     labels = tuple(str(number) for number in range(len(episodes)))
-    return WindowIndex(names, labels, host, episode, offsets, start, label, length)
+    return WindowIndex(names, labels, host, episode, offsets, start, label, length, stride, 60.0)

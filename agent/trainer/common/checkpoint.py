@@ -21,7 +21,7 @@ from torch import Tensor
 
 from agent.trainer.common.errors import InterruptedBySignalError, plain
 from agent.trainer.common.files import write_atomically
-from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.common.progress import Progress
 
 FILE: Final = "training.checkpoint"
 VERSION: Final = 2  # of what is in it: another version's fits no job
@@ -66,7 +66,6 @@ class Keeper:
 
     def __init__(
         self,
-        interruption: Interruption,
         progress: Progress,
         folder: Path | None = None,
         *,
@@ -75,8 +74,7 @@ class Keeper:
         resume: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.interruption = interruption
-        self._progress = progress
+        self.progress = progress
         self._path = None if folder is None else folder / FILE
         self._fingerprint = f"{VERSION} {fingerprint}"
         self._every_s = every_s
@@ -98,11 +96,11 @@ class Keeper:
             return None
         line, _, payload = content.partition(b"\n")
         facts = json.loads(line)
-        self._progress.log(f"going on from a checkpoint in epoch {facts['epoch']}")
+        self.progress.log(f"going on from a checkpoint in epoch {facts['epoch']}")
         return Checkpoint(facts, payload)
 
     def _misfit(self, why: str) -> None:
-        self._progress.log(f"the checkpoint is left aside, the training starts anew: {why}")
+        self.progress.log(f"the checkpoint is left aside, the training starts anew: {why}")
 
     def _hash(self, content: bytes) -> bytes:
         keyed = hashlib.sha256(self._fingerprint.encode() + content)
@@ -110,7 +108,7 @@ class Keeper:
 
     def step(self, capture: Callable[[], Checkpoint]) -> None:
         """Keep the state if it is time to. Raises InterruptedBySignalError if SIGTERM came."""
-        asked = self.interruption.asked
+        asked = self.progress.interruption.asked
         due = self._every_s > 0 and self._clock() - self._kept_s >= self._every_s
         if asked or due:
             self.keep(capture)
@@ -126,9 +124,9 @@ class Keeper:
         try:
             write_atomically(self._path, self._hash(content) + b"\n" + content)
         except OSError as error:
-            self._progress.log(f"the checkpoint could not be written: {plain(error)}")
+            self.progress.log(f"the checkpoint could not be written: {plain(error)}")
         else:
-            self._progress.checkpoint(checkpoint.facts["epoch"])
+            self.progress.checkpoint(checkpoint.facts["epoch"])
         self._kept_s = self._clock()
 
     def forget(self) -> None:

@@ -56,7 +56,6 @@ class Hyper(BaseModel):
     module: ClassVar[str] = RUN_MODULE
     modules: ClassVar[tuple[str, ...]] = (
         "agent.trainer.training.testing",
-        "agent.trainer.training.judging",
         "agent.trainer.training.loading",
         "agent.trainer.training.report",
         "agent.trainer.training.train",

@@ -40,7 +40,10 @@ def as_json(event: Mapping[str, Any]) -> str:
 
 
 class Progress:
-    """Writes the events, each as the text that `form` gives; `clock` returns monotonic seconds."""
+    """Writes the events, each as the text that `form` gives; `clock` returns monotonic seconds.
+
+    Whoever reports to it learns from its `interruption` when to end.
+    """
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Progress:
         self._training_since_s = clock()
         self._done_before = 0.0
         self.part = (0, 1)  # which training it is, from 0, and how many there are
+        self.interruption = Interruption()
 
     def phase(self, phase: str) -> None:
         """Announce that a phase begins."""
@@ -161,19 +165,17 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def program(
-    work: Callable[[Progress, Interruption], None],
-    form: Callable[[Mapping[str, Any]], str] = as_json,
-) -> int:
-    """Run `work` as a program of its own, and return the exit code.
-
-    Standard output is for its events: what libraries print there goes to standard error.
-    """
+def own_output() -> TextIO:
+    """Return standard output for ourselves: what libraries print there goes to standard error."""
     sys.stdout.flush()
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    progress = Progress(events, form=form)
-    return run_reported(progress, lambda interruption: work(progress, interruption))
+    return stream
+
+
+def program(work: Callable[[Progress], None]) -> int:
+    """Run `work` as a program whose output are its events, and return the exit code."""
+    return run_reported(Progress(own_output()), work)
 
 
 def leave(code: int) -> NoReturn:
@@ -184,12 +186,11 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def run_reported(progress: Progress, work: Callable[[Interruption], None]) -> int:
+def run_reported(progress: Progress, work: Callable[[Progress], None]) -> int:
     """Run `work`, report how it ended, and return the exit code that says the same."""
-    interruption = Interruption()
-    interruption.install()
+    progress.interruption.install()
     try:
-        work(interruption)
+        work(progress)
     except TrainerError as error:
         progress.error(error.kind, str(error))
         return error.exit_code

@@ -40,7 +40,8 @@ class WindowIndex:
     """All windows: arrays (n,), `host` and `episode` as numbers into `hosts` and `episodes`.
 
     `offset` is the window's first row in the series, `start` the same counted from its episode's
-    first window, `label` a class number or -1. All windows have `length` rows.
+    first window, `label` a class number or -1. All windows have `length` rows, `stride` rows lie
+    between the starts of two, and `period_s` between two rows.
     """
 
     hosts: tuple[str, ...]
@@ -51,6 +52,8 @@ class WindowIndex:
     start: Ints
     label: Ints
     length: int
+    stride: int
+    period_s: float
 
     def __len__(self) -> int:
         return len(self.label)
@@ -81,20 +84,23 @@ def load_index(path: Path, schema: FeatureSchema) -> WindowIndex:
     """Read the index of windows. Raises BadInputError."""
     _check_hash(path, VALIDATION_FILE, schema)
     with pq.ParquetFile(path) as file:
-        index = index_of(file.read(use_threads=False), schema.window)
+        table = file.read(use_threads=False)
+    index = index_of(table, schema.window, schema.stride, schema.period_s)
     first = np.full(len(index.episodes), np.iinfo(np.int64).max)
     np.minimum.at(first, index.episode, index.start)
     return replace(index, start=index.start - first[index.episode])
 
 
-def index_of(table: pa.Table, length: int) -> WindowIndex:
+def index_of(table: pa.Table, length: int, stride: int, period_s: float) -> WindowIndex:
     """Return the index of a table with a row a window, whose columns are the index's."""
     host, hosts = _codes(table["host"])
     pairs = pa.compute.binary_join_element_wise(table["host"], table["episode"], "\n")
     episode, episodes = _codes(pairs)
     rest = {name: table[name].to_numpy().astype(np.int64) for name in ("offset", "start", "label")}
     names = tuple(pair.split("\n")[1] for pair in episodes)
-    return WindowIndex(hosts, names, host, episode, **rest, length=length)
+    return WindowIndex(
+        hosts, names, host, episode, **rest, length=length, stride=stride, period_s=period_s
+    )
 
 
 def load_features(path: Path, schema: FeatureSchema, mode: str) -> Floats:

@@ -28,6 +28,7 @@ _OF_CHOSEN: Final = _SHARES[VALIDATION] / (1 - _SHARES[TEST])  # to validate, of
 _CARVED_SHARES: Final = (0.8, 0.2, 0.0)  # train and validation within the hosts trained on
 _BLOCK_WINDOWS: Final = 4  # lengths of a window in a block
 _LEAST_HOSTS: Final = 3  # to spare one of them for validation
+_OF_FOLD: Final = 0.25  # at most, to validate, of the hosts that a fold trains on
 _DRAWS: Final = 50
 _NAMES: Final = ("training", "validation", "test")
 
@@ -55,22 +56,72 @@ class Splits:
 
 def split(index: WindowIndex, recipe: str, train_hosts: Sequence[str], seed: int) -> Splits:
     """Split all windows. Raises BadInputError where a part would have no labelled window."""
-    chosen = host_numbers(index, train_hosts)
+    chosen = _host_numbers(index, train_hosts)
     rng = np.random.default_rng(seed)
     if recipe == "time":
-        part = restricted(index, chosen, _by_time(index))
+        part = _restricted(index, chosen, _by_time(index))
     elif recipe == "sample":
-        part = best_covering(
-            index, lambda: restricted(index, chosen, _by_blocks(index, _SHARES, rng))
+        part = _best_covering(
+            index, lambda: _restricted(index, chosen, _by_blocks(index, _SHARES, rng))
         )
     else:
         part = _by_host(index, chosen, rng)
     splits = Splits(part, index.labelled)
-    check_parts(splits, recipe, any_label=bool(index.labelled.any()))
+    _check_parts(splits, recipe, any_label=bool(index.labelled.any()))
     return splits
 
 
-def host_numbers(index: WindowIndex, names: Sequence[str]) -> Ints:
+def fold_hosts(index: WindowIndex, train_hosts: Sequence[str], folds: int, seed: int) -> list[Ints]:
+    """Return the hosts of each fold, by number: at most one fold a host that has labels.
+
+    `train_hosts` restricts the data to these hosts. Raises BadInputError for fewer than two hosts.
+    """
+    hosts = _labelled_hosts(index)
+    if len(chosen := _host_numbers(index, train_hosts)):
+        hosts = np.intersect1d(hosts, chosen)
+    if len(hosts) < 2:
+        problem = f"{len(hosts)} hosts with labels; folds need two"
+        raise BadInputError.at("split_recipe", "folds", problem, "use the time recipe")
+    count, rng = min(folds, len(hosts)), np.random.default_rng(seed)
+
+    def draw() -> Ints:
+        fold = np.full(len(index), -1)
+        for number, mine in enumerate(np.array_split(rng.permutation(hosts), count)):
+            fold[np.isin(index.host, mine)] = number
+        return fold
+
+    fold = _best_covering(index, draw, range(count))
+    return [np.unique(index.host[fold == number]) for number in range(count)]
+
+
+def split_fold(
+    index: WindowIndex, train_hosts: Sequence[str], folds: int, fold: int, seed: int
+) -> Splits:
+    """Split all windows so that the hosts of `fold`, counted from 1, are tested; of 0 none is.
+
+    Raises BadInputError where a part would have no labelled window, or there is no such fold.
+    """
+    groups = fold_hosts(index, train_hosts, folds, seed)
+    if fold > len(groups):
+        problem = f"there are {len(groups)} folds, one for each host with labels at most"
+        raise BadInputError.at("fold", str(fold), problem, f"give 1 to {len(groups)}")
+    chosen, rng = _host_numbers(index, train_hosts), np.random.default_rng([seed, fold])
+    hosts = np.sort(np.concatenate(groups))
+    test = groups[fold - 1] if fold else hosts[:0]
+    pool = np.setdiff1d(hosts, test)
+    count = min(round(_SHARES[VALIDATION] * len(hosts)), round(_OF_FOLD * len(pool)))
+
+    def draw() -> Ints:
+        part = _hold_out(index, test, rng.permutation(pool), count, rng)
+        return _restricted(index, chosen, part)
+
+    parts = (TRAIN, VALIDATION, TEST) if fold else (TRAIN, VALIDATION)
+    splits = Splits(_best_covering(index, draw, parts), index.labelled)
+    _check_parts(splits, "folds", any_label=bool(index.labelled.any()), parts=parts)
+    return splits
+
+
+def _host_numbers(index: WindowIndex, names: Sequence[str]) -> Ints:
     """Return hosts as numbers, ascending. Raises BadInputError for one that the data lacks."""
     for name in names:
         if name not in index.hosts:
@@ -79,7 +130,7 @@ def host_numbers(index: WindowIndex, names: Sequence[str]) -> Ints:
     return np.array(sorted({index.hosts.index(name) for name in names}), dtype=np.int64)
 
 
-def check_parts(
+def _check_parts(
     splits: Splits, recipe: str, *, any_label: bool, parts: Sequence[int] = _PARTS
 ) -> None:
     """Raise BadInputError where one of `parts` has no labelled window."""
@@ -90,12 +141,12 @@ def check_parts(
             raise BadInputError.at("split_recipe", recipe, problem, remedy)
 
 
-def restricted(index: WindowIndex, chosen: Ints, part: Ints) -> Ints:
+def _restricted(index: WindowIndex, chosen: Ints, part: Ints) -> Ints:
     """Return `part` (n,), of the chosen hosts alone if there are any."""
     return np.where(np.isin(index.host, chosen), part, PURGED) if len(chosen) else part
 
 
-def best_covering(
+def _best_covering(
     index: WindowIndex, draw: Callable[[], Ints], parts: Sequence[int] = _PARTS
 ) -> Ints:
     """Return the first draw whose `parts` hold every class, or else lack the fewest of them."""
@@ -113,18 +164,18 @@ def best_covering(
     return best
 
 
-def labelled_hosts(index: WindowIndex) -> Ints:
+def _labelled_hosts(index: WindowIndex) -> Ints:
     """Return the hosts that have labels, or all if none has."""
     return np.unique(index.host[index.labelled] if index.labelled.any() else index.host)
 
 
 def _by_host(index: WindowIndex, chosen: Ints, rng: np.random.Generator) -> Ints:
-    hosts = labelled_hosts(index)
+    hosts = _labelled_hosts(index)
     if len(hosts) < 2 or not len(np.setdiff1d(hosts, chosen)):
         problem = f"of {len(hosts)} hosts with labels none is left to test on"
         remedy = "leave some out of train_hosts, or use the time recipe"
         raise BadInputError.at("split_recipe", "host", problem, remedy)
-    return best_covering(index, lambda: _draw_hosts(index, hosts, chosen, rng))
+    return _best_covering(index, lambda: _draw_hosts(index, hosts, chosen, rng))
 
 
 def _draw_hosts(index: WindowIndex, hosts: Ints, chosen: Ints, rng: np.random.Generator) -> Ints:
@@ -133,13 +184,13 @@ def _draw_hosts(index: WindowIndex, hosts: Ints, chosen: Ints, rng: np.random.Ge
     if len(chosen):
         test = np.setdiff1d(np.unique(index.host), chosen)
         pool = drawn[np.isin(drawn, chosen)]
-        return hold_out(index, test, pool, min(count, round(_OF_CHOSEN * len(pool))), rng)
+        return _hold_out(index, test, pool, min(count, round(_OF_CHOSEN * len(pool))), rng)
     tested = max(1, round(_SHARES[TEST] * len(hosts)))
     least = 2 if len(hosts) - tested == 2 else _LEAST_HOSTS
-    return hold_out(index, drawn[:tested], drawn[tested:], count, rng, least)
+    return _hold_out(index, drawn[:tested], drawn[tested:], count, rng, least)
 
 
-def hold_out(
+def _hold_out(
     index: WindowIndex,
     test: Ints,
     pool: Ints,

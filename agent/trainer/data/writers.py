@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -16,6 +17,7 @@ from agent.trainer.data.features import STATISTICS, summarise
 from agent.trainer.data.raw_file import Outline
 from agent.trainer.data.schema import (
     TENSORS_INDEX_FILE,
+    EpisodeEntry,
     RawSchema,
     SeriesGroup,
     TensorsIndex,
@@ -68,6 +70,39 @@ class SeriesWriter:
         """Append rows (n, channels), channels in the schema's order."""
         for file, columns in zip(self._open, self._columns):
             file.write(np.ascontiguousarray(values[:, columns], dtype="<f4").data)
+
+
+class SeriesHashes:
+    """Finds a series that is there under two names: it would be trained on and tested on.
+
+    By the sha256 of each episode's values, labels aside; rows come in order, episode by episode.
+    """
+
+    def __init__(self, raw: Path) -> None:
+        self._raw = raw
+        self._entry: EpisodeEntry | None = None
+        self._hash = hashlib.sha256()
+        self._known: dict[bytes, EpisodeEntry] = {}
+
+    def append(self, entry: EpisodeEntry, values: Floats) -> None:
+        """Take the next rows (n, channels) of an episode. Raises BadInputError."""
+        if entry != self._entry:
+            self.finish()
+            self._entry, self._hash = entry, hashlib.sha256()
+        self._hash.update(np.ascontiguousarray(values, dtype="<f4").data)
+
+    def finish(self) -> None:
+        """Take the last episode as whole. Raises BadInputError."""
+        if self._entry is None:
+            return
+        first = self._known.setdefault(self._hash.digest(), self._entry)
+        if first != self._entry:
+            this, other = (
+                f"host {one.host}, episode {one.episode}" for one in (self._entry, first)
+            )
+            problem = f"{this} is the same series as {other}"
+            remedy = "drop one of them, or correct what wrote the file"
+            raise BadInputError.at(self._raw, "episode", problem, remedy)
 
 
 class TableWriter:

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from agent.trainer.common.arrays import Bools, Floats, Ints
-from agent.trainer.evaluation.findings_schema import Calibration, Curve, Curves, Timeline
 from agent.trainer.evaluation.metrics import BINS, Scored, bin_of, confidence, cuts
+from agent.trainer.evaluation.report_schema import Calibration, Curve, Curves, Timeline
 from agent.trainer.evaluation.thresholds import Track
 
 MOST_CLASSES: Final = 8  # the page has so many colours

@@ -6,7 +6,7 @@ A metric that the data does not define, for example because a class is absent, i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from agent.trainer.common.arrays import Bools, Floats
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation.bootstrap import Draws, Groups, one_group, resampling_groups
+from agent.trainer.evaluation.floors import FLOORS
 from agent.trainer.evaluation.intervals import exact_interval, interval
 from agent.trainer.evaluation.metrics import (
     OF_PROBABILITIES,
@@ -26,6 +27,11 @@ from agent.trainer.evaluation.metrics import (
 )
 from agent.trainer.evaluation.report_schema import HostFigures, Mark, OverHosts, Thresholds
 
+MODEL: Final = "model"
+PROBE: Final = "probe"
+_PROBE_METRICS: Final = ("auroc", "average_precision", "f1")
+CHANCE: Final = 0.5  # the AUROC of a guess
+TARGETS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # false-positive rates
 RANKING: Final = ("auroc", "average_precision")
 LEAST_GROUPS: Final = 2  # that hold a class, for a ranking against it to say anything
 
@@ -42,24 +48,35 @@ class Judged:
     lacks: tuple[str, ...] = ()
 
 
+# By scorer: `MODEL`, `PROBE`, or one of the floors.
+Judgements = dict[str, Judged]
+
+
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of the test part, the thresholds, and the model's scores.
+    """What the windows of all folds were called, and the metrics of that.
 
-    `probe` are the metrics of a pretrained network's linear probe, `floors` those of each floor.
+    `undefined` says why a metric is None.
     """
 
     test: Scored
+    calls: Calls
     metrics: Metrics
-    per_host: dict[str, HostFigures]
-    over_hosts: dict[str, OverHosts]
     undefined: dict[str, str]
-    thresholds: Thresholds
-    confusion: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Overall:
+    """The evaluation of the model, and the metrics of its probe (None: there is none) and floors.
+
+    Among the model's metrics stand those of the probe, as `probe_*`, and `floor_auroc`, the better
+    of the floors'.
+    """
+
+    model: Evaluation
     groups: Groups
-    probe: Metrics | None = None
-    floors: dict[str, Metrics] = field(default_factory=dict)
-    marks: tuple[Mark, ...] = ()
+    probe: Metrics | None
+    floors: dict[str, Metrics]
 
 
 def judge(validation: Scored, test: Scored, classes: Sequence[str], target_fpr: float) -> Judged:
@@ -83,22 +100,56 @@ def choose_thresholds(validation: Scored, target_fpr: float) -> Thresholds:
     return Thresholds(decision=decision, alarm=alarm)
 
 
+def threshold_for_each(validation: Scored, target_fpr: float) -> dict[float, float]:
+    """Return a threshold by target, the job's own among them; none without negatives."""
+    found = {
+        target: choose_thresholds(validation, target).alarm
+        for target in sorted({*TARGETS, target_fpr})
+    }
+    return {target: one for target, one in found.items() if one is not None}
+
+
 def draws_of(index: WindowIndex, judged: Sequence[Judged], n_resamples: int, seed: int) -> Draws:
     """Return draws of the windows of all folds; they hold for whoever judges the same windows."""
     windows = np.sort(np.concatenate([one.test.windows for one in judged]))
     return Draws(resampling_groups(index, windows), n_resamples, seed)
 
 
-def evaluate(
+def overall(
     index: WindowIndex,
-    judged: Sequence[Judged],
+    folds: Sequence[Mapping[str, Judged]],
     classes: Sequence[str],
-    draws: Draws,
-) -> Evaluation:
+    *,
+    n_resamples: int,
+    seed: int,
+) -> Overall:
+    """Return the evaluation of the model, by what each scorer says of each fold.
+
+    A scorer that some fold lacks is left out: it would be measured on other windows.
+    """
+    names = [name for name in folds[0] if all(name in fold for fold in folds)]
+    judged = {name: [fold[name] for fold in folds] for name in names}
+    draws = draws_of(index, judged[MODEL], n_resamples, seed)
+    found = {name: evaluate(one, classes, draws) for name, one in judged.items()}
+    model, probe = found[MODEL], found.get(PROBE)
+    metrics, undefined = dict(model.metrics), dict(model.undefined)
+    if probe is not None and model.test.score.ndim == 1:  # of several classes they are the same
+        for name in _PROBE_METRICS:
+            metrics[f"probe_{name}"] = probe.metrics[name]
+            if name in probe.undefined:
+                undefined[f"probe_{name}"] = probe.undefined[name]
+    floors: dict[str, Metrics] = {name: found[name].metrics for name in FLOORS if name in found}
+    areas = [one["auroc"] for one in floors.values() if one["auroc"] is not None]
+    if areas:
+        metrics["floor_auroc"] = max(areas)
+    model = replace(model, metrics=metrics, undefined=undefined)
+    return Overall(model, draws.groups, probe.metrics if probe else None, floors)
+
+
+def evaluate(judged: Sequence[Judged], classes: Sequence[str], draws: Draws) -> Evaluation:
     """Return the metrics of what was `judged`: by one model, or each fold by its own.
 
-    `draws` are of the same windows, by `draws_of`. The thresholds are those of a single model; of
-    several there are none that hold for all.
+    `draws` are of the same windows, by `draws_of`.
     """
     test, calls = _together(judged)
     groups = draws.groups
@@ -109,18 +160,8 @@ def evaluate(
     known = [name for name, value in metrics.items() if value is not None]
     metrics |= {f"{name}_ci": _interval(name, found[name], test, groups) for name in known}
     lacks = {one for each in judged for one in each.lacks} | set(_lacks("test", test, classes))
-    per_host = _per_host(index, test, calls, len(classes))
-    none = Thresholds(decision=None, alarm=None)
-    return Evaluation(
-        test=test,
-        metrics=metrics,
-        per_host=per_host,
-        over_hosts=_over_hosts(per_host),
-        undefined=_reasons(metrics, sorted(lacks, reverse=True), draws.asked),
-        thresholds=judged[0].thresholds if len(judged) == 1 else none,
-        confusion=_confusion(test, calls, len(classes)),
-        groups=groups,
-    )
+    undefined = _reasons(metrics, sorted(lacks, reverse=True), draws.asked)
+    return Evaluation(test, calls, metrics, undefined)
 
 
 def _together(judged: Sequence[Judged]) -> tuple[Scored, Calls]:
@@ -168,21 +209,24 @@ def _values(found: Mapping[str, Floats]) -> Metrics:
     return {name: None if np.isnan(value) else value for name, value in values.items()}
 
 
-def _per_host(
-    index: WindowIndex, test: Scored, calls: Calls, classes: int
+def figures_of_hosts(
+    index: WindowIndex, found: Evaluation, classes: Sequence[str]
 ) -> dict[str, HostFigures]:
-    host, found = index.host[test.windows], {}
+    """Return the figures of each host, by its name."""
+    host, figures = index.host[found.test.windows], {}
     for number in np.unique(host):
         mine: Bools = host == number
-        part = test.of(mine)
-        metrics = measure(part, calls.of(mine), Draws(one_group(len(part.label))))
-        counts = np.bincount(part.label, minlength=classes).tolist()
-        figures = HostFigures(windows=len(part.label), counts=counts, metrics=_values(metrics))
-        found[index.hosts[number]] = figures
-    return found
+        part = found.test.of(mine)
+        metrics = measure(part, found.calls.of(mine), Draws(one_group(len(part.label))))
+        figures[index.hosts[number]] = HostFigures(
+            windows=len(part.label),
+            counts=np.bincount(part.label, minlength=len(classes)).tolist(),
+            metrics=_values(metrics),
+        )
+    return figures
 
 
-def _over_hosts(per_host: Mapping[str, HostFigures]) -> dict[str, OverHosts]:
+def over_hosts(per_host: Mapping[str, HostFigures]) -> dict[str, OverHosts]:
     """Return mean and spread of each metric over the hosts that define it."""
     found = {}
     for name in next(iter(per_host.values())).metrics:
@@ -199,13 +243,14 @@ def _over_hosts(per_host: Mapping[str, HostFigures]) -> dict[str, OverHosts]:
     return found
 
 
-def _confusion(test: Scored, calls: Calls, classes: int) -> list[list[int]]:
+def confusion(found: Evaluation, classes: Sequence[str]) -> list[list[int]]:
     """Return rows of true and columns of called classes; empty where there is no threshold."""
-    known = calls.called >= 0
+    label, called, count = found.test.label, found.calls.called, len(classes)
+    known = called >= 0
     if not known.any():
         return []
-    pairs = classes * test.label[known] + calls.called[known]
-    matrix: list[list[int]] = np.bincount(pairs, minlength=classes**2).reshape(-1, classes).tolist()
+    pairs = count * label[known] + called[known]
+    matrix: list[list[int]] = np.bincount(pairs, minlength=count**2).reshape(-1, count).tolist()
     return matrix
 
 
@@ -223,3 +268,31 @@ def _reasons(metrics: Mapping[str, Any], lacks: Sequence[str], n_resamples: int)
         for name, value in metrics.items()
         if value is None
     }
+
+
+def marks_of(metrics: Metrics, test: Scored) -> tuple[Mark, ...]:
+    """Return what is wrong with a result on a test part."""
+    area, floor = metrics["auroc"], metrics.get("floor_auroc")
+    between = metrics.get("auroc_ci")
+    marks = []
+    if between is not None and max(between) < CHANCE:
+        marks.append(Mark(code="below_chance", metric="auroc", value=area, limit=CHANCE))
+    if area is not None and floor is not None and area < floor:
+        marks.append(Mark(code="below_floor", metric="auroc", value=area, limit=floor))
+    brier, limit = metrics.get("brier"), brier_of_base_rate(test)
+    if brier is not None and brier > limit:
+        mark = Mark(code="brier_above_base_rate", metric="brier", value=brier, limit=limit)
+        marks.append(mark)
+    return tuple(marks)
+
+
+def brier_of_base_rate(test: Scored) -> float:
+    """Return the Brier score of who knows the part's class shares and gives each window these."""
+    shares = np.bincount(test.label) / len(test.label)
+    whole = 1.0 - float((shares**2).sum())
+    return whole / 2 if test.score.ndim == 1 else whole
+
+
+def plain_figures(metrics: Metrics) -> Metrics:
+    """Return metrics without their intervals."""
+    return {name: value for name, value in metrics.items() if not name.endswith("_ci")}

@@ -14,20 +14,20 @@ import numpy as np
 
 from agent.trainer.common.arrays import Bools, Floats, Ints
 from agent.trainer.data.dataset import WindowIndex
-from agent.trainer.evaluation.findings_schema import Delay, Events
+from agent.trainer.evaluation.report_schema import Delay, Events
 
 _SHIFTS: Final = 100
 _DAY_S: Final = 86_400
 
 
-def runs(index: WindowIndex, windows: Ints, chosen: Bools, stride: int) -> Ints:
+def runs(index: WindowIndex, windows: Ints, chosen: Bools) -> Ints:
     """Return the run (n,) of each of `windows` (n,) that is `chosen` (n,), from 0; -1 elsewhere.
 
     A run is consecutive in time: another episode, a gap or a window between that is not chosen
     ends it. `windows` ascend.
     """
     episode, start = index.episode[windows], index.start[windows]
-    follows = (np.diff(episode) == 0) & (np.diff(start) == stride) & chosen[:-1]
+    follows = (np.diff(episode) == 0) & (np.diff(start) == index.stride) & chosen[:-1]
     begins = chosen & np.concatenate([[True], ~follows])
     return np.where(chosen, np.cumsum(begins) - 1, -1)
 
@@ -37,15 +37,12 @@ def measure_events(
     windows: Ints,
     positive: Bools,
     alarm: Bools,
-    *,
-    stride: int,
-    period_s: float,
 ) -> Events | None:
     """Return how the events of `windows` (n,) were noticed; None where there is none.
 
     The delay counts from the first window that touches the event; so it is exact to one stride.
     """
-    event = runs(index, windows, positive, stride)
+    event = runs(index, windows, positive)
     count = int(event.max(initial=-1)) + 1
     if not count:
         return None
@@ -53,10 +50,10 @@ def measure_events(
     begins = _least(event, start, positive, count)
     noticed = _least(event, start, positive & alarm, count)
     found = np.isfinite(noticed)
-    delays_s = (noticed - begins)[found] * period_s
-    false = runs(index, windows, alarm, stride)
+    delays_s = (noticed - begins)[found] * index.period_s
+    false = runs(index, windows, alarm)
     true = np.unique(false[alarm & positive])
-    days = len(windows) * stride * period_s / _DAY_S
+    days = len(windows) * index.stride * index.period_s / _DAY_S
     return Events(
         events=count,
         noticed=int(found.sum()),

@@ -1,59 +1,67 @@
-"""The report as a page: one HTML file, nothing to be fetched, readable without a network."""
+"""The report as a page, and in short as the card of its model.
+
+The page is one HTML file, nothing to be fetched, readable without a network.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from agent.trainer.evaluation.host_tables import (
+from agent.trainer.data.schema import FeatureSchema
+from agent.trainer.evaluation.page_tables import (
     FLOORS,
-    host_tables,
     mark_in_words,
+    metric_rows,
+    rate,
     rule_in_words,
     scope_in_words,
+    tables,
 )
-from agent.trainer.evaluation.page_tables import figures
-from agent.trainer.evaluation.plots import drawings, interval_in_words
-from agent.trainer.evaluation.report_schema import Metrics, Report
+from agent.trainer.evaluation.plots import drawings
+from agent.trainer.evaluation.report_schema import Report
 
-LABELS: Final = {
-    "accuracy": "accuracy",
-    "auroc": "AUROC",
-    "average_precision": "average precision",
-    "balanced_accuracy": "balanced accuracy",
-    "brier": "Brier score",
-    "calibration_error": "expected calibration error",
-    "f1": "F1",
-    "floor_auroc": "AUROC of the better floor",
-    "fpr_realised": "false-positive rate that came true",
-    "macro_f1": "macro F1",
-    "probe_auroc": "AUROC of the linear probe",
-    "probe_average_precision": "average precision of the linear probe",
-    "probe_f1": "F1 of the linear probe",
-    "tpr_at_fpr": "true-positive rate at the alarm",
-}
+_MOST_CHANNELS: Final = 10  # on the card
 
 
 def render(report: Report) -> str:
     """Return the page of a report."""
     found, missing = drawings(report)
-    tables = [("", metric_rows(report.metrics, report.undefined))]
-    tables += [(FLOORS[name], metric_rows(one, {})) for name, one in report.floors.items()]
+    metrics = [("", metric_rows(report.metrics, report.undefined))]
+    metrics += [(FLOORS[name], metric_rows(one, {})) for name, one in report.floors.items()]
     if report.probe:
-        tables.append(("The linear probe on the frozen encoder", metric_rows(report.probe, {})))
+        metrics.append(("The linear probe on the frozen encoder", metric_rows(report.probe, {})))
     return template("page.html.j2", autoescape=True).render(
         report=report,
-        tables=tables,
+        metrics=metrics,
         drawings=found,
         missing=missing,
         facts=_facts(report),
         marks=[mark_in_words(one) for one in report.marks],
         scope=scope_in_words(report),
-        host_tables=[*host_tables(report, LABELS), *figures(report)],
+        tables=tables(report),
         count=_count,
         share=_share,
+    )
+
+
+def model_card(report: Report, schema: FeatureSchema) -> str:
+    """Return the card in Markdown, which lies beside a model.
+
+    After Mitchell et al., "Model Cards for Model Reporting", 2019, in its smallest form.
+    """
+    important = list(report.importance.permutation.items()) if report.importance else []
+    return _CARD.render(
+        report=report,
+        schema=schema,
+        rows=metric_rows(report.metrics, report.undefined),
+        important=important[:_MOST_CHANNELS],
+        marks=[mark_in_words(one) for one in report.marks],
+        rate=rate,
+        rule=rule_in_words(report.label_rule),
+        scope=scope_in_words(report),
+        floors=list(report.floors.items()),
     )
 
 
@@ -69,18 +77,7 @@ def template(name: str, *, autoescape: bool) -> Template:
     return environment.get_template(name)
 
 
-def metric_rows(metrics: Metrics, undefined: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (name, value, interval or what is wrong) of each metric."""
-    rows = []
-    for name, value in metrics.items():
-        if name.endswith("_ci"):
-            continue
-        label = LABELS.get(name, name)
-        if value is None:
-            rows.append((label, "none", undefined.get(name, "not defined")))
-            continue
-        rows.append((label, f"{value:.3f}", interval_in_words(metrics, name)))
-    return rows
+_CARD: Final = template("card.md.j2", autoescape=False)  # once for the jobs that share this module
 
 
 def _facts(report: Report) -> list[tuple[str, str]]:

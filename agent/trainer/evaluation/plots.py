@@ -8,8 +8,15 @@ from itertools import groupby
 from typing import Final
 
 from agent.trainer.evaluation.axes import DASHED, DOTTED, FAINT, INK, Axes, around, short
-from agent.trainer.evaluation.findings_schema import Calibration, Curve, Timeline
-from agent.trainer.evaluation.report_schema import HostFigures, Metrics, Report, Training
+from agent.trainer.evaluation.report_schema import (
+    Calibration,
+    Curve,
+    HostFigures,
+    Metrics,
+    Report,
+    Timeline,
+    Training,
+)
 
 SERIES: Final = tuple(f"var(--series-{number})" for number in range(8))
 _MOST_HOSTS: Final = 40

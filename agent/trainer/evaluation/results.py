@@ -5,7 +5,7 @@ A job with all folds and `combine` use the same functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,18 +14,26 @@ import numpy as np
 from agent.trainer.common.arrays import Bools
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation.curves import curves_of
-from agent.trainer.evaluation.evaluate import Evaluation
+from agent.trainer.evaluation.evaluate import (
+    Judgements,
+    confusion,
+    figures_of_hosts,
+    marks_of,
+    over_hosts,
+    overall,
+)
 from agent.trainer.evaluation.events import measure_events
-from agent.trainer.evaluation.findings_schema import (
+from agent.trainer.evaluation.metrics import Metrics
+from agent.trainer.evaluation.report_schema import (
     Events,
+    FoldFigures,
     HostThreshold,
     HostThresholds,
     Importance,
+    OperatingPoint,
     Realised,
+    Thresholds,
 )
-from agent.trainer.evaluation.operating_points import points_of, share
-from agent.trainer.evaluation.overall import Judgements, overall
-from agent.trainer.evaluation.report_schema import FoldFigures, Thresholds
 from agent.trainer.evaluation.thresholds import Track
 
 
@@ -47,16 +55,6 @@ class Tested:
 
 
 @dataclass(frozen=True)
-class Data:
-    """The windows that were tested, and what is said of them."""
-
-    index: WindowIndex
-    classes: Sequence[str]
-    stride: int
-    period_s: float
-
-
-@dataclass(frozen=True)
 class Stored:
     """What is told of the model that is stored; nothing where none is."""
 
@@ -67,16 +65,16 @@ class Stored:
 
 @dataclass(frozen=True)
 class Results:
-    """What was found; `told` is what the report tells of it."""
+    """What was found; `told` is what the report tells of it, but for the metrics of a `probe`."""
 
-    data: Data
     stored: Stored
-    evaluation: Evaluation
     told: dict[str, Any]
+    probe: Metrics | None
 
 
 def results_of(
-    data: Data,
+    index: WindowIndex,
+    classes: Sequence[str],
     tested: Sequence[Tested],
     folds: Sequence[FoldFigures],
     *,
@@ -86,15 +84,16 @@ def results_of(
 ) -> Results:
     """Return the results of the models that were `tested`: a single one, or each fold's."""
     judged = [one.judged for one in tested]
-    evaluation = overall(data.index, judged, data.classes, n_resamples=n_resamples, seed=seed)
-    groups = evaluation.groups
+    found = overall(index, judged, classes, n_resamples=n_resamples, seed=seed)
+    model, groups = found.model, found.groups
     tracks = [track for one in tested for track in one.tracks]
+    per_host = figures_of_hosts(index, model, classes)
     told: dict[str, Any] = {
-        "curves": curves_of(evaluation.test, data.classes, tracks),
-        "metrics": evaluation.metrics,
-        "floors": evaluation.floors,
-        "marks": evaluation.marks,
-        "undefined": evaluation.undefined,
+        "curves": curves_of(model.test, classes, tracks),
+        "metrics": model.metrics,
+        "floors": found.floors,
+        "marks": marks_of(model.metrics, model.test),
+        "undefined": model.undefined,
         "thresholds": stored.thresholds,
         "bootstrap": {
             "n_resamples": n_resamples,
@@ -102,17 +101,17 @@ def results_of(
             "hosts": groups.hosts,
             "these_hosts_only": not groups.over_hosts,
         },
-        "confusion": evaluation.confusion,
-        "per_host": evaluation.per_host,
-        "over_hosts": evaluation.over_hosts,
+        "confusion": confusion(model, classes),
+        "per_host": per_host,
+        "over_hosts": over_hosts(per_host),
         "host_thresholds": _host_thresholds(tracks, stored.procedure),
-        "events": _events(data, tracks),
-        "operating_points": points_of([(one.tracks, one.targets) for one in tested]),
+        "events": _events(index, tracks),
+        "operating_points": _points([(one.tracks, one.targets) for one in tested]),
         "importance": _importance(tested, stored.gain),
     }
     if folds:
         told["folds"] = folds
-    return Results(data, stored, evaluation, told)
+    return Results(stored, told, found.probe)
 
 
 def _host_thresholds(
@@ -141,14 +140,14 @@ def _judged(track: Track) -> tuple[Bools, Bools, Bools]:
 def _realised(positive: Bools, own: Bools, pooled: Bools) -> Realised:
     return Realised(
         windows=len(positive),
-        fpr=share(own, ~positive),
-        fpr_pooled=share(pooled, ~positive),
-        tpr=share(own, positive),
-        tpr_pooled=share(pooled, positive),
+        fpr=_share(own, ~positive),
+        fpr_pooled=_share(pooled, ~positive),
+        tpr=_share(own, positive),
+        tpr_pooled=_share(pooled, positive),
     )
 
 
-def _events(data: Data, tracks: Sequence[Track]) -> dict[str, Events]:
+def _events(index: WindowIndex, tracks: Sequence[Track]) -> dict[str, Events]:
     """Return the events by the rule that calls them."""
     if not tracks:
         return {}
@@ -168,12 +167,10 @@ def _events(data: Data, tracks: Sequence[Track]) -> dict[str, Events]:
     order = order[label[order] >= 0]
     found = {
         name: measure_events(
-            data.index,
+            index,
             windows[order],
             label[order] == 1,
             np.concatenate([rule(track) for track in tracks])[order],
-            stride=data.stride,
-            period_s=data.period_s,
         )
         for name, rule in rules.items()
     }
@@ -191,3 +188,31 @@ def _importance(tested: Sequence[Tested], gain: dict[str, float] | None) -> Impo
     }
     ranked = dict(sorted(falls.items(), key=lambda one: (-one[1], one[0])))
     return Importance(windows=sum(one.windows for one in told), permutation=ranked, gain=gain)
+
+
+def _points(
+    models: Sequence[tuple[Sequence[Track], Mapping[float, float]]],
+) -> list[OperatingPoint]:
+    """Return the points of one model, or of each fold's, by its tracks and thresholds."""
+    return [_point(target, models) for target in models[0][1]]
+
+
+def _point(
+    target: float, models: Sequence[tuple[Sequence[Track], Mapping[float, float]]]
+) -> OperatingPoint:
+    pairs = [(track, of[target]) for tracks, of in models if target in of for track in tracks]
+    label = np.concatenate([track.label for track, _ in pairs])
+    called = np.concatenate([track.score > threshold for track, threshold in pairs])[label >= 0]
+    positive = label[label >= 0] == 1
+    return OperatingPoint(
+        target_fpr=target,
+        threshold=models[0][1][target] if len(models) == 1 else None,
+        fpr=_share(called, ~positive),
+        recall=_share(called, positive),
+        precision=_share(positive, called),
+    )
+
+
+def _share(chosen: Bools, among: Bools) -> float | None:
+    """Return the share that is `chosen` (n,) of those `among` (n,) whom it is counted."""
+    return float(chosen[among].mean()) if among.any() else None

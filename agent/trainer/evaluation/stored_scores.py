@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,11 +13,10 @@ from pydantic import BaseModel, ValidationError
 
 from agent.trainer.common.arrays import Floats, Ints
 from agent.trainer.data.dataset import WindowIndex, index_of
-from agent.trainer.evaluation.evaluate import Judged
+from agent.trainer.evaluation.evaluate import MODEL, Judged
 from agent.trainer.evaluation.metrics import Scored
-from agent.trainer.evaluation.overall import MODEL
 from agent.trainer.evaluation.report_schema import Thresholds
-from agent.trainer.evaluation.results import Data, Tested
+from agent.trainer.evaluation.results import Tested
 from agent.trainer.evaluation.thresholds import Track
 
 SCORES_FILE: Final = "test_scores.parquet"
@@ -46,12 +46,12 @@ class Meta(BaseModel):
     windows: int
 
 
-def scores_of(data: Data, tested: Tested) -> bytes:
+def scores_of(index: WindowIndex, tested: Tested) -> bytes:
     """Return the file: a row a window, with a column for each score.
 
     Where the task has an alarm it has the test part's windows without a label, too.
     """
-    index, tracks = data.index, tested.tracks
+    tracks = tested.tracks
     scored = [one.test.windows for one in tested.judged.values()]
     windows = np.unique(np.concatenate([*scored, *(track.windows for track in tracks)]))
 
@@ -86,8 +86,8 @@ def scores_of(data: Data, tested: Tested) -> bytes:
             columns[name] = column(its, values)
     meta = Meta(
         length=index.length,
-        stride=data.stride,
-        period_s=data.period_s,
+        stride=index.stride,
+        period_s=index.period_s,
         scorers=scorers,
         targets=tested.targets,
         falls=tested.falls,
@@ -108,14 +108,20 @@ def read_scores(content: bytes) -> tuple[pa.Table, Meta]:
         raise ValueError("is no file of scores") from error
 
 
-def index_of_scores(tables: list[pa.Table], length: int) -> WindowIndex:
-    """Return the index of all windows in these tables, in the order of the data."""
-    table = pa.concat_tables([one.select(list(_KEYS)) for one in tables]).sort_by("window")
-    return index_of(table, length)
+def joined(folds: Sequence[tuple[pa.Table, Meta]]) -> tuple[WindowIndex, list[Tested]]:
+    """Return the index of all windows of these files, in the data's order, and what each has."""
+    meta = folds[0][1]
+    every = pa.concat_tables([table.select(list(_KEYS)) for table, _ in folds]).sort_by("window")
+    index = index_of(every, meta.length, meta.stride, meta.period_s)
+    order = every["window"].to_numpy()
+    return index, [
+        _tested_of(table, meta, np.searchsorted(order, table["window"].to_numpy()))
+        for table, meta in folds
+    ]
 
 
-def tested_of(table: pa.Table, meta: Meta, windows: Ints) -> Tested:
-    """Return what was stored; `windows` are the table's, by their numbers in such an index."""
+def _tested_of(table: pa.Table, meta: Meta, windows: Ints) -> Tested:
+    """Return what was stored; `windows` are the table's, by their numbers in the index."""
     label = table["label"].to_numpy()
     known, judged = label >= 0, {}
     for name, one in meta.scorers.items():

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.evaluation.findings_schema import HostThreshold
+from agent.trainer.evaluation.report_schema import HostThreshold
 
 # Chosen on simulated telemetry and on half of the hosts of real servers.
 _NEEDED: Final = 50  # windows of a host before its own threshold

@@ -6,8 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.trainer.evaluation.findings_schema import HostThreshold
-from agent.trainer.evaluation.report_schema import Thresholds
+from agent.trainer.evaluation.report_schema import HostThreshold, Thresholds
 
 WeightsFile = Literal["model.ubj", "model.safetensors"]
 TREES_FILE: Final = "model.ubj"

@@ -18,23 +18,23 @@ _CHUNK_WINDOWS: Final = 1_024
 _DEVICE_SHARE: Final = 0.5  # of the free memory of a device that the series may take
 
 
-class FeatureBatches:
-    """Inputs (batch, features) out of the summary features."""
+class ArrayBatches:
+    """Inputs (batch, ..., inputs) out of an array (windows, ..., inputs), such as the features."""
 
-    def __init__(self, features: Floats, device: torch.device) -> None:
-        self._features = features
-        self._tensor = torch.from_numpy(features).to(device)
+    def __init__(self, inputs: Floats, device: torch.device) -> None:
+        self._inputs = inputs
+        self._tensor = torch.from_numpy(inputs).to(device)
 
     def gather(self, windows: Tensor) -> Tensor:
-        """Return (batch, features)."""
+        """Return (batch, ..., inputs)."""
         return self._tensor.index_select(0, windows.to(self._tensor.device))
 
     def statistics(self, windows: Ints) -> tuple[Floats, Floats]:
-        """Return mean and deviation (features,) over `windows`."""
+        """Return mean and deviation (..., inputs) over `windows`."""
 
         def chunks() -> Iterator[Floats]:
             for at in range(0, len(windows), _CHUNK_WINDOWS):
-                yield self._features[windows[at : at + _CHUNK_WINDOWS]]
+                yield self._inputs[windows[at : at + _CHUNK_WINDOWS]]
 
         return mean_and_deviation(chunks)
 
@@ -86,7 +86,7 @@ class WindowBatches:
         return [(int(first), int(last) + self._steps) for first, last in zip(firsts, lasts)]
 
 
-Batches = FeatureBatches | WindowBatches
+Batches = ArrayBatches | WindowBatches
 
 
 def _rows_of(part: Floats, runs: Iterable[tuple[int, int]]) -> Iterator[Floats]:

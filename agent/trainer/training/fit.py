@@ -7,7 +7,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Final, cast
 
 import torch
@@ -25,6 +25,7 @@ from agent.trainer.common.config import TorchHyper
 from agent.trainer.common.errors import DivergedError, InterruptedBySignalError
 from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.training.adamw import AdamW
+from agent.trainer.training.loading import Fitted
 
 # (network, windows (batch,), generator) -> loss (batch,); the generator is for masks and the like.
 LossOf = Callable[[nn.Module, Tensor, torch.Generator], Tensor]
@@ -32,28 +33,6 @@ LossOf = Callable[[nn.Module, Tensor, torch.Generator], Tensor]
 _M_TRIM_THRESHOLD: Final = -1  # of mallopt(3) in glibc
 _M_MMAP_MAX: Final = -4
 _FLOOR: Final = 0.01  # of the peak learning rate, where the cosine ends
-
-
-@dataclass
-class Fitted:
-    """How the training went; `elsewhere` has the environments of earlier processes."""
-
-    best_epoch: int = 0
-    best_loss: float = math.inf
-    curve: list[tuple[float, float]] = field(default_factory=list)
-    elsewhere: list[dict[str, Any]] = field(default_factory=list)
-    compiled: bool = False
-
-    def facts(self, device: str) -> dict[str, Any]:
-        """Return what the report says of the training."""
-        return {
-            "device": device,
-            "compiled": self.compiled,
-            "elsewhere": self.elsewhere,
-            "best_epoch": self.best_epoch,
-            "epochs_run": len(self.curve),
-            "curve": self.curve,
-        }
 
 
 def start_torch(threads: int, seed: int) -> torch.device:
@@ -89,7 +68,6 @@ def fit(
     *,
     hyper: TorchHyper,
     seed: int,
-    progress: Progress,
     keeper: Keeper,
 ) -> Fitted:
     """Train `network` in place and leave it with the weights of the best validation loss.
@@ -98,13 +76,14 @@ def fit(
     it ends with the same bytes. Raises DivergedError, InterruptedBySignalError.
     """
     training = _Training(network, hyper, train, seed)
+    progress, interruption = keeper.progress, keeper.progress.interruption
     if hyper.compile:
         training.compile(loss_of, progress)
     if (checkpoint := keeper.load()) is not None:
         training.restore(checkpoint)
     progress.begins(training.epochs_done())
     held_out = torch.from_numpy(validation)
-    with keeper.interruption.deferred():
+    with interruption.deferred():
         while training.goes_on():
             training.begin_epoch()
             for batch in training.batches():
@@ -112,14 +91,14 @@ def fit(
                 keeper.step(training.capture)
             try:
                 val_loss = mean_loss(
-                    network, loss_of, held_out, hyper.batch_size, seed, keeper.interruption
+                    network, loss_of, held_out, hyper.batch_size, seed, interruption
                 )
             except InterruptedBySignalError:
                 keeper.keep(training.capture)
                 raise
-            training.end_epoch(val_loss, progress, keeper)
+            training.end_epoch(val_loss, keeper)
         keeper.keep(training.capture)  # evaluation may be interrupted, too
-        keeper.interruption.check()
+        interruption.check()
     network.load_state_dict(training.best)
     return training.fitted
 
@@ -218,7 +197,7 @@ class _Training:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
-    def end_epoch(self, val_loss: float, progress: Progress, keeper: Keeper) -> None:
+    def end_epoch(self, val_loss: float, keeper: Keeper) -> None:
         """Record the losses, report them, keep the best weights. Raises DivergedError."""
         fitted, epoch = self.fitted, self._epoch
         train_loss = self._total.item() / len(self._windows)
@@ -229,7 +208,7 @@ class _Training:
                 f"{val_loss}); lower --lr or --clip-norm"
             )
         fitted.curve.append((train_loss, val_loss))
-        progress.epoch(epoch, self._hyper.epochs, train_loss, val_loss)
+        keeper.progress.epoch(epoch, self._hyper.epochs, train_loss, val_loss)
         if val_loss < fitted.best_loss:
             fitted.best_epoch, fitted.best_loss = epoch, val_loss
             self.best = copy.deepcopy(self._network.state_dict())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from agent.trainer.common.arguments import Job
 from agent.trainer.common.arrays import Floats, Ints
 from agent.trainer.common.config import TransformerSslHyper
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.common.progress import Interruption, Progress
 from agent.trainer.data.dataset import (
     Series,
     WindowIndex,
@@ -24,15 +22,10 @@ from agent.trainer.data.dataset import (
     load_schema,
     open_series,
 )
-from agent.trainer.data.folds import fold_hosts, split_fold
 from agent.trainer.data.schema import FeatureSchema, sha256_of
-from agent.trainer.data.splits import TEST, TRAIN, VALIDATION, Splits, split
+from agent.trainer.data.splits import TEST, TRAIN, VALIDATION, Splits, fold_hosts, split, split_fold
 from agent.trainer.evaluation.metrics import Scored
 from agent.trainer.models.description import WeightsFile
-
-if TYPE_CHECKING:
-    from agent.trainer.common.checkpoint import Keeper
-
 
 LEAST_WINDOWS: Final = 10  # of a part
 
@@ -95,10 +88,34 @@ class Loaded:
         self, windows: Ints, score: Callable[[Ints], Floats], *, probable: bool = True
     ) -> Scored:
         """Return what a model says of `windows` (n,); of two classes, of the positive one."""
-        scores = score(windows)
-        if scores.ndim == 2 and self.schema.task == "binary":
-            scores = scores[:, 1]
+        scores = self.of_positive(score(windows))
         return Scored(windows, self.index.label[windows], scores, probable)
+
+    def of_positive(self, scores: Floats) -> Floats:
+        """Return the positive class's column (n,) of two classes' probabilities, or as it is."""
+        return scores[:, 1] if scores.ndim == 2 and self.schema.task == "binary" else scores
+
+
+@dataclass
+class Fitted:
+    """How the training went; `elsewhere` has the environments of earlier processes."""
+
+    best_epoch: int = 0
+    best_loss: float = math.inf
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    elsewhere: list[dict[str, Any]] = field(default_factory=list)
+    compiled: bool = False
+
+    def facts(self, device: str) -> dict[str, Any]:
+        """Return what the report says of the training."""
+        return {
+            "device": device,
+            "compiled": self.compiled,
+            "elsewhere": self.elsewhere,
+            "best_epoch": self.best_epoch,
+            "epochs_run": len(self.curve),
+            "curve": self.curve,
+        }
 
 
 @dataclass(frozen=True)
@@ -173,22 +190,3 @@ def checked(loaded: Loaded) -> Loaded:
             remedy = "give more hosts or longer episodes, or prepare a smaller --window or --stride"
             raise BadInputError.at(job.validation, "window", problem, remedy)
     return loaded
-
-
-def keeper_of(loaded: Loaded, progress: Progress, interruption: Interruption) -> Keeper:
-    """Return the keeper of a job's checkpoint."""
-    from agent.trainer.common.checkpoint import Keeper  # imports torch
-
-    job = loaded.job
-    names = ("model", "mode", "split_recipe", "folds", "fold", "train_hosts", "seed")
-    decides = {name: getattr(job, name) for name in names}
-    decides |= {"hyper": job.hyper.model_dump(), "data": loaded.fingerprint}
-    identity = json.dumps(decides, sort_keys=True)
-    return Keeper(
-        interruption,
-        progress,
-        job.checkpoint_dir,
-        fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
-        every_s=job.checkpoint_every_s,
-        resume=job.resume,
-    )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agent.trainer.common.arrays import Floats, Ints
 from agent.trainer.common.config import TransformerSslHyper
-from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.common.progress import Progress
 from agent.trainer.data.splits import TRAIN, VALIDATION
 from agent.trainer.evaluation.logistic import Logistic, fit_logistic
 from agent.trainer.training.batches import Batches
@@ -38,17 +38,11 @@ class Probe:
         return Logistic(self.weight, self.bias).probabilities(standardised)
 
 
-def pretrain(
-    loaded: Loaded, hyper: TransformerSslHyper, progress: Progress, interruption: Interruption
-) -> Trained:
+def pretrain(loaded: Loaded, hyper: TransformerSslHyper, progress: Progress) -> Trained:
     """Train the masked autoencoder; its score (n,) grows with how odd a window is."""
     parts = _shown(loaded, TRAIN), _shown(loaded, VALIDATION)
     made = train_network(
-        loaded,
-        lambda batches: masked_loss(batches, hyper.mask_fraction),
-        parts,
-        progress,
-        interruption,
+        loaded, lambda batches: masked_loss(batches, hyper.mask_fraction), parts, progress
     )
 
     def embed(windows: Ints) -> Floats:

@@ -16,28 +16,28 @@ from pydantic import BaseModel
 
 from agent.trainer.common.files import write_atomically
 from agent.trainer.common.progress import rounded
-from agent.trainer.evaluation.card import model_card
-from agent.trainer.evaluation.overall import MODEL
+from agent.trainer.evaluation.evaluate import MODEL
+from agent.trainer.evaluation.page import model_card
 from agent.trainer.evaluation.report_schema import FoldFigures, Report
-from agent.trainer.evaluation.results import Data, Results, Stored, Tested, results_of
+from agent.trainer.evaluation.results import Results, Stored, Tested, results_of
 from agent.trainer.evaluation.stored_scores import SCORES_FILE, scores_of
 from agent.trainer.models.description import Description
-from agent.trainer.training.judging import hosts_of, thresholds_of
 from agent.trainer.training.loading import Loaded, Trained
-from agent.trainer.training.testing import procedure_of
+from agent.trainer.training.testing import hosts_of, procedure_of, thresholds_of
 
 
 def results(
     loaded: Loaded, trained: Trained, tested: Sequence[Tested], folds: Sequence[FoldFigures]
 ) -> Results:
     """Return what the job has found, by the test of its model, or of each fold's."""
-    job, schema = loaded.job, loaded.schema
+    job = loaded.job
     thresholds, procedure = tested[0].judged[MODEL].thresholds, tested[0].procedure
     if folds:  # the model that is kept is none of those that were tested
         thresholds = thresholds_of(loaded, trained)
         procedure = procedure_of(loaded, trained, thresholds)
     return results_of(
-        Data(loaded.index, schema.classes, schema.stride, schema.period_s),
+        loaded.index,
+        loaded.schema.classes,
         tested,
         folds,
         n_resamples=job.n_resamples,
@@ -57,7 +57,7 @@ def save(loaded: Loaded, trained: Trained, results: Results, tested: Sequence[Te
     }
     if job.fold:
         (only,) = tested
-        files[job.out_dir / SCORES_FILE] = scores_of(results.data, only)
+        files[job.out_dir / SCORES_FILE] = scores_of(loaded.index, only)
     for path, content in files.items():
         write_atomically(path, content)
     return [*map(str, files), write_report(job.reports_dir, report)]
@@ -122,7 +122,7 @@ def _report(loaded: Loaded, trained: Trained, results: Results) -> Report:
     }
     if trained.pretrained_on is not None:
         told["pretraining"] = {"windows": trained.pretrained_on}
-        told["probe"] = results.evaluation.probe
+        told["probe"] = results.probe
     return Report.model_validate(rounded(told))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,21 +13,21 @@ import torch
 from torch import Tensor, nn
 
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.checkpoint import weights_to_bytes
+from agent.trainer.common.checkpoint import Keeper, weights_to_bytes
 from agent.trainer.common.config import SupervisedHyper, TorchHyper
-from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.common.progress import Progress
 from agent.trainer.data.features import STATISTICS, class_weights, unweighted
 from agent.trainer.models.classifiers import Mlp
 from agent.trainer.models.description import TENSORS_FILE
 from agent.trainer.models.layers import WideAndDeep, summary
 from agent.trainer.training.batches import (
+    ArrayBatches,
     Batches,
-    FeatureBatches,
     WindowBatches,
     mean_and_deviation,
 )
-from agent.trainer.training.fit import Fitted, LossOf, fit, over_batches, start_torch
-from agent.trainer.training.loading import Loaded, Trained, keeper_of
+from agent.trainer.training.fit import LossOf, fit, over_batches, start_torch
+from agent.trainer.training.loading import Fitted, Loaded, Trained
 from agent.trainer.training.networks import build, size_of
 
 _CHUNK_WINDOWS: Final = 128
@@ -55,16 +57,6 @@ class TrainedNetwork:
         """Return the network's inputs (n, ..., inputs) of `windows` (n,)."""
         return self.batches.gather(torch.from_numpy(windows)).cpu().numpy()
 
-    def of_inputs(self, inputs: Floats, compute: Callable[[Tensor], Tensor]) -> Floats:
-        """Return what `compute` makes of `inputs` (n, ..., inputs)."""
-        every, device = torch.from_numpy(inputs), next(self.network.parameters()).device
-
-        def of_batch(places: Tensor) -> Tensor:
-            return compute(every[places].to(device))
-
-        places = torch.arange(len(inputs))
-        return over_batches(self.network, of_batch, places, self.batch_size).numpy()
-
     def trained(
         self,
         compute: Callable[[Tensor], Tensor],
@@ -76,22 +68,26 @@ class TrainedNetwork:
 
         `more` is saved beside the weights.
         """
+        device = next(self.network.parameters()).device
+
+        def of_inputs(inputs: Floats) -> Floats:
+            given = replace(self, batches=ArrayBatches(inputs, device))
+            return finish(given.over(np.arange(len(inputs)), compute))
+
         return Trained(
             score=lambda windows: finish(self.over(windows, compute)),
             gather=self.gather,
-            of_inputs=lambda inputs: finish(self.of_inputs(inputs, compute)),
+            of_inputs=of_inputs,
             inputs=self.inputs,
             size=self.size,
             weights_file=TENSORS_FILE,
             weights=weights_to_bytes(self.network.state_dict() | (more or {})),
             class_weights=class_weights,
-            training=self.fitted.facts(next(self.network.parameters()).device.type),
+            training=self.fitted.facts(device.type),
         )
 
 
-def train_supervised(
-    loaded: Loaded, hyper: SupervisedHyper, progress: Progress, interruption: Interruption
-) -> Trained:
+def train_supervised(loaded: Loaded, hyper: SupervisedHyper, progress: Progress) -> Trained:
     """Train a classifier; its score is the classes' probabilities (n, classes)."""
     label = loaded.index.label
     weights = class_weights(label[loaded.train], len(loaded.schema.classes), hyper.class_weight)
@@ -100,7 +96,6 @@ def train_supervised(
         lambda batches: cross_entropy(batches, label, weights),
         (loaded.train, loaded.validation),
         progress,
-        interruption,
     )
 
     def chances(inputs: Tensor) -> Tensor:
@@ -114,7 +109,6 @@ def train_network(
     loss: Callable[[Batches], LossOf],
     parts: tuple[Ints, Ints],
     progress: Progress,
-    interruption: Interruption,
 ) -> TrainedNetwork:
     """Train the job's network on the windows of the first of `parts`, validated on the second."""
     job, schema, hyper = loaded.job, loaded.schema, loaded.job.hyper
@@ -122,7 +116,7 @@ def train_network(
     device = start_torch(job.threads, job.seed)
     batches: Batches
     if job.model == "mlp":
-        inputs, batches = schema.features_of(job.mode), FeatureBatches(loaded.features, device)
+        inputs, batches = schema.features_of(job.mode), ArrayBatches(loaded.features, device)
     else:
         series = loaded.series()
         inputs, batches = series.channels, WindowBatches(series, loaded.index, device)
@@ -130,16 +124,25 @@ def train_network(
     network = build(job.model, size).to(device)
     fit_statistics(network, batches, parts[0])
     progress.phase("train")
-    fitted = fit(
-        network,
-        loss(batches),
-        *parts,
-        hyper=hyper,
-        seed=job.seed,
-        progress=progress,
-        keeper=keeper_of(loaded, progress, interruption),
-    )
+    keeper = keeper_of(loaded, progress)
+    fitted = fit(network, loss(batches), *parts, hyper=hyper, seed=job.seed, keeper=keeper)
     return TrainedNetwork(network, batches, inputs, size, hyper.batch_size, fitted)
+
+
+def keeper_of(loaded: Loaded, progress: Progress) -> Keeper:
+    """Return the keeper of a job's checkpoint."""
+    job = loaded.job
+    names = ("model", "mode", "split_recipe", "folds", "fold", "train_hosts", "seed")
+    decides = {name: getattr(job, name) for name in names}
+    decides |= {"hyper": job.hyper.model_dump(), "data": loaded.fingerprint}
+    identity = json.dumps(decides, sort_keys=True)
+    return Keeper(
+        progress,
+        job.checkpoint_dir,
+        fingerprint=hashlib.sha256(identity.encode()).hexdigest(),
+        every_s=job.checkpoint_every_s,
+        resume=job.resume,
+    )
 
 
 def fit_statistics(network: Any, batches: Batches, windows: Ints) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 from agent.trainer.common import config
 from agent.trainer.common.arrays import Floats, Ints
-from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.common.progress import Progress
 from agent.trainer.data.features import class_weights, unweighted
 from agent.trainer.models.description import TREES_FILE
-from agent.trainer.training.loading import Loaded, Trained
+from agent.trainer.training.loading import Fitted, Loaded, Trained
 
 
-def train(loaded: Loaded, progress: Progress, interruption: Interruption) -> Trained:
+def train(loaded: Loaded, progress: Progress) -> Trained:
     """Train the job's model. Raises DivergedError, InterruptedBySignalError."""
     # torch takes seconds to import; gbt and a wrong command line need not wait for it.
     match loaded.job.hyper:
@@ -22,11 +22,11 @@ def train(loaded: Loaded, progress: Progress, interruption: Interruption) -> Tra
         case config.SupervisedHyper() as hyper:
             from agent.trainer.training.supervised import train_supervised
 
-            return train_supervised(loaded, hyper, progress, interruption)
+            return train_supervised(loaded, hyper, progress)
         case config.TransformerSslHyper() as hyper:
             from agent.trainer.training.pretrain import pretrain
 
-            return pretrain(loaded, hyper, progress, interruption)
+            return pretrain(loaded, hyper, progress)
     raise TypeError(loaded.job.model)
 
 
@@ -63,12 +63,5 @@ def _train_gbt(loaded: Loaded, hyper: config.GbtHyper, progress: Progress) -> Tr
         weights_file=TREES_FILE,
         weights=bytes(trees.save_raw("ubj")),
         class_weights=tuple(weights.tolist()),
-        training={
-            "device": "cpu",
-            "compiled": False,
-            "elsewhere": [],
-            "best_epoch": rounds,
-            "epochs_run": len(curve),
-            "curve": curve,
-        },
+        training=Fitted(best_epoch=rounds, curve=curve).facts("cpu"),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import pytest
 from agent.trainer import run
 from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
-from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.common.progress import Progress
 from agent.trainer.prepare import prepare
-from agent.trainer.simulate import simulate
+from agent.trainer.simulate import RAW_FILE, simulate
 
 Row = dict[str, Any]
 SCHEMA: dict[str, Any] = {
@@ -69,6 +70,15 @@ class Raw:
             pq.write_table(table, path, row_group_size=50)
         return path
 
+    def of_hosts(
+        self, labels: Mapping[str, Sequence[Any]], change: Callable[[Row], object] = id
+    ) -> Path:
+        """Prepare an episode of each host, with these labels of its rows; `change` each row."""
+        rows = [row for host, its in labels.items() for row in episode(host, "1", its)]
+        for row in rows:
+            change(row)
+        return self.prepare(self.write(rows))
+
     def prepare(self, path: Path, window: int = 10, stride: int = 5, **more: Any) -> Path:
         schema_path = self.folder / "raw.schema.json"
         schema_path.write_text(json.dumps(self.schema))
@@ -91,6 +101,12 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
+@pytest.fixture(scope="session")
+def telemetry(simulated: Path) -> Path:
+    """The raw file that the prepared data was made of."""
+    return simulated.parent / RAW_FILE
+
+
 def events_of(text: str) -> list[dict[str, Any]]:
     """Return the events of a trainer's standard output; every line must be one."""
     return [json.loads(line) for line in text.splitlines()]
@@ -108,7 +124,22 @@ def run_job() -> RunJob:
         argv = ["--model", model, "--mode", mode, "--data", str(data), "--out-dir", str(out)]
         job = parse_job([*argv, "--threads", "1", *flags], module)
         stream = io.StringIO()
-        run.run(job, Progress(stream), Interruption())
+        run.run(job, Progress(stream))
         return events_of(stream.getvalue())
 
     return work
+
+
+@pytest.fixture(scope="session")
+def trained(
+    simulated: Path, tmp_path_factory: pytest.TempPathFactory, run_job: RunJob
+) -> Callable[[str], Path]:
+    """Return the folder of a model that was trained in two epochs; tests only read it."""
+    folder = tmp_path_factory.mktemp("trained")
+
+    @cache
+    def train(model: str) -> Path:
+        run_job(model, simulated, folder / model, "--epochs=2", "--n-resamples=0")
+        return folder / model
+
+    return train

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +15,7 @@ import pytest
 from agent.trainer.common import config
 from agent.trainer.common.progress import MESSAGE_LIMIT
 from agent.trainer.prepare import prepare
-from agent.trainer.simulate import RAW_FILE, simulate
+from agent.trainer.simulate import RAW_FILE, RAW_SCHEMA_FILE, simulate
 from tests.harness import forked
 
 PREPARE, PREDICT = "agent.trainer.prepare", "agent.trainer.predict"
@@ -32,24 +31,9 @@ def _flag(name: str, value: str) -> Spoil:
     return lambda _, flags: flags.update({name: value})
 
 
-def _raw(change: Callable[[dict[str, Any]], object]) -> Spoil:
-    """Change columns of the raw file, and prepare it if it was prepared before."""
-
-    def spoil(folder: Path, _: Flags) -> None:
-        table = pq.read_table(folder / RAW_FILE)
-        columns = {name: table[name].to_pylist() for name in table.column_names}
-        change(columns)
-        pq.write_table(pa.table(columns), folder / RAW_FILE)
-        if (folder / "data").exists():
-            _prepare(folder)
-
-    return spoil
-
-
-def _prepare(folder: Path) -> None:
-    raw = folder / RAW_FILE
-    schema = raw.with_suffix(".schema.json")
-    prepare(raw, schema, folder / "data", window=30, stride=10, log=lambda _: None)
+def _words_in_a_channel(folder: Path, _: Flags) -> None:
+    table = pq.read_table(folder / RAW_FILE).drop_columns(["cpu"])
+    pq.write_table(table.append_column("cpu", pa.array(["much"] * len(table))), folder / RAW_FILE)
 
 
 def _schema_gone(folder: Path, _: Flags) -> None:
@@ -67,21 +51,13 @@ def _out_is_not_for_writing(folder: Path, flags: Flags) -> None:
         (folder / "made").mkdir(mode=0o555)
 
 
-_of_one_class = _raw(lambda columns: columns.update(label=[0] * len(columns["label"])))
-_of_one_host = _raw(lambda columns: columns.update(host=["alone"] * len(columns["host"])))
-_with_words = _raw(lambda columns: columns.update(cpu=["much"] * len(columns["cpu"])))
-_too_large = _raw(lambda columns: columns.update(cpu=[3e38] * len(columns["cpu"])))
-
-
 @pytest.mark.parametrize(
     ("program", "spoil", "message"),
     [
-        (PREPARE, _with_words, "simulated.parquet: cpu: "),
-        (PREPARE, _too_large, "simulated.parquet: channels: host server-01, episode "),
+        (PREPARE, _words_in_a_channel, "simulated.parquet: cpu: "),
         (PREPARE, _flag("--window", "5000"), "--window 300 or less"),
         (PREPARE, _out_is_a_file, "made: folder: File exists; choose another"),
-        ("gbt", _of_one_class, "all windows to train on are of class normal"),
-        ("transformer_ssl", _of_one_host, "host"),
+        ("transformer_ssl", _flag("--train-hosts", "pi"), "train_hosts: pi: no such host"),
         ("gbt", _schema_gone, "make it: python -m agent.trainer.prepare"),
         pytest.param(
             "gbt",
@@ -97,14 +73,15 @@ def test_bad_input_is_one_line_that_names_it_and_code_2(
     program: str, spoil: Spoil, message: str, tmp_path: Path
 ) -> None:
     simulate(tmp_path, hosts=4, episodes=2, rows=300, seed=0)
-    raw, made = str(tmp_path / RAW_FILE), tmp_path / "made"
+    raw, made = tmp_path / RAW_FILE, tmp_path / "made"
     if program == PREPARE:
-        module, flags = program, {"--raw": raw, "--out-dir": str(made)}
+        module, flags = program, {"--raw": str(raw), "--out-dir": str(made)}
     elif program == PREDICT:
-        flags = {"--raw": raw, "--bundle": str(tmp_path / "bundle"), "--out": f"{made}.csv"}
+        flags = {"--raw": str(raw), "--bundle": str(tmp_path / "bundle"), "--out": f"{made}.csv"}
         module = program
     else:
-        _prepare(tmp_path)
+        schema = tmp_path / RAW_SCHEMA_FILE
+        prepare(raw, schema, tmp_path / "data", window=30, stride=10, log=lambda _: None)
         module = config.TRAINERS[program].module
         flags = {"--model": program, "--mode": "oracle", "--data": str(tmp_path / "data")}
         flags |= {"--threads": "1", "--out-dir": str(made)}

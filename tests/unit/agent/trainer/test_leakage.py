@@ -13,6 +13,7 @@ import pytest
 
 from agent.trainer.prepare import prepare
 from agent.trainer.simulate import simulate
+from tests.harness.trainers import report_in
 
 TRAINED = "server-01,server-02,server-03,server-04"
 QUICK = {
@@ -62,7 +63,7 @@ def test_tested_hosts_have_no_say_in_weights_and_thresholds(
         out = tmp_path / str(number)
         run_job(model, data, out, f"--train-hosts={TRAINED}", "--n-resamples=10", *QUICK[model])
         weights = (out / ("model.ubj" if model == "gbt" else "model.safetensors")).read_bytes()
-        report = json.loads((out / f"{model}_oracle_train.json").read_text())
+        report = report_in(out)
         found.append((weights, report["thresholds"], report["metrics"]))
     assert found[0][0] == found[1][0]
     assert found[0][1] == found[1][1]

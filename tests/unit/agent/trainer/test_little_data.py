@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.trainer.common.errors import BadInputError
+from tests.harness.trainers import report_in
 
 QUICK = ("--epochs=5", "--n-resamples=20")
 
 
-def prepared(raw: Any, hosts: list[str], rows: int, labels: Any, **more: float) -> Path:
+def prepared(raw: Any, hosts: Iterable[str], rows: int, labels: Any, **more: float) -> Path:
     """Prepare an episode of each host; `labels(host, row)` is a row's label."""
-    found = []
-    for host in hosts:
-        found += raw.episode(host, "1", [labels(host, at) for at in range(rows)])
-    for row in found:
+
+    def change(row: dict[str, Any]) -> None:
         row["hidden"] += 100 * row["label"]
-        for name, value in more.items():
-            row[name] *= value
-    return raw.prepare(raw.write(found))
+        row |= {name: row[name] * value for name, value in more.items()}
+
+    return raw.of_hosts({host: [labels(host, at) for at in range(rows)] for host in hosts}, change)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,7 @@ def prepared(raw: Any, hosts: list[str], rows: int, labels: Any, **more: float) 
 def test_three_windows_a_host_are_too_few(
     recipe: str, hosts: str, raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
-    data = prepared(raw, list(hosts), 20, lambda _, at: int(at >= 12))
+    data = prepared(raw, hosts, 20, lambda _, at: int(at >= 12))
     with pytest.raises(BadInputError, match=r" part has .*; give more hosts or longer episodes"):
         run_job("gbt", data, tmp_path / "out", *QUICK, f"--split-recipe={recipe}")
 
@@ -41,7 +40,7 @@ def test_a_perfect_ranking_of_few_hosts_has_its_bound(
     raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
     """Three windows of each of eight hosts, ranked without a fault, are eight observations."""
-    data = prepared(raw, list("abcdefgh"), 20, lambda _, at: int(at >= 12))
+    data = prepared(raw, "abcdefgh", 20, lambda _, at: int(at >= 12))
     flags = ("--split-recipe=folds", "--min-child-weight=0")
     metrics = run_job("gbt", data, tmp_path, *QUICK, *flags)[-1]["metrics"]
     assert metrics["auroc"] == 1
@@ -50,7 +49,7 @@ def test_a_perfect_ranking_of_few_hosts_has_its_bound(
 
 def test_a_single_anomaly_is_no_perfect_ranking(raw: Any, tmp_path: Path, run_job: Any) -> None:
     """Its windows overlap: they are one observation."""
-    data = prepared(raw, list("abcd"), 200, lambda host, at: int(host in "ab" and 50 <= at < 90))
+    data = prepared(raw, "abcd", 200, lambda host, at: int(host in "ab" and 50 <= at < 90))
     flags = ("--train-hosts=a,c", "--min-child-weight=0")
     metrics = run_job("gbt", data, tmp_path, *QUICK, *flags)[-1]["metrics"]
     assert metrics["auroc"] > 0.99
@@ -60,11 +59,11 @@ def test_a_single_anomaly_is_no_perfect_ranking(raw: Any, tmp_path: Path, run_jo
 def test_one_class_is_an_error_in_training_and_none_in_the_test(
     raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
-    data = prepared(raw, list("abcde"), 200, lambda host, at: int(host < "d" and at // 20 % 2))
+    data = prepared(raw, "abcde", 200, lambda host, at: int(host < "d" and at // 20 % 2))
     with pytest.raises(BadInputError, match="label: all windows to train on are of class normal"):
         run_job("gbt", data, tmp_path / "one", *QUICK, "--train-hosts=d")
     run_job("gbt", data, tmp_path / "two", *QUICK, "--train-hosts=a,b,c")
-    report = json.loads((tmp_path / "two" / "gbt_oracle_train.json").read_text())
+    report = report_in(tmp_path / "two")
     assert report["metrics"]["auroc"] is None
     assert report["undefined"]["auroc"] == "the test part has no window of class anomaly"
     assert report["metrics"]["tpr_at_fpr"] is None
@@ -76,7 +75,7 @@ def test_one_class_is_an_error_in_training_and_none_in_the_test(
 def test_extreme_values_are_learnt_from_like_others(
     model: str, factor: float, raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
-    data = prepared(raw, list("abcde"), 200, lambda _, at: at // 20 % 2, hidden=factor, seen=factor)
+    data = prepared(raw, "abcde", 200, lambda _, at: at // 20 % 2, hidden=factor, seen=factor)
     metrics = run_job(model, data, tmp_path / model, *QUICK)[-1]["metrics"]
     assert metrics["auroc"] > 0.8
     assert metrics["auroc_ci"][0] < 1
@@ -96,7 +95,7 @@ def test_a_host_may_have_a_comma_in_its_name(raw: Any, tmp_path: Path, run_job: 
     data = prepared(raw, names, 200, lambda _, at: at // 20 % 2)
     hosts = '--train-hosts="rack 1, unit 2","the ""old"" one"'
     run_job("gbt", data, tmp_path / "out", *QUICK, hosts)
-    report = json.loads((tmp_path / "out" / "gbt_oracle_train.json").read_text())
+    report = report_in(tmp_path / "out")
     assert report["split"]["train_hosts"] == names[:2]
     assert report["split"]["hosts"]["test"] == ["c", "d"]
     with pytest.raises(BadInputError, match="train_hosts: rack 1: no such host; the data has"):

@@ -30,24 +30,10 @@ from agent.trainer.inference.bundle_files import read_model_files
 from agent.trainer.inference.scoring import predict as scored
 from agent.trainer.inference.stored_model import load_model
 from tests.harness import forked
+from tests.harness.trainers import report_in
 
 PROGRAM = ("-m", "agent.trainer.predict")
 QUICK = ("--epochs", "2", "--n-resamples", "0")
-
-
-@pytest.fixture(scope="module")
-def models(simulated: Path, tmp_path_factory: pytest.TempPathFactory, run_job: Any) -> Path:
-    """A folder with a trained `gbt` and `mlp`; tests only read it."""
-    folder = tmp_path_factory.mktemp("models")
-    for model in ("gbt", "mlp"):
-        run_job(model, simulated, folder / model, *QUICK)
-    return folder
-
-
-def raw_of(data: Path) -> Path:
-    """The raw file that a prepared folder was made of."""
-    (found,) = data.parent.glob("*.parquet")
-    return found
 
 
 def scores(model: Path, raw: Path, out: Path) -> pa.Table:
@@ -58,11 +44,11 @@ def scores(model: Path, raw: Path, out: Path) -> pa.Table:
 @pytest.mark.parametrize("model", config.TRAINERS)
 @pytest.mark.parametrize("mode", config.MODES)
 def test_the_scores_are_those_of_the_report(
-    model: str, mode: str, simulated: Path, tmp_path: Path, run_job: Any
+    model: str, mode: str, simulated: Path, telemetry: Path, tmp_path: Path, run_job: Any
 ) -> None:
     run_job(model, simulated, tmp_path / "model", *QUICK, mode=mode)
-    report = json.loads((tmp_path / "model" / f"{model}_{mode}_train.json").read_text())
-    found = scores(tmp_path / "model", raw_of(simulated), tmp_path / "scores.parquet")
+    report = report_in(tmp_path / "model")
+    found = scores(tmp_path / "model", telemetry, tmp_path / "scores.parquet")
     index = pq.read_table(simulated / "validation_v1.parquet")
     for name in ("host", "episode", "start"):
         assert found[name].to_pylist() == index[name].to_pylist()
@@ -80,10 +66,10 @@ def test_the_scores_are_those_of_the_report(
 
 
 def test_new_telemetry_needs_neither_labels_nor_what_the_model_does_not_see(
-    simulated: Path, tmp_path: Path, run_job: Any
+    simulated: Path, telemetry: Path, tmp_path: Path, run_job: Any
 ) -> None:
     run_job("gbt", simulated, tmp_path / "model", *QUICK, mode="realistic")
-    table = pq.read_table(raw_of(simulated))
+    table = pq.read_table(telemetry)
     channels = load_model(tmp_path / "model", 1).description.channels
     bare = table.select(["host", "episode", "t", *channels])
     more = bare.append_column("mood", pa.array(["good"] * len(bare)))
@@ -105,17 +91,17 @@ def test_new_telemetry_needs_neither_labels_nor_what_the_model_does_not_see(
 
 
 def test_telemetry_of_another_period_is_refused(
-    models: Path, simulated: Path, tmp_path: Path
+    trained: Any, telemetry: Path, tmp_path: Path
 ) -> None:
     """Where a schema lies beside it: a window would span another time than in training."""
-    raw = Path(shutil.copy(raw_of(simulated), tmp_path / "new.parquet"))
-    schema = json.loads(raw_of(simulated).with_suffix(".schema.json").read_text())
+    raw = Path(shutil.copy(telemetry, tmp_path / "new.parquet"))
+    schema = json.loads(telemetry.with_suffix(".schema.json").read_text())
     beside = raw.with_suffix(".schema.json")
     beside.write_text(json.dumps(schema))
-    assert len(scores(models / "gbt", raw, tmp_path / "a.csv"))
+    assert len(scores(trained("gbt"), raw, tmp_path / "a.csv"))
     beside.write_text(json.dumps({"period_s": 10}))
     with pytest.raises(BadInputError) as refused:
-        scores(models / "gbt", raw, tmp_path / "b.csv")
+        scores(trained("gbt"), raw, tmp_path / "b.csv")
     for word in ("new.schema.json: period_s: ", "a row every 10 s", f"{schema['period_s']:g} s; "):
         assert word in str(refused.value)
     assert not (tmp_path / "b.csv").exists()
@@ -134,15 +120,15 @@ def archive(path: Path, *entries: tuple[str, bytes, bytes]) -> Path:
 
 
 def test_a_bundle_is_read_and_not_unpacked(
-    models: Path, simulated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Any, telemetry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = models / "mlp"
+    model = trained("mlp")
     good = [(path.name, path.read_bytes(), tarfile.REGTYPE) for path in model.iterdir()]
     evil = [("../../model.json", b"{}", tarfile.REGTYPE), ("model.json", b"", tarfile.SYMTYPE)]
     bundle = archive(tmp_path / "bundle.tar.zst", *evil, *good)
     assert set(read_model_files(bundle)) == {"model.json", "model.safetensors"}
-    table = scores(bundle, raw_of(simulated), tmp_path / "a.parquet")
-    unpacked = scores(model, raw_of(simulated), tmp_path / "b.parquet")
+    table = scores(bundle, telemetry, tmp_path / "a.parquet")
+    unpacked = scores(model, telemetry, tmp_path / "b.parquet")
     assert table["score"].to_pylist() == unpacked["score"].to_pylist()
     monkeypatch.setattr(bundle_files, "MAX_BYTES", 5000)
     bomb = archive(tmp_path / "bomb.tar.zst", ("x", bytes(100_000), tarfile.REGTYPE), *good)
@@ -186,25 +172,27 @@ def _no_patch(told: dict[str, Any]) -> None:
     ],
 )
 def test_a_model_that_is_damaged_or_does_not_fit_is_refused(
-    spoil: Callable[[Path], object], words: str, models: Path, tmp_path: Path
+    spoil: Callable[[Path], object], words: str, trained: Any, tmp_path: Path
 ) -> None:
-    model = Path(shutil.copytree(models / "mlp", tmp_path / "model"))
+    model = Path(shutil.copytree(trained("mlp"), tmp_path / "model"))
     spoil(model)
     with pytest.raises(BadInputError) as found:
         load_model(model, 1)
     assert words in str(found.value)
 
 
-def test_the_folder_above_a_model_is_told_from_it(models: Path, tmp_path: Path) -> None:
+def test_the_folder_above_a_model_is_told_from_it(trained: Any, tmp_path: Path) -> None:
     """Where `fleet get JOB -o DIR` has put it is easily mistaken."""
-    shutil.copytree(models / "gbt", tmp_path / "models" / "gbt-oracle")
+    shutil.copytree(trained("gbt"), tmp_path / "models" / "gbt-oracle")
     with pytest.raises(BadInputError, match=r"did you mean .*models/gbt-oracle\?"):
         load_model(tmp_path / "models", 1)
 
 
-def test_the_program_says_what_it_did(models: Path, simulated: Path, tmp_path: Path) -> None:
-    out, raw = f"--out={tmp_path / 'scores.csv'}", f"--raw={raw_of(simulated)}"
-    done = forked.run([*PROGRAM, f"--bundle={models / 'gbt'}", raw, out])
+def test_the_program_says_what_it_did(
+    trained: Any, simulated: Path, telemetry: Path, tmp_path: Path
+) -> None:
+    out, raw = f"--out={tmp_path / 'scores.csv'}", f"--raw={telemetry}"
+    done = forked.run([*PROGRAM, f"--bundle={trained('gbt')}", raw, out])
     event = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, event["event"]) == (0, "result")
     assert event["metrics"]["windows"] == len(pq.read_table(simulated / "validation_v1.parquet"))
@@ -212,14 +200,16 @@ def test_the_program_says_what_it_did(models: Path, simulated: Path, tmp_path: P
 
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of the test's own is a pty")
-def test_at_a_terminal_it_speaks_in_words(models: Path, simulated: Path, tmp_path: Path) -> None:
+def test_at_a_terminal_it_speaks_in_words(
+    trained: Any, simulated: Path, telemetry: Path, tmp_path: Path
+) -> None:
     def run(*more: str) -> tuple[int, str]:
         ours, theirs = os.openpty()
         out = tmp_path / "scores.csv"
         done = subprocess.run(
             [
-                sys.executable, *PROGRAM, f"--bundle={models / 'gbt'}",
-                f"--raw={raw_of(simulated)}", f"--out={out}", *more,
+                sys.executable, *PROGRAM, f"--bundle={trained('gbt')}",
+                f"--raw={telemetry}", f"--out={out}", *more,
             ],
             stdout=theirs, stderr=subprocess.PIPE, timeout=60, check=False,
         )  # fmt: skip
@@ -238,12 +228,12 @@ def test_at_a_terminal_it_speaks_in_words(models: Path, simulated: Path, tmp_pat
     assert json.loads(said.splitlines()[-1])["event"] == "result"
 
 
-def test_scores_never_replace_the_telemetry(models: Path, simulated: Path, tmp_path: Path) -> None:
+def test_scores_never_replace_the_telemetry(trained: Any, telemetry: Path, tmp_path: Path) -> None:
     """The same file named twice, in whatever way, is a slip, and the telemetry may be the only."""
-    raw = Path(shutil.copy(raw_of(simulated), tmp_path / "raw.parquet"))
+    raw = Path(shutil.copy(telemetry, tmp_path / "raw.parquet"))
     before = raw.read_bytes()
     for out in (raw, tmp_path / ".." / tmp_path.name / raw.name):
-        ran = forked.run([*PROGRAM, f"--bundle={models / 'gbt'}", f"--raw={raw}", f"--out={out}"])
+        ran = forked.run([*PROGRAM, f"--bundle={trained('gbt')}", f"--raw={raw}", f"--out={out}"])
         assert ran.returncode == config.EXIT_BAD_INPUT, ran.stdout
         assert "--out: is the telemetry; choose another" in ran.stdout
         assert raw.read_bytes() == before

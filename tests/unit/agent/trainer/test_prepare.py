@@ -25,10 +25,7 @@ from agent.trainer.data.raw_file import Rows
 from agent.trainer.data.schema import EpisodeEntry
 from agent.trainer.data.windows import Labelling, cut_windows
 from agent.trainer.simulate import simulate
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+from tests.harness.trainers import files_of
 
 
 def _labels(data: Path) -> list[int]:
@@ -51,15 +48,6 @@ def test_windows_lie_where_the_index_says(raw: Any) -> None:
     mean = schema.features_of("oracle").index("hidden__mean")
     expected = [hidden[at : at + 10].mean() for at in index.offset]
     assert np.allclose(features[:, mean], expected)
-
-
-def test_a_window_is_anomalous_if_any_row_is_and_unlabelled_if_any_row_is(raw: Any) -> None:
-    labels = [0] * 14 + [1] + [0] * 10 + [-1] + [0] * 14
-    data = raw.prepare(raw.write(raw.episode("a", "1", labels)))
-    assert _labels(data) == [0, 1, 1, 0, -1, -1, 0]
-    schema = json.loads((data / "feature_schema_v1.json").read_text())
-    assert schema["class_counts"] == {"normal": 3, "anomaly": 2}
-    assert (schema["unlabelled_windows"], schema["label_rule"]) == (2, "any")
 
 
 def test_of_several_classes_the_commonest_names_the_window(raw: Any) -> None:
@@ -91,8 +79,8 @@ def test_a_named_positive_class_is_the_last(raw: Any) -> None:
 
 def test_csv_and_parquet_give_the_same(raw: Any) -> None:
     rows = raw.episode("a", "a/1", [0, 1] * 20) + raw.episode("b", "b/1", [0] * 30)
-    first = _files(raw.prepare(raw.write(rows)))
-    assert _files(raw.prepare(raw.write(rows, ".csv"))) == first
+    first = files_of(raw.prepare(raw.write(rows)))
+    assert files_of(raw.prepare(raw.write(rows, ".csv"))) == first
 
 
 @pytest.mark.parametrize("name", ["NA", "null", "NaN", "N/A", "nan"])
@@ -113,7 +101,7 @@ def test_the_same_input_gives_the_same_bytes_in_whatever_pieces_it_is_read(
         monkeypatch.setattr(raw_file, "BATCH_ROWS", batch_rows)
         out = tmp_path / name
         program.prepare(raw_path, schema_path, out, window=60, stride=10, log=lambda _: None)
-        made.append(_files(out))
+        made.append(files_of(out))
     assert made[0] == made[1]
 
 
@@ -246,6 +234,8 @@ def test_a_window_is_labelled_by_the_rule(
     assert _labels(data) == expected
     schema = load_schema(data / "feature_schema_v1.json")
     assert (schema.label_rule, schema.label_share) == (rule or "any", share)
+    counts = {"normal": expected.count(0), "anomaly": expected.count(1)}
+    assert (schema.class_counts, schema.unlabelled_windows) == (counts, 1)
 
 
 @pytest.mark.parametrize(

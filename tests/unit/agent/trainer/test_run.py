@@ -18,22 +18,11 @@ import torch
 
 from agent.trainer.common import config
 from agent.trainer.common.errors import BadInputError, DivergedError
-from agent.trainer.common.progress import Interruption, Progress, run_reported
+from agent.trainer.common.progress import Progress, run_reported
+from tests.harness import forked
+from tests.harness.trainers import files_of, report_in
 
 QUICK = ("--epochs", "2", "--n-resamples", "100")
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-def _spawn(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "agent.trainer.run", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp", "transformer_ssl"])
@@ -46,8 +35,8 @@ def test_the_same_job_gives_the_same_bytes(
     """
     for name, threads in (("a", "1"), ("b", "2" if model == "gbt" else "1")):
         run_job(model, simulated, tmp_path / name, *QUICK, "--threads", threads)
-    first = _files(tmp_path / "a")
-    assert _files(tmp_path / "b") == first
+    first = files_of(tmp_path / "a")
+    assert files_of(tmp_path / "b") == first
     weights = "model.ubj" if model == "gbt" else "model.safetensors"
     ours = {"model.json", "MODEL_CARD.md", f"{model}_oracle_train.json"}
     assert set(first) == {weights} | ours
@@ -74,7 +63,7 @@ def test_other_processes_in_other_places_give_the_same_bytes(
             cwd=here, env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=120,
         )  # fmt: skip
-        found.append(_files(here / "out"))
+        found.append(files_of(here / "out"))
     assert found[0] == found[1]
 
 
@@ -125,7 +114,7 @@ def test_a_run_tells_its_story_in_events(
     assert progress[-1]["eta_s"] == 0
     assert {"train_loss", "val_loss", "metrics"} <= set(progress[-1])
     result = events[-1]
-    report = json.loads((tmp_path / f"{model}_realistic_train.json").read_text())
+    report = report_in(tmp_path)
     marks = result["metrics"].pop("marks", [])
     assert marks == [one["code"] for one in report["marks"]]
     assert result["metrics"] == report["metrics"]
@@ -138,7 +127,7 @@ def test_the_report_says_what_was_done(simulated: Path, tmp_path: Path, run_job:
     out, reports = tmp_path / "out", tmp_path / "reports"
     flags = ("--reports-dir", str(reports), "--train-hosts", "server-01,server-02,server-04")
     run_job("mlp", simulated, out, *QUICK, "--lr", "0.01", "--seed", "3", *flags)
-    report = json.loads((reports / "mlp_oracle_train.json").read_text())
+    report = report_in(reports)
     assert report["split"]["hosts"]["test"] == ["server-03", "server-05"]
     assert sorted(report["per_host"]) == ["server-03", "server-05"]
     assert set(report["split"]["hosts"]["training"]) < {"server-01", "server-02", "server-04"}
@@ -147,7 +136,7 @@ def test_the_report_says_what_was_done(simulated: Path, tmp_path: Path, run_job:
     assert set(report["versions"]) == {"python", "numpy", "torch"}
     assert sum(map(sum, report["confusion"])) == report["split"]["windows"]["test"]
     assert len(report["training"]["curve"]) == report["training"]["epochs_run"] == 2
-    assert _files(out).keys() == {"MODEL_CARD.md", "model.json", "model.safetensors"}
+    assert files_of(out).keys() == {"MODEL_CARD.md", "model.json", "model.safetensors"}
 
 
 def test_learning_beats_chance_on_hosts_never_seen(
@@ -167,14 +156,13 @@ def test_the_unit_of_a_channel_has_no_say(
 ) -> None:
     found = []
     for unit in (1.0, 1e-9):
-        rows = []
-        for host in "abcd":
-            labels = [at // 20 % 2 for at in range(200)]
-            rows += raw.episode(host, host, labels)
-        for row in rows:
+
+        def change(row: dict[str, Any], unit: float = unit) -> None:
             row["seen"] = row["t"] * 7 % 5 / 5 + ord(row["host"]) / 1e6
             row["hidden"] = unit * (row["label"] + row["t"] * 3 % 7 / 20)
-        data = raw.prepare(raw.write(rows))
+
+        labels = [at // 20 % 2 for at in range(200)]
+        data = raw.of_hosts(dict.fromkeys("abcd", labels), change)
         flags = ("--epochs=10", "--n-resamples=0", "--batch-size=32", "--lr=0.01")
         found.append(run_job(model, data, tmp_path / str(unit), *flags)[-1]["metrics"]["auroc"])
     assert found[0] > 0.9
@@ -182,14 +170,12 @@ def test_the_unit_of_a_channel_has_no_say(
 
 
 def test_several_classes_are_trained_on_as_well(raw: Any, tmp_path: Path, run_job: Any) -> None:
-    rows = []
-    for host in ("a", "b", "c", "d"):
-        labels = [("rest", "walk", "run")[at // 40 % 3] for at in range(360)]
-        rows += raw.episode(host, f"{host}/1", labels)
-    for row in rows:
+    def change(row: dict[str, Any]) -> None:
         row["hidden"] = {"rest": 0.0, "walk": 1.0, "run": 3.0}[row["label"]] + row["t"] % 3
+
     raw.schema["unlabelled"] = None
-    data = raw.prepare(raw.write(rows))
+    labels = [("rest", "walk", "run")[at // 40 % 3] for at in range(360)]
+    data = raw.of_hosts(dict.fromkeys("abcd", labels), change)
     for model in ("gbt", "cnn", "transformer_ssl"):
         epochs = ("--epochs", "12", "--n-resamples", "50")
         metrics = run_job(model, data, tmp_path / model, *epochs)[-1]["metrics"]
@@ -206,12 +192,11 @@ def test_several_classes_are_trained_on_as_well(raw: Any, tmp_path: Path, run_jo
 def test_without_a_labelled_window_the_alarm_is_still_set(
     labels: list[int], raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
-    rows = [row for host in "abc" for row in raw.episode(host, host, labels)]
-    data = raw.prepare(raw.write(rows))
+    data = raw.of_hosts(dict.fromkeys("abc", labels))
     metrics = run_job("transformer_ssl", data, tmp_path / "ssl", *QUICK)[-1]["metrics"]
     assert metrics["fpr_realised"] is not None
     assert metrics["auroc"] is None
-    report = json.loads((tmp_path / "ssl" / "transformer_ssl_oracle_train.json").read_text())
+    report = report_in(tmp_path / "ssl")
     assert "no window of class" in report["undefined"]["auroc"]
     with pytest.raises(BadInputError, match="no window has a label"):
         run_job("gbt", data, tmp_path / "gbt")
@@ -221,22 +206,19 @@ def test_pretraining_takes_no_class_of_several_for_the_anomaly(
     raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
     """With a single class to train on there is no probe, and nothing to measure by."""
-    labels = {host: ["rest"] * 120 for host in "abcd"}
-    labels["d"] = [("rest", "run", "walk")[at // 40] for at in range(120)]
-    rows = [row for host in "abcd" for row in raw.episode(host, host, labels[host])]
+    labels = {host: ["rest"] * 120 for host in "abc"}
     raw.schema["unlabelled"] = None
-    data = raw.prepare(raw.write(rows))
+    data = raw.of_hosts(labels | {"d": ["rest"] * 40 + ["run"] * 40 + ["walk"] * 40})
     with pytest.raises(BadInputError, match="all windows to train on are of class rest"):
         run_job("transformer_ssl", data, tmp_path / "out", *QUICK, "--train-hosts=a,b,c")
 
 
 def test_a_probe_that_cannot_be_measured_says_why(raw: Any, tmp_path: Path, run_job: Any) -> None:
-    labels = {host: [at // 20 % 2 for at in range(120)] for host in "abc"} | {"d": [0] * 120}
-    rows = [row for host in "abcd" for row in raw.episode(host, host, labels[host])]
-    data = raw.prepare(raw.write(rows))
+    labels = {host: [at // 20 % 2 for at in range(120)] for host in "abc"}
+    data = raw.of_hosts(labels | {"d": [0] * 120})
     flags = (*QUICK, "--train-hosts=a,b,c")
     metrics = run_job("transformer_ssl", data, tmp_path, *flags)[-1]["metrics"]
-    report = json.loads((tmp_path / "transformer_ssl_oracle_train.json").read_text())
+    report = report_in(tmp_path)
     assert metrics["probe_auroc"] is None
     assert {name for name, value in metrics.items() if value is None} == set(report["undefined"])
     assert "no window of class anomaly" in report["undefined"]["probe_auroc"]
@@ -245,17 +227,16 @@ def test_a_probe_that_cannot_be_measured_says_why(raw: Any, tmp_path: Path, run_
 @pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
 def test_sigterm_ends_a_training_with_its_own_exit_code(simulated: Path, tmp_path: Path) -> None:
-    place = ("--data", str(simulated), "--out-dir", str(tmp_path), "--threads", "1")
-    rounds = ("--epochs", "20000", "--patience", "10000", "--lr", "0.001")
-    child = _spawn("--model", "gbt", "--mode", "oracle", *place, *rounds)
-    assert child.stdout is not None
-    for line in child.stdout:
-        if json.loads(line)["event"] == "progress":
-            break
-    child.send_signal(signal.SIGTERM)
-    out, _ = child.communicate(timeout=60)
-    assert child.returncode == config.EXIT_INTERRUPTED
-    assert json.loads(out.splitlines()[-1])["message"] == "interrupted by SIGTERM"
+    command = [
+        "-m", "agent.trainer.run", "--model=gbt", "--mode=oracle", f"--data={simulated}",
+        f"--out-dir={tmp_path}", "--threads=1", "--epochs=20000", "--patience=10000", "--lr=0.001",
+    ]  # fmt: skip
+    with forked.started(command) as child:
+        next(line for line in child.stdout if json.loads(line)["event"] == "progress")
+        child.send_signal(signal.SIGTERM)
+        (*_, last) = child.stdout
+        assert child.wait() == config.EXIT_INTERRUPTED
+    assert json.loads(last)["message"] == "interrupted by SIGTERM"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -273,11 +254,8 @@ def test_what_libraries_print_does_not_reach_the_events(simulated: Path, tmp_pat
         "storage.check_folders = noisy\n"
         "sys.exit(run.main(sys.argv[1:]))\n"
     )
-    argv = ["--model", "gbt", "--mode", "oracle", "--data", str(simulated)]
-    argv += ["--out-dir", str(tmp_path), "--epochs", "3", "--threads", "1"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True, timeout=60
-    )
+    argv = ["--model=gbt", "--mode=oracle", f"--data={simulated}", f"--out-dir={tmp_path}"]
+    done = forked.run(["-c", code, *argv, *QUICK])
     assert [json.loads(line)["event"] for line in done.stdout.splitlines()][-1] == "result"
     assert "noise from C" in done.stderr
     assert "noise from Python" in done.stderr
@@ -287,7 +265,7 @@ def test_divergence_and_lack_of_memory_are_told_apart(capsys: pytest.CaptureFixt
     def failing(error: Exception) -> dict[str, Any]:
         stream = io.StringIO()
 
-        def work(_: Interruption) -> None:
+        def work(_: Progress) -> None:
             raise error
 
         handler = signal.getsignal(signal.SIGTERM)

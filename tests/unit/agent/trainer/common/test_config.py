@@ -15,7 +15,7 @@ from agent.trainer import MODELS
 from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
 from agent.trainer.data.features import STATISTICS
-from agent.trainer.evaluation.page import LABELS
+from agent.trainer.evaluation.page_tables import LABELS
 
 ROOT = Path(__file__).parents[5]
 PAGE = (ROOT / "docs" / "reference" / "trainers.md").read_text(encoding="utf-8")

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.data.folds import fold_hosts, split_fold
-from agent.trainer.data.splits import PURGED, TEST, TRAIN, VALIDATION
+from agent.trainer.data.splits import PURGED, TEST, TRAIN, VALIDATION, fold_hosts, split_fold
 from tests.harness.windows import an_index
 
 

@@ -17,13 +17,19 @@ from agent.trainer.data.features import unweighted
 from agent.trainer.evaluation.bootstrap import Draws, one_group, resampling_groups
 from agent.trainer.evaluation.evaluate import (
     Evaluation,
+    brier_of_base_rate,
     choose_thresholds,
+    confusion,
     draws_of,
     evaluate,
+    figures_of_hosts,
     judge,
+    marks_of,
+    over_hosts,
 )
 from agent.trainer.evaluation.metrics import OF_PROBABILITIES, Scored, calls_of, measure
 from agent.trainer.evaluation.report_schema import Thresholds
+from tests.harness import windows
 
 NONE = Thresholds(decision=None, alarm=None)
 ANYWHERE = ("accuracy", *OF_PROBABILITIES)  # defined whatever classes there are
@@ -34,22 +40,14 @@ def evaluated(
     index: WindowIndex, validation: Scored, test: Scored, classes: Sequence[str] = TWO
 ) -> Evaluation:
     judged = [judge(validation, test, classes, 0.05)]
-    return evaluate(index, judged, classes, draws_of(index, judged, 200, seed=0))
+    return evaluate(judged, classes, draws_of(index, judged, 200, seed=0))
 
 
 def an_index(n: int, episodes: int, hosts: int = 2) -> WindowIndex:
     """Return n windows that lie side by side, spread evenly over episodes and hosts."""
-    episode = np.arange(n) * episodes // n
-    start = 10 * (np.arange(n) % (-(-n // episodes)))
-    return WindowIndex(
-        hosts=tuple(f"h{number}" for number in range(hosts)),
-        episodes=tuple(map(str, range(episodes))),
-        host=episode % hosts,
-        episode=episode,
-        offset=10 * np.arange(n),
-        start=start,
-        label=np.zeros(n, dtype=np.int64),
-        length=10,
+    rows = 10 * np.bincount(np.arange(n) * episodes // n)
+    return windows.an_index(
+        [(f"h{at % hosts}", int(one)) for at, one in enumerate(rows)], stride=10
     )
 
 
@@ -91,10 +89,10 @@ def each_draw(draws: Draws, part: Scored, thresholds: Thresholds) -> list[dict[s
     found = []
     for times in draws.weights.astype(int):
         of_window = draws.groups.of_window
-        windows = np.repeat(np.arange(len(of_window)), times[of_window])
-        sample = Scored(windows, part.label[windows], part.score[windows])
+        drawn = np.repeat(np.arange(len(of_window)), times[of_window])
+        sample = Scored(drawn, part.label[drawn], part.score[drawn])
         whole = part.score.ndim == 1 or set(sample.label) == set(part.label)
-        found.append(by_sklearn(sample, thresholds) if len(windows) and whole else {})
+        found.append(by_sklearn(sample, thresholds) if len(drawn) and whole else {})
     return found
 
 
@@ -177,7 +175,7 @@ def test_scores_of_different_folds_are_not_ranked_together() -> None:
     folds = [test.of(index.host == host) for host in (0, 1)]
     moved = replace(folds[1], score=folds[1].score + 100)
     judged = [judge(one, one, TWO, 0.05) for one in (folds[0], moved)]
-    found = evaluate(index, judged, TWO, draws_of(index, judged, 50, seed=0)).metrics
+    found = evaluate(judged, TWO, draws_of(index, judged, 50, seed=0)).metrics
     alone = [skm.roc_auc_score(one.label, one.score) for one in folds]
     assert found["auroc"] == pytest.approx(np.mean(alone))
     assert found["fpr_realised"] <= 0.05  # by each fold's own threshold
@@ -210,8 +208,9 @@ def test_thresholds_come_from_validation_alone() -> None:
     negatives = validation.score[validation.label == 0]
     assert ours.alarm is not None
     assert (negatives > ours.alarm).mean() <= 0.05
-    results = [evaluated(index, validation, a_part(2000, seed)) for seed in (4, 5)]
-    assert results[0].thresholds == results[1].thresholds == ours
+    tests = [a_part(2000, seed) for seed in (4, 5)]
+    assert {judge(validation, test, TWO, 0.05).thresholds for test in tests} == {ours}
+    results = [evaluated(index, validation, test) for test in tests]
     assert results[0].metrics != results[1].metrics
     assert results[0].metrics["fpr_realised"] == pytest.approx(0.05, abs=0.02)
 
@@ -247,15 +246,16 @@ def test_each_host_is_measured_by_itself() -> None:
     found = evaluated(index, a_part(400, 10), test)
     of_h1 = index.host == 1
     expected = skm.roc_auc_score(test.label[of_h1], test.score[of_h1])
-    figures = found.per_host["h1"]
+    per_host = figures_of_hosts(index, found, TWO)
+    figures = per_host["h1"]
     assert figures.metrics["auroc"] == pytest.approx(expected)
     positives = int(test.label[of_h1].sum())
     assert (figures.windows, figures.counts) == (200, [200 - positives, positives])
-    both = [found.per_host[host].metrics["auroc"] for host in ("h0", "h1")]
-    over = found.over_hosts["auroc"]
+    both = [per_host[host].metrics["auroc"] for host in ("h0", "h1")]
+    over = over_hosts(per_host)["auroc"]
     assert (over.hosts, over.least, over.most) == (2, min(both), max(both))
     assert (over.mean, over.deviation) == pytest.approx((np.mean(both), np.std(both, ddof=1)))
-    assert sum(map(sum, found.confusion)) == 400
+    assert sum(map(sum, confusion(found, TWO))) == 400
 
 
 def test_several_classes_are_measured_one_against_the_rest() -> None:
@@ -279,3 +279,22 @@ def test_several_classes_are_measured_one_against_the_rest() -> None:
     chance = evaluated(index, dull, dull, "abc").metrics
     assert chance["accuracy"] == chance["balanced_accuracy"] == pytest.approx(1 / 3)
     assert chance["auroc"] == 0.5
+
+
+def test_a_brier_score_above_the_base_rates_is_marked() -> None:
+    label = np.array([1] + [0] * 9)
+    test = Scored(np.arange(10), label, np.zeros(10))
+    assert brier_of_base_rate(test) == pytest.approx(0.09)
+    (mark,) = marks_of({"auroc": None, "brier": 0.1}, test)
+    assert (mark.code, mark.metric, mark.value) == ("brier_above_base_rate", "brier", 0.1)
+    assert mark.limit == pytest.approx(0.09)
+    for brier in (0.08, None):
+        assert marks_of({"auroc": None, "brier": brier}, test) == ()
+
+
+def test_of_several_classes_the_base_rates_score_is_over_all() -> None:
+    label = np.array([0, 1, 2, 2])
+    test = Scored(np.arange(4), label, np.full((4, 3), 1 / 3))
+    given = np.array([0.25, 0.25, 0.5])
+    by_hand = np.mean([((np.eye(3)[k] - given) ** 2).sum() for k in label])
+    assert brier_of_base_rate(test) == pytest.approx(by_hand)

@@ -7,27 +7,27 @@ import pytest
 
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation.events import measure_events, runs
-from agent.trainer.evaluation.findings_schema import Events
+from agent.trainer.evaluation.report_schema import Events
 
 
 def an_index(episode: list[int], start: list[int]) -> WindowIndex:
-    """Return windows of one host at these places."""
+    """Return windows of one host at these places: a stride of ten, a row a minute."""
     n = len(start)
     zeros = np.zeros(n, dtype=np.int64)
     at, of = np.array(start), np.array(episode)
-    return WindowIndex(("h",), ("a", "b"), zeros, of, at, at, zeros, length=60)
+    return WindowIndex(("h",), ("a", "b"), zeros, of, at, at, zeros, 60, 10, 60.0)
 
 
 def measured(index: WindowIndex, positive: list[int], alarm: list[int]) -> Events | None:
-    """Measure all windows of `index`, a stride of ten, a row a minute."""
+    """Measure all windows of `index`."""
     marks = (np.array(one, dtype=bool) for one in (positive, alarm))
-    return measure_events(index, np.arange(len(positive)), *marks, stride=10, period_s=60.0)
+    return measure_events(index, np.arange(len(positive)), *marks)
 
 
 def test_a_run_ends_at_a_gap_and_at_another_episode() -> None:
     index = an_index([0, 0, 0, 0, 1, 1], [0, 10, 30, 40, 50, 60])
     chosen = np.array([1, 1, 1, 1, 1, 0], dtype=bool)
-    assert runs(index, np.arange(6), chosen, 10).tolist() == [0, 0, 1, 1, 2, -1]
+    assert runs(index, np.arange(6), chosen).tolist() == [0, 0, 1, 1, 2, -1]
 
 
 def test_an_event_is_noticed_by_its_first_alarm() -> None:

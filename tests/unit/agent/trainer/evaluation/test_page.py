@@ -12,6 +12,7 @@ import pytest
 
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.draw import draw
+from tests.harness.trainers import report_in
 
 VOID = {"meta", "br", "img", "link", "input"}
 
@@ -65,7 +66,7 @@ def test_the_page_says_what_the_report_says(
     model: str, simulated: Path, tmp_path: Path, run_job: Any
 ) -> None:
     run_job(model, simulated, tmp_path, "--epochs", "3", "--n-resamples", "50")
-    report = json.loads((tmp_path / f"{model}_oracle_train.json").read_text())
+    report = report_in(tmp_path)
     draw(tmp_path)
     page = Page(tmp_path / f"{model}_oracle_train.html")
     assert page.fetched == []
@@ -87,15 +88,12 @@ def test_names_from_the_data_are_text_and_nothing_else(
     raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
     names = ["<script>alert(1)</script>", "$x^2$", 'a"b&c', "</svg><b>"]
-    rows = []
-    for host in names:
-        labels = [("<i>rest", "w&lk")[at // 30 % 2] for at in range(240)]
-        rows += raw.episode(host, "1", labels)
+    labels = [("<i>rest", "w&lk")[at // 30 % 2] for at in range(240)]
     raw.schema |= {"unlabelled": None, "positive": "w&lk"}
-    run_job("gbt", raw.prepare(raw.write(rows)), tmp_path / "out", "--epochs", "3")
+    run_job("gbt", raw.of_hosts(dict.fromkeys(names, labels)), tmp_path / "out", "--epochs", "3")
     draw(tmp_path / "out")
     page = Page(tmp_path / "out" / "gbt_oracle_train.html")
-    report = json.loads((tmp_path / "out" / "gbt_oracle_train.json").read_text())
+    report = report_in(tmp_path / "out")
     assert not {"script", "b", "i"} & set(page.tags)
     shown = "\n".join(page.texts)
     assert all(name in shown for name in [*names, "<i>rest", "w&lk"])
@@ -106,7 +104,7 @@ def test_names_from_the_data_are_text_and_nothing_else(
 def test_a_fleet_of_hosts_still_fits(simulated: Path, tmp_path: Path, run_job: Any) -> None:
     run_job("gbt", simulated, tmp_path, "--epochs", "3", "--n-resamples", "0")
     path = tmp_path / "gbt_oracle_train.json"
-    report = json.loads(path.read_text())
+    report = report_in(tmp_path)
     like = next(iter(report["per_host"].values()))
     report["per_host"] = {
         f"h{number:03}": like | {"metrics": {"auroc": number / 100}} for number in range(100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agent.trainer.evaluation.findings_schema import HostThreshold
+from agent.trainer.evaluation.report_schema import HostThreshold
 from agent.trainer.evaluation.thresholds import Past, Track, choose_procedure
 
 

@@ -14,29 +14,24 @@ from agent.trainer.inference.scoring import score
 from agent.trainer.inference.stored_model import load_model
 
 
-@pytest.fixture(scope="module")
-def bundle(simulated: Path, tmp_path_factory: pytest.TempPathFactory, run_job: Any) -> Path:
-    """A trained `mlp`; tests only read it."""
-    folder = tmp_path_factory.mktemp("model")
-    run_job("mlp", simulated, folder, "--epochs", "2", "--n-resamples", "0")
-    return folder
+@pytest.fixture
+def bundle(trained: Any) -> Path:
+    return trained("mlp")
 
 
-def test_a_table_is_scored_as_its_file(bundle: Path, simulated: Path) -> None:
-    (raw,) = simulated.parent.glob("*.parquet")
-    by_path = score(str(bundle), raw, threads=1)
-    assert score(load_model(bundle, 1), pq.read_table(raw)) == by_path
+def test_a_table_is_scored_as_its_file(bundle: Path, telemetry: Path) -> None:
+    by_path = score(str(bundle), telemetry, threads=1)
+    assert score(load_model(bundle, 1), pq.read_table(telemetry)) == by_path
     assert {"host", "episode", "start", "score", "alarm", "host_alarm"} <= set(by_path.column_names)
 
 
-def test_an_array_is_one_host(bundle: Path, simulated: Path) -> None:
-    (raw,) = simulated.parent.glob("*.parquet")
+def test_an_array_is_one_host(bundle: Path, telemetry: Path) -> None:
     model = load_model(bundle, 1)
-    columns = pq.read_table(raw, columns=list(model.description.channels))[:500]
+    columns = pq.read_table(telemetry, columns=list(model.description.channels))[:500]
     array = np.column_stack([column.to_numpy() for column in columns])
     found = score(model, array)
     assert found == score(model, {name: columns[name] for name in columns.column_names})
-    assert found["score"].to_pylist() == score(model, raw)["score"].to_pylist()[: len(found)]
+    assert found["score"].to_pylist() == score(model, telemetry)["score"].to_pylist()[: len(found)]
 
 
 @pytest.mark.parametrize(

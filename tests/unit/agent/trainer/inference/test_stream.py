@@ -20,22 +20,16 @@ from agent.trainer.inference.scoring import score
 from agent.trainer.inference.stored_model import StoredModel, load_model
 from agent.trainer.inference.stream import BadRowError, Stream
 
-QUICK = ("--epochs", "2", "--n-resamples", "0")
+
+@pytest.fixture(scope="module")
+def model(trained: Any) -> StoredModel:
+    """A trained `mlp`, which the order of a window's rows matters to."""
+    return load_model(trained("mlp"), 1)
 
 
 @pytest.fixture(scope="module")
-def model(simulated: Path, tmp_path_factory: pytest.TempPathFactory, run_job: Any) -> StoredModel:
-    """A trained `mlp`, which the order of a window's rows matters to; tests only read it."""
-    folder = tmp_path_factory.mktemp("model")
-    run_job("mlp", simulated, folder, *QUICK)
-    return load_model(folder, 1)
-
-
-@pytest.fixture(scope="module")
-def telemetry(simulated: Path) -> Any:
-    """The raw table that the prepared data was made of."""
-    (raw,) = simulated.parent.glob("*.parquet")
-    return pq.read_table(raw)
+def table(telemetry: Path) -> Any:
+    return pq.read_table(telemetry)
 
 
 def told(model: StoredModel, lines: Iterable[str]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -58,12 +52,10 @@ def by_window(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[s
     }
 
 
-def test_a_stream_of_many_hosts_gives_the_rows_of_the_file(
-    model: StoredModel, telemetry: Any
-) -> None:
-    expected = by_window(score(model, telemetry).to_pylist())
+def test_a_stream_of_many_hosts_gives_the_rows_of_the_file(model: StoredModel, table: Any) -> None:
+    expected = by_window(score(model, table).to_pylist())
     by_host: dict[str, list[str]] = {}
-    for row in telemetry.to_pylist():
+    for row in table.to_pylist():
         by_host.setdefault(row["host"], []).append(json.dumps(row))
     rng, lines = random.Random(0), []
     while by_host:
@@ -77,9 +69,9 @@ def test_a_stream_of_many_hosts_gives_the_rows_of_the_file(
     assert any(row["host_threshold"] != found[0]["host_threshold"] for row in found)
 
 
-def test_csv_with_a_header_is_a_stream_too(model: StoredModel, telemetry: Any) -> None:
+def test_csv_with_a_header_is_a_stream_too(model: StoredModel, table: Any) -> None:
     told_of = model.description
-    rows = telemetry.select(told_of.channels)[: told_of.window].to_pylist()
+    rows = table.select(told_of.channels)[: told_of.window].to_pylist()
     lines = [",".join(told_of.channels)] + [",".join(map(str, row.values())) for row in rows]
     (found,), _ = told(model, lines)
     (alike,), _ = told(model, map(json.dumps, rows))
@@ -87,8 +79,8 @@ def test_csv_with_a_header_is_a_stream_too(model: StoredModel, telemetry: Any) -
     assert found == alike
 
 
-def test_a_gap_begins_anew(model: StoredModel, telemetry: Any) -> None:
-    rows = telemetry[: 2 * model.description.window].to_pylist()
+def test_a_gap_begins_anew(model: StoredModel, table: Any) -> None:
+    rows = table[: 2 * model.description.window].to_pylist()
     half = model.description.window // 2
     stream = Stream(model)
     for row in rows[:half]:
@@ -110,26 +102,26 @@ def test_a_gap_begins_anew(model: StoredModel, telemetry: Any) -> None:
     ],
 )
 def test_a_bad_row_is_named_and_left_out(
-    line: str, words: str, model: StoredModel, telemetry: Any
+    line: str, words: str, model: StoredModel, table: Any
 ) -> None:
-    rows = [json.dumps(row) for row in telemetry[: model.description.window].to_pylist()]
+    rows = [json.dumps(row) for row in table[: model.description.window].to_pylist()]
     found, (logged,) = told(model, [rows[0], line, *rows[1:]])
     assert len(found) == 1
     assert words in logged
 
 
-def test_what_is_not_finite_is_left_out(model: StoredModel, telemetry: Any) -> None:
-    (row,) = telemetry[:1].to_pylist()
+def test_what_is_not_finite_is_left_out(model: StoredModel, table: Any) -> None:
+    (row,) = table[:1].to_pylist()
     for wrong in (float("nan"), 1e300, None, "x", [1]):
         with pytest.raises(BadRowError, match=model.description.channels[0]):
             Stream(model).push(row | {model.description.channels[0]: wrong})
 
 
 def test_hosts_and_lines_are_limited(
-    model: StoredModel, telemetry: Any, monkeypatch: pytest.MonkeyPatch
+    model: StoredModel, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_module, "MAX_HOSTS", 2)
-    (row,) = telemetry[:1].to_pylist()
+    (row,) = table[:1].to_pylist()
     _, logged = told(model, [json.dumps(row | {"host": name}) for name in "abcb"])
     assert len(logged) == 2  # the third host, and a row of b that came twice
     monkeypatch.setattr(stream_module, "MAX_LINE_BYTES", 100)

@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 
 from agent.trainer.common import config
 from tests.harness import forked
-from tests.unit.agent.trainer.training.test_resume import AT_STEP
+from tests.harness.trainers import files_of, report_in
+from tests.unit.agent.trainer.training.test_resume import interrupted, train
 
 pytestmark = pytest.mark.system
 
-FLAGS = ("--mode=oracle", "--threads=1", "--n-resamples=20", "--epochs=2", "--dropout=0")
+FEW = ("--epochs=2", "--dropout=0")
 SMALL = {
-    "mlp": ("--hidden=16", "--batch-size=32"),
-    "cnn": ("--hidden=8", "--batch-size=32"),
-    "transformer_ssl": ("--heads=2", "--head-width=4", "--layers=1", "--batch-size=16"),
+    "mlp": ("--batch-size=32",),
+    "cnn": ("--batch-size=32",),
+    "transformer_ssl": ("--layers=1",),
 }
 # The real program, whose torch finds no compiler.
 WITHOUT_COMPILER = """
@@ -38,45 +36,16 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def train(
-    model: str,
-    data: Path,
-    out: Path,
-    *flags: str,
-    at_step: int | None = None,
-) -> tuple[int, list[dict[str, Any]]]:
-    """Run the real program; its exit code and its events."""
-    module = config.TRAINERS[model].module
-    program = (
-        ["-m", module] if at_step is None else ["-c", AT_STEP, module, str(at_step), "SIGTERM"]
-    )
-    done = subprocess.run(
-        [sys.executable, *program, f"--model={model}", f"--data={data}", f"--out-dir={out}",
-         *FLAGS, *SMALL[model], *flags],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True, check=False, text=True, timeout=300,
-    )  # fmt: skip
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def training_of(out: Path, model: str) -> Any:
-    """Return what the report says of the training."""
-    return json.loads((out / f"{model}_oracle_train.json").read_text("utf-8"))["training"]
-
-
-def files_of(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(out.iterdir()) if path.is_file()}
-
-
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("model", SMALL)
 def test_compiled_it_learns_the_same(model: str, simulated: Path, tmp_path: Path) -> None:
-    assert train(model, simulated, tmp_path / "plain")[0] == config.EXIT_DONE
+    flags = (*FEW, *SMALL[model])
+    assert train(model, simulated, tmp_path / "plain", *flags)[0] == config.EXIT_DONE
     for name in ("one", "two"):
-        code, events = train(model, simulated, tmp_path / name, "--compile=true")
+        code, events = train(model, simulated, tmp_path / name, *flags, "--compile=true")
         assert code == config.EXIT_DONE, events
-    plain, compiled = (training_of(tmp_path / name, model) for name in ("plain", "one"))
+    plain, compiled = (report_in(tmp_path / name)["training"] for name in ("plain", "one"))
     assert (plain["compiled"], compiled["compiled"]) == (False, True)
     for before, after in zip(plain["curve"], compiled["curve"], strict=True):
         assert after == pytest.approx(before, rel=1e-3)
@@ -88,14 +57,11 @@ def test_compiled_it_learns_the_same(model: str, simulated: Path, tmp_path: Path
 @pytest.mark.slow
 @needs_compiler
 def test_a_compiled_training_is_resumed_to_the_same_bytes(simulated: Path, tmp_path: Path) -> None:
-    flags = ("--compile=true", f"--checkpoint-dir={tmp_path / 'kept'}", "--dropout=0.3")
+    flags = ("--compile=true", "--epochs=2", "--dropout=0.3", *SMALL["cnn"])
     assert train("cnn", simulated, tmp_path / "whole", *flags)[0] == config.EXIT_DONE
-    code, _ = train("cnn", simulated, tmp_path / "out", *flags, at_step=5)
-    assert code == config.EXIT_INTERRUPTED
-    code, events = train("cnn", simulated, tmp_path / "out", *flags, "--resume")
-    assert code == config.EXIT_DONE, events
-    assert training_of(tmp_path / "out", "cnn")["elsewhere"] == []
-    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+    whole = files_of(tmp_path / "whole")
+    assert interrupted("cnn", simulated, tmp_path, {"at_step": 5}, flags=flags) == whole
+    assert report_in(tmp_path / "out")["training"]["elsewhere"] == []
 
 
 def test_where_nothing_compiles_the_training_goes_on_without(
@@ -105,14 +71,14 @@ def test_where_nothing_compiles_the_training_goes_on_without(
     for name, flags in (("plain", ()), ("out", ("--compile=true",))):
         out = tmp_path / name
         command = [
-            "-c", WITHOUT_COMPILER, "--model=mlp", f"--data={simulated}", f"--out-dir={out}",
-            *FLAGS, *SMALL["mlp"], *flags,
+            "-c", WITHOUT_COMPILER, "--model=mlp", "--mode=oracle", f"--data={simulated}",
+            f"--out-dir={out}", "--threads=1", "--hidden=16", *FEW, *SMALL["mlp"], *flags,
         ]  # fmt: skip
         done = forked.run(command)
         assert done.returncode == config.EXIT_DONE, done.stderr
         told = [json.loads(line).get("message", "") for line in done.stdout.splitlines()]
         uncompiled[name] = any("not compiled" in message for message in told)
-        assert not training_of(out, "mlp")["compiled"]
+        assert not report_in(out)["training"]["compiled"]
     assert uncompiled == {"plain": False, "out": True}
-    weights = "model.safetensors"
-    assert (tmp_path / "out" / weights).read_bytes() == (tmp_path / "plain" / weights).read_bytes()
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in uncompiled]
+    assert weights[0] == weights[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agent.trainer.inference.scoring import score
+from tests.harness.trainers import report_in
 
 Found = tuple[dict[str, Any], Path]
 
@@ -20,14 +20,15 @@ def found(simulated: Path, tmp_path_factory: pytest.TempPathFactory, run_job: An
     """The report of a `gbt`, and where it lies; tests only read it."""
     folder = tmp_path_factory.mktemp("model")
     run_job("gbt", simulated, folder, "--epochs", "30", "--n-resamples", "20")
-    return json.loads((folder / "gbt_oracle_train.json").read_text()), folder
+    return report_in(folder), folder
 
 
-def test_the_report_judges_the_alarms_that_predict_raises(found: Found, simulated: Path) -> None:
+def test_the_report_judges_the_alarms_that_predict_raises(
+    found: Found, simulated: Path, telemetry: Path
+) -> None:
     """Both thresholds on the same windows: a host's first ones are used without labels."""
     report, folder = found
-    (raw,) = simulated.parent.glob("*.parquet")
-    table, index = score(folder, raw, threads=1), pq.read_table(simulated / "validation_v1.parquet")
+    table, index = score(folder, telemetry, 1), pq.read_table(simulated / "validation_v1.parquet")
     label, host = index["label"].to_numpy(), np.array(table["host"].to_pylist())
     needed = report["host_thresholds"]["procedure"]["needed"]
     for name, told in report["host_thresholds"]["per_host"].items():

@@ -17,8 +17,9 @@ from agent.trainer import run
 from agent.trainer.common import config
 from agent.trainer.common.arguments import parse_job
 from agent.trainer.common.checkpoint import FILE, Checkpoint, Keeper
-from agent.trainer.common.progress import Interruption, Progress
+from agent.trainer.common.progress import Progress
 from tests.harness import forked
+from tests.harness.trainers import files_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
 
@@ -80,20 +81,18 @@ def epochs_of(events: Events) -> int:
     return sum(event["event"] == "progress" for event in events)
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-def interrupted(model: str, data: Path, folder: Path, *how: dict[str, Any]) -> dict[str, bytes]:
+def interrupted(
+    model: str, data: Path, folder: Path, *how: dict[str, Any], flags: tuple[str, ...] = ()
+) -> dict[str, bytes]:
     """Train, interrupted each time in one of these ways; return the files of the last run."""
-    kept, out = folder / "kept", folder / "out"
+    out, flags = folder / "out", (f"--checkpoint-dir={folder / 'kept'}", *flags)
     for number, way in enumerate(how):
         resume = ("--resume",) if number else ()
-        code, events = train(model, data, out, f"--checkpoint-dir={kept}", *resume, **way)
+        code, events = train(model, data, out, *flags, *resume, **way)
         assert code == config.EXIT_INTERRUPTED, events
         assert "checkpoint" in {event["event"] for event in events}
         assert not list(out.iterdir()), "no half model is left"
-    code, events = train(model, data, out, f"--checkpoint-dir={kept}", "--resume")
+    code, events = train(model, data, out, *flags, "--resume")
     assert code == config.EXIT_DONE, events
     assert any("going on from" in str(event.get("message")) for event in events)
     return files_of(out)
@@ -119,7 +118,7 @@ def test_the_time_left_is_reckoned_from_what_this_process_did(
         "--n-resamples=20", "--batch-size=16", *SMALL["mlp"], kept, "--resume",
     ]  # fmt: skip
     progress = Progress(stream, lambda: float(next(seconds)))
-    run.run(parse_job(argv, config.RUN_MODULE), progress, Interruption())
+    run.run(parse_job(argv, config.RUN_MODULE), progress)
     events = [json.loads(line) for line in stream.getvalue().splitlines()]
     told = {one["epoch"]: one["eta_s"] for one in events if one["event"] == "progress"}
     assert min(told) >= 3
@@ -184,16 +183,14 @@ def test_a_checkpoint_of_no_use_costs_nothing_but_time(
 def test_a_disk_that_refuses_costs_the_checkpoint_not_the_training(tmp_path: Path) -> None:
     stream = io.StringIO()
     (tmp_path / "file").write_text("no folder", "utf-8")
-    keeper = Keeper(Interruption(), Progress(stream), tmp_path / "file" / "kept")
+    keeper = Keeper(Progress(stream), tmp_path / "file" / "kept")
     keeper.keep(lambda: Checkpoint({"epoch": 1}, b""))
     assert "could not be written" in stream.getvalue()
 
 
 def test_a_checkpoint_is_kept_every_so_often(tmp_path: Path) -> None:
     now_s, captured = [0.0], []
-    keeper = Keeper(
-        Interruption(), Progress(io.StringIO()), tmp_path, every_s=60, clock=lambda: now_s[0]
-    )
+    keeper = Keeper(Progress(io.StringIO()), tmp_path, every_s=60, clock=lambda: now_s[0])
 
     def capture() -> Checkpoint:
         captured.append(now_s[0])
