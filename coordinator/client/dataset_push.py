@@ -69,7 +69,8 @@ def push_data(connect: Connect, name: str, folder: Path, transfer: Transfer) -> 
             return plan(files, known, advance)
 
     with connect() as client:
-        rows: list[dict[str, Any]] = client.ask(m.AskDatasets(id=new_id()))["datasets"]
+        ask = m.AskPushed(id=new_id(), kind="dataset")
+        rows: list[dict[str, Any]] = client.ask(ask)["pushed"]
     found = planned(_layout(connect, [row for row in rows if row["name"] == name]))
     if len(found.layout.packs) > m.MAX_PACKS:  # of many versions, each with some packs of its own
         found = planned(None)
@@ -159,7 +160,7 @@ class _Push:
 
     def _ask(self, client: OperatorClient) -> str | None:
         """Offer the dataset; return the id of the first blob that the coordinator lacks."""
-        ask = m.AskData(id=new_id(), offer=self._offer, chunk_bytes=self._chunk_bytes)
+        ask = m.AskPush(id=new_id(), offer=self._offer, chunk_bytes=self._chunk_bytes)
         lacks: str | None = client.ask(ask)["lacks"]
         return lacks
 

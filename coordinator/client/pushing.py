@@ -107,7 +107,7 @@ def _send(
     def is_there() -> bool:
         ask = m.AskPush(id=new_id(), offer=offer, chunk_bytes=chunk_bytes)
         data: dict[str, Any] = client.ask(ask)
-        return bool(data["is_there"])
+        return data["lacks"] is None
 
     def read(offset: int, length: int) -> bytes:
         file.seek(offset)
@@ -116,6 +116,8 @@ def _send(
     if is_there():
         return False
     transmit(client, size_bytes, chunk_bytes, read, is_there, advance)
+    if not is_there():  # the coordinator knows it now
+        raise BadStream("what was sent is gone from the store; the coordinator's log says")
     return True
 
 

@@ -26,6 +26,8 @@ from broker.protocol.messages import (
     AskList,
     AskPause,
     AskPlan,
+    AskPush,
+    AskRemove,
     AskRun,
     AskSnooze,
     Command,
@@ -232,6 +234,8 @@ def _word(ask: Command) -> str:
     """Return what a command is called in the record."""
     if isinstance(ask, AskIdentity | AskEach):
         return ask.action
+    if isinstance(ask, AskPush | AskRemove) and ask.kind == "dataset":
+        return f"{ask.type}-data"
     ends = (isinstance(ask, AskPause) and ask.off) or (isinstance(ask, AskSnooze) and not ask.for_s)
     return f"{ask.type} off" if ends else ask.type
 

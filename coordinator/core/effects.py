@@ -13,7 +13,15 @@ from pydantic import JsonValue
 
 from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import LogLines
-from broker.protocol.messages import AskFetch, AskIdentity, AskPush, Fault, NoRoom, Progress
+from broker.protocol.messages import (
+    AskFetch,
+    AskIdentity,
+    AskPush,
+    Fault,
+    NoRoom,
+    ProgramOffer,
+    Progress,
+)
 from broker.stream.ranges import RangeSet
 from coordinator.jobs.causes import Cause
 from coordinator.jobs.plan_entries import Plan
@@ -180,6 +188,7 @@ class CheckSignatures(Task):
 
     client: str
     ask: AskPush
+    offer: ProgramOffer
     crl: str
 
 

@@ -75,7 +75,7 @@ class Push:
     @property
     def kind(self) -> str:
         """What stands in the store where a result has its mode."""
-        return PROGRAMS if isinstance(self.offer, ProgramOffer) else DATASETS
+        return PROGRAMS if self.offer.kind == "program" else DATASETS
 
 
 @dataclass(slots=True)

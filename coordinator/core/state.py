@@ -21,6 +21,7 @@ from broker.protocol.messages import (
     NoRoom,
     Noted,
     OperatorResponse,
+    ProgramOffer,
     Wire,
     encode,
 )
@@ -45,11 +46,10 @@ from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
 from coordinator.jobs.records import (
-    DatasetRecord,
     FleetRecord,
     HostForgotten,
     HostRecord,
-    ProgramRecord,
+    PushedRecord,
     Record,
     RequestKey,
     Revocation,
@@ -112,10 +112,10 @@ class World:
     no_room: dict[str, NoRoom] = field(default_factory=dict)  # by job, the newest last: see `room`
     parts_opened: int = 0
     downloads: dict[str, Download] = field(default_factory=dict)
-    programs: dict[str, ProgramRecord] = field(default_factory=dict)  # by digest, newest last
-    datasets: dict[str, DatasetRecord] = field(default_factory=dict)  # by title, newest last
+    pushed: dict[str, PushedRecord] = field(default_factory=dict)  # by title, newest last
     pushes: dict[str, Push] = field(default_factory=dict)  # by client
-    coming: dict[str, tuple[DataOffer, float]] = field(default_factory=dict)  # by title; until when
+    # What has begun to come, by title, and until when that is kept.
+    coming: dict[str, tuple[ProgramOffer | DataOffer, float]] = field(default_factory=dict)
     crl: str = ""  # the CA's revocation list in PEM, where the coordinator has the CA
     answers: OrderedDict[RequestKey, Answer] = field(default_factory=OrderedDict)
     dropped: Counter[str] = field(default_factory=Counter)

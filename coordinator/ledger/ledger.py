@@ -13,10 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from broker.errors import BadMessage, StorageError
-from broker.protocol.messages import DataOffer, OperatorResponse, Piece, ProgramOffer
+from broker.protocol.messages import Offer, OperatorResponse
 from coordinator.jobs.jobs import Change, Job, StoredCheckpoint
 from coordinator.jobs.plan_entries import spec_from_json, spec_to_json
 from coordinator.jobs.records import (
@@ -24,13 +24,11 @@ from coordinator.jobs.records import (
     AttemptFilter,
     BundleKept,
     BundlesFiled,
-    DatasetRecord,
-    DatasetRemoved,
     FleetRecord,
     HostForgotten,
     HostRecord,
-    ProgramRecord,
-    ProgramRemoved,
+    PushedRecord,
+    PushedRemoved,
     Record,
     RequestKey,
     Result,
@@ -51,8 +49,6 @@ _FIELDS: Final = (
 )  # fmt: skip
 
 A = TypeVar("A")
-Offer = TypeVar("Offer", bound=Piece)
-R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -113,24 +109,13 @@ class Ledger:
         rows = self._rows("load_fleet")
         return FleetRecord(**json.loads(rows[0][0])) if rows else FleetRecord()
 
-    def load_programs(self) -> list[ProgramRecord]:
-        """Return the programs, in the order in which they were pushed."""
-        return self._pushed("load_programs", ProgramRecord, ProgramOffer)
-
-    def load_datasets(self) -> list[DatasetRecord]:
-        """Return the datasets, in the order in which they were pushed."""
-        return self._pushed("load_datasets", DatasetRecord, DataOffer)
-
-    def _pushed(
-        self, query: str, record: Callable[[Offer, str, str], R], kind: type[Offer]
-    ) -> list[R]:
+    def load_pushed(self) -> list[PushedRecord]:
+        """Return the programs and datasets, in the order in which they were pushed."""
+        read = TypeAdapter(Offer).validate_json
         try:
-            return [
-                record(kind.model_validate_json(offer), at, who)
-                for offer, at, who in self._rows(query)
-            ]
+            return [PushedRecord(read(offer), *by) for offer, *by in self._rows("load_pushed")]
         except ValueError as error:
-            raise StorageError(f"ledger {self._path}: {kind.__name__}: {error}") from error
+            raise StorageError(f"ledger {self._path}: an offer: {error}") from error
 
     def commit(self, changes: Sequence[Change | Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
@@ -233,16 +218,11 @@ class Ledger:
                 self._db.execute(sql("delete_host"), (host,))
             case Action():
                 chronicle.record(self._db, record)
-            case ProgramRecord(offer, at, who):
-                values = (offer.program.digest, at, who, offer.model_dump_json())
-                self._db.execute(sql("put_program"), values)
-            case ProgramRemoved(digest):
-                self._db.execute(sql("delete_program"), (digest,))
-            case DatasetRecord(offer, at, who):
-                told = (offer.name, offer.digest, at, who, offer.model_dump_json())
-                self._db.execute(sql("put_dataset"), told)
-            case DatasetRemoved(name, digest):
-                self._db.execute(sql("delete_dataset"), (name, digest))
+            case PushedRecord(offer, at, who):
+                values = (offer.title, at, who, offer.model_dump_json())
+                self._db.execute(sql("put_pushed"), values)
+            case PushedRemoved(title):
+                self._db.execute(sql("delete_pushed"), (title,))
             case BundleKept(artifact_id, data, model, mode):
                 self._db.execute(sql("keep_bundle"), (artifact_id, model, mode, data))
             case BundlesFiled(artifact_ids):

@@ -17,9 +17,6 @@ from broker.protocol.messages import (
     AskAttempts,
     AskCancel,
     AskCurves,
-    AskData,
-    AskDataRemove,
-    AskDatasets,
     AskDrain,
     AskEach,
     AskEvents,
@@ -31,8 +28,8 @@ from broker.protocol.messages import (
     AskLogs,
     AskPause,
     AskPlan,
-    AskPrograms,
     AskPush,
+    AskPushed,
     AskReload,
     AskRemove,
     AskRequeue,
@@ -53,12 +50,11 @@ from broker.protocol.messages import (
 from broker.protocol.topics import user_of
 from coordinator.core import (
     authorization,
-    dataset_records,
-    datasets,
+    catalogue,
     downloads,
     filing,
     plan_changes,
-    programs,
+    pushes,
 )
 from coordinator.core.authorization import Data, RequestRefused, given, refused
 from coordinator.core.commands import (
@@ -122,7 +118,7 @@ def on_checked(world: World, event: SignaturesChecked, now: Now) -> None:
     if _is_answered(world, client, ask):
         return
     if event.fault is None:
-        response = _response(world, client, ask, now, programs.take_in)
+        response = _response(world, client, ask, now, pushes.take_in)
     else:
         response = refused("untrusted", fault=event.fault.told()).response(ask.id)
     if response is not None:
@@ -130,8 +126,9 @@ def on_checked(world: World, event: SignaturesChecked, now: Now) -> None:
 
 
 def _settle(world: World, client: str, ask: Command, response: OperatorResponse, now: Now) -> None:
-    if isinstance(ask, AskData) and datasets.is_on_the_way(response):
-        # One of many for a dataset, of which the last is recorded; to repeat it does no harm.
+    if isinstance(ask, AskPush) and pushes.is_on_the_way(response):
+        # One for each blob, of which the last is recorded; to repeat it does no harm.
+        world.answers.pop(authorization.key_of(client, ask), None)
         authorization.answer(world, client, response, now)
     else:
         what = (_outcome if response.ok else _refusal)(client, ask, response.data, now)
@@ -178,10 +175,9 @@ def _outcome(client: str, ask: Command, data: Any, now: Now) -> Cause:
             return plan_changes.outcome(data)
         case AskEach():
             return job_commands.outcome_of_each(data)
-        case AskPush() | AskRemove() | AskData() | AskDataRemove():
-            kind = "dataset" if isinstance(ask, AskData | AskDataRemove) else "program"
+        case AskPush() | AskRemove():
             told = {key: data[key] for key in ("name", "digest", "is_there") if key in data}
-            return cause(kind, **told)
+            return cause(ask.kind, **told)
         case _:
             return host_commands.outcome(data)
 
@@ -272,7 +268,7 @@ def _on_attempts(world: World, client: str, ask: AskAttempts, _now: Now) -> None
 
 
 def _on_trainers(world: World, _client: str, _ask: AskTrainers, _now: Now) -> Data:
-    datasets = {title: one.model_dump() for title, one in dataset_records.known(world).items()}
+    datasets = {title: one.model_dump() for title, one in catalogue.known_datasets(world).items()}
     return {"trainers": plan_changes.told_trainers(world), "datasets": {**datasets}}
 
 
@@ -311,11 +307,8 @@ HANDLERS: Final[dict[type[Wire], Handler]] = {
     AskTrainers: _on_trainers,
     AskFetch: _on_fetch,
     AskIdentity: certificate_commands.on_told,
-    AskPush: programs.on_push,
-    AskPrograms: programs.on_programs,
-    AskRemove: programs.on_remove,
-    AskData: datasets.on_push,
-    AskDatasets: datasets.on_datasets,
-    AskLayout: datasets.on_layout,
-    AskDataRemove: datasets.on_remove,
+    AskPush: pushes.on_push,
+    AskPushed: pushes.on_pushed,
+    AskRemove: pushes.on_remove,
+    AskLayout: pushes.on_layout,
 }

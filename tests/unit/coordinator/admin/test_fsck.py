@@ -24,7 +24,7 @@ from coordinator.admin import __main__ as maintenance
 from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import JobBook
 from coordinator.jobs.plan_entries import CHECKPOINTS, PROGRAMS
-from coordinator.jobs.records import ProgramRecord, ProgramRemoved, Record
+from coordinator.jobs.records import PushedRecord, PushedRemoved, Record
 from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.store.store import BUNDLE, Store
@@ -371,9 +371,9 @@ def test_a_program_keeps_its_parcel_and_one_that_is_lost_is_told(
     program = Program(digest=hex_of(b"parcel"), size_bytes=6)
     offer = ProgramOffer(name="fit", program=program, hyper_schema={})
     state, store = State(tmp_path, {}, {}, capsys), Store(tmp_path)
-    commit(ProgramRecord(offer, NOW.text(), "operator:ann"))
+    commit(PushedRecord(offer, NOW.text(), "operator:ann"))
     assert state.findings() == [("missing", None)], "it was never stored"
     put(store, b"parcel", PROGRAMS)
     assert state.findings() == []
-    commit(ProgramRemoved(program.digest))
+    commit(PushedRemoved(offer.title))
     assert state.findings() == [("unreferenced", None)]
