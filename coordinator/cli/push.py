@@ -24,8 +24,8 @@ PROGRAMS, DATASETS = KINDS
 
 @click.command("push")
 @click.argument("folder", metavar="DIR", type=PATH)
-@client_options
-def push_command(client: OperatorClient, folder: Path) -> int:
+@asking
+def push_command(at: Where, folder: Path) -> int:
     """Send the program in DIR to the fleet, and print how a manifest calls it.
 
     DIR has a program.toml. The files that git tracks or would add are sent, and what the
@@ -33,9 +33,9 @@ def push_command(client: OperatorClient, folder: Path) -> int:
 
     Example: fleet push ./vision
     """
-    from coordinator.client.pushing import push
+    from coordinator.client.program_push import push
 
-    pushed = push(client, folder, transfer)
+    pushed = push(at.connect, folder, transfer)
     by = f"signed by {pushed.signer}" if pushed.signer else "not signed"
     how = "" if pushed.sent else "; it was there already"
     return _tell(pushed, f"{size(pushed.size_bytes)}, {by}{how}")
