@@ -18,7 +18,6 @@ from broker.protocol.messages import (
     AskPush,
     AskPushed,
     AskRemove,
-    Blob,
     DataOffer,
     OperatorResponse,
     ProgramOffer,
@@ -29,11 +28,12 @@ from broker.protocol.topics import user_of
 from coordinator.core import catalogue, downloads, programs, uploads
 from coordinator.core.authorization import Data, RequestRefused, refused
 from coordinator.core.effects import CheckSignatures
-from coordinator.core.entries import Push, Upload
+from coordinator.core.entries import Upload
 from coordinator.core.state import World
 from coordinator.jobs import titles
 from coordinator.jobs.causes import cause
 from coordinator.jobs.jobs import Job
+from coordinator.jobs.plan_entries import DATASETS, PROGRAMS
 from coordinator.jobs.records import PushedRecord, PushedRemoved
 from coordinator.jobs.states import FINAL
 
@@ -64,7 +64,9 @@ def take_in(world: World, client: str, ask: AskPush, now: Now) -> Data:
     blob = next(catalogue.lacking(world, offer), None)
     if blob is not None:
         _expect(world, offer, now)
-        _draw(world, Push(client, offer, blob.artifact_id), blob, ask.chunk_bytes, now)
+        mode = PROGRAMS if offer.kind == "program" else DATASETS
+        cut = (blob.size_bytes, ask.chunk_bytes)
+        _draw(world, Upload(blob.artifact_id, client, *cut, offer.name, mode, is_push=True), now)
         return told | {"lacks": blob.artifact_id}
     is_new = world.coming.pop(offer.title, None) is not None
     _keep(world, user_of(client), offer, now)
@@ -97,29 +99,27 @@ def _expect(world: World, offer: ProgramOffer | DataOffer, now: Now) -> None:
         del world.coming[next(iter(world.coming))]
 
 
-def _draw(world: World, push: Push, blob: Blob, chunk_bytes: int, now: Now) -> None:
+def _draw(world: World, upload: Upload, now: Now) -> None:
     """Draw a blob from a client. Raises `RequestRefused` when too many are pushed."""
-    for other, earlier in [*world.pushes.items()]:
-        if earlier.artifact_id not in world.uploads:  # it was given up, or is pushed again
-            del world.pushes[other]
-    if len(world.pushes.keys() - {push.client}) >= MAX_PUSHES:
+    for client, earlier in [*world.pushes.items()]:
+        if earlier not in world.uploads:  # it was given up, or is pushed again
+            del world.pushes[client]
+    if len(world.pushes.keys() - {upload.host}) >= MAX_PUSHES:
         raise refused("pushes", most=MAX_PUSHES)
-    world.pushes[push.client] = push
-    uploads.receive(world, Upload(blob.artifact_id, push.client, blob.size_bytes, chunk_bytes,
-                                  is_push=True), now)  # fmt: skip
+    world.pushes[upload.host] = upload.artifact_id
+    uploads.receive(world, upload, now)
 
 
 def on_chunk(world: World, client: str, index: int, data: bytes, now: Now) -> None:
     """Take a chunk of a blob. Raises `BadStream` when it does not fit."""
-    push = world.pushes.get(client)
-    if push is not None:
-        uploads.on_chunk(world, client, push.artifact_id, index, data, now)
+    if client in world.pushes:
+        uploads.on_chunk(world, client, world.pushes[client], index, data, now)
 
 
 def on_stored(world: World, artifact_id: str) -> None:
     """Tell each client that pushes this blob that it is stored."""
-    for client, push in [*world.pushes.items()]:
-        if push.artifact_id == artifact_id:
+    for client, pushed in [*world.pushes.items()]:
+        if pushed == artifact_id:
             del world.pushes[client]
             world.publish(world.topics.push_grant(client), Stored())
 

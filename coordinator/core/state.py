@@ -36,7 +36,6 @@ from coordinator.core.entries import (
     Evidence,
     Expected,
     Holdback,
-    Push,
     Stop,
     Upload,
 )
@@ -113,7 +112,7 @@ class World:
     parts_opened: int = 0
     downloads: dict[str, Download] = field(default_factory=dict)
     pushed: dict[str, PushedRecord] = field(default_factory=dict)  # by title, newest last
-    pushes: dict[str, Push] = field(default_factory=dict)  # by client
+    pushes: dict[str, str] = field(default_factory=dict)  # the blob that comes, by client
     # What has begun to come, by title, and until when that is kept.
     coming: dict[str, tuple[ProgramOffer | DataOffer, float]] = field(default_factory=dict)
     crl: str = ""  # the CA's revocation list in PEM, where the coordinator has the CA
