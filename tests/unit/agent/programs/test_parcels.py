@@ -103,16 +103,6 @@ def test_what_an_attempt_gave_up_is_gone_and_another_goes_on(tmp_path: Path) -> 
     assert parcels.folder(digest) is not None
 
 
-def test_two_jobs_fetch_the_same_parcel_at_the_same_time(tmp_path: Path) -> None:
-    digest, data = bundle_of(tmp_path / "made", "print(1)")
-    parcels = Parcels(tmp_path / "cache", 1e9)
-    for attempt in (1, 2):
-        parcels.fetched.write(JOB, attempt, 0, data)
-    for attempt in (1, 2):
-        parcels.install(JOB, attempt, digest)
-    assert kept(tmp_path / "cache") == {digest}
-
-
 def all_at_once(count: int, work: Callable[[int], object]) -> None:
     """Do something on several threads, as the agent does."""
     with ThreadPoolExecutor(count) as threads:
