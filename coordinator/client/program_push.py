@@ -48,7 +48,7 @@ def push(connect: Connect, folder: Path, transfer: Transfer) -> Pushed:
                 digest=digest, size_bytes=size_bytes, signers=signers,
                 environment=program.environment, resumable=program.resumable,
             ),
-            hyper_schema=program.info(digest).hyper_schema,
+            hyper_schema=program.hyper_schema(),
             data=tuple(program.data),
             inputs=tuple(program.inputs),
             needs=m.Needs(**program.needs.model_dump()),
