@@ -42,18 +42,16 @@ def push(connect: Connect, folder: Path, transfer: Transfer) -> Pushed:
         digest, size_bytes = packed.artifact_id, packed.size_bytes
         signatures = _signatures(connect, program.name, digest)
         signers = tuple(one.signer for one in signatures)
-        offer = m.ProgramOffer(
-            name=program.name,
+        trainer = m.TrainerInfo(
+            hyper_schema=program.hyper_schema(), resumable=program.resumable, telemetry=False,
+            data=tuple(program.data), inputs=tuple(program.inputs),
             program=m.Program(
                 digest=digest, size_bytes=size_bytes, signers=signers,
                 environment=program.environment, resumable=program.resumable,
             ),
-            hyper_schema=program.hyper_schema(),
-            data=tuple(program.data),
-            inputs=tuple(program.inputs),
             needs=m.Needs(**program.needs.model_dump()),
-            signatures=signatures,
         )  # fmt: skip
+        offer = m.ProgramOffer(name=program.name, trainer=trainer, signatures=signatures)
         files = {digest: [Found(parcel.name, parcel, size_bytes)]}
         sent = Sending(offer, files, connect).send(transfer)
     return Pushed(program.name, digest, size_bytes, "".join(signers), bool(sent))

@@ -39,13 +39,7 @@ def lacking(world: World, offer: ProgramOffer | DataOffer) -> Iterator[Blob]:
 
 def known_programs(world: World) -> dict[str, TrainerInfo]:
     """Return each program as a trainer, by `NAME@DIGEST`, the newest of a name last."""
-    return {
-        one.title: TrainerInfo(
-            hyper_schema=one.hyper_schema, resumable=one.program.resumable, telemetry=False,
-            program=one.program, needs=one.needs, data=one.data, inputs=one.inputs,
-        )
-        for one in programs(world)
-    }  # fmt: skip
+    return {one.title: one.trainer for one in programs(world)}
 
 
 def known_datasets(world: World) -> dict[str, Dataset]:

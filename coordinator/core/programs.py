@@ -28,7 +28,8 @@ def joined(offer: ProgramOffer, earlier: ProgramOffer) -> ProgramOffer:
     signatures = {one.signer: one for one in (*earlier.signatures, *offer.signatures)}
     newest = (*signatures.values(),)[-MAX_SIGNERS:]
     program = offer.program.model_copy(update={"signers": tuple(one.signer for one in newest)})
-    return offer.model_copy(update={"program": program, "signatures": newest})
+    trainer = offer.trainer.model_copy(update={"program": program})
+    return offer.model_copy(update={"trainer": trainer, "signatures": newest})
 
 
 def on_signed(world: World, offer: ProgramOffer, who: str, now: Now) -> None:

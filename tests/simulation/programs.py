@@ -25,6 +25,7 @@ from broker.protocol.messages import (
     ProgramOffer,
     ProgramSignature,
     Stored,
+    TrainerInfo,
     decode,
     encode,
 )
@@ -177,9 +178,8 @@ class Pusher:
 
     def _offer(self) -> None:
         program = PROGRAM.model_copy(update={"signers": (self._signer,)})
-        offer = ProgramOffer(
-            name=NAME, program=program, hyper_schema={}, signatures=(SIGNATURES[self._signer],)
-        )
+        trainer = TrainerInfo(hyper_schema={}, telemetry=False, program=program)
+        offer = ProgramOffer(name=NAME, trainer=trainer, signatures=(SIGNATURES[self._signer],))
         ask = AskPush(id=self._new_id(), offer=offer, chunk_bytes=CHUNK_BYTES)
         self._link.publish(Outgoing(TOPICS.operator_request(self._client), encode(ask)))
 

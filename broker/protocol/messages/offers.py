@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field
 
+from broker.protocol.messages.hosts import TrainerInfo
 from broker.protocol.messages.values import (
     MAX_SIGNERS,
     ArtifactId,
-    DataNames,
-    Needs,
     Piece,
     Program,
     ProgramSignature,
     Word,
-    finite,
 )
 
 MAX_PACKS: Final = 2_000  # of a dataset: their hashes fit into one message
@@ -30,6 +28,12 @@ class Blob(NamedTuple):
     size_bytes: _Size
 
 
+def _carried(trainer: TrainerInfo) -> TrainerInfo:
+    if trainer.program is None:
+        raise ValueError("must have a program")
+    return trainer
+
+
 class ProgramOffer(Piece):
     """A program as it is pushed: what its `program.toml` says, its parcel, and who vouches for it.
 
@@ -38,18 +42,14 @@ class ProgramOffer(Piece):
 
     kind: Literal["program"] = "program"
     name: Word
-    program: Program
-    hyper_schema: Annotated[dict[str, JsonValue], AfterValidator(finite)] = Field(
-        description="JSON Schema of its parameters."
-    )
-    data: DataNames = Field(
-        default=(), description="The datasets that it reads; a job says which each is."
-    )
-    inputs: DataNames = Field(
-        default=(), description="The results of other jobs that it reads, if a job names them."
-    )
-    needs: Needs = Field(default=Needs(), description="A job may ask for more, not for less.")
+    trainer: Annotated[TrainerInfo, AfterValidator(_carried)]
     signatures: Annotated[tuple[ProgramSignature, ...], Field(max_length=MAX_SIGNERS)] = ()
+
+    @property
+    def program(self) -> Program:
+        """Its parcel, and what a host has to allow."""
+        assert self.trainer.program is not None  # noqa: S101 - see `_carried`
+        return self.trainer.program
 
     @property
     def digest(self) -> str:

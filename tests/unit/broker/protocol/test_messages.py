@@ -75,8 +75,8 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
       (m.AskRun, m.AskSnooze, m.AskEach, m.AskCurves, m.AskPush)],
     (m.OPERATOR_REQUEST, m.AskCurves(id="a", jobs=("1b" * 32,))),
     (m.OPERATOR_REQUEST, m.AskPush(id="a", offer=m.ProgramOffer(
-        name="vision", hyper_schema={"type": "object"},
-        program=m.Program(digest=HEX, size_bytes=9, signers=("ann",), environment="none"),
+        name="vision", trainer=m.TrainerInfo(hyper_schema={"type": "object"}, program=m.Program(
+            digest=HEX, size_bytes=9, signers=("ann",), environment="none")),
         signatures=(m.ProgramSignature(signer="ann", certificate="pem", value="AA=="),)))),
     (m.OPERATOR_REQUEST, m.AskPush(id="a", offer=m.DataOffer(
         name="cifar", digest=HEX, size_bytes=9, files=2, layout=m.Blob(HEX, 3),

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from broker.clock import Now
-from broker.protocol.messages import Program, ProgramOffer
+from broker.protocol.messages import Program, ProgramOffer, TrainerInfo
 from broker.system.files import FolderLock
 from coordinator.admin import __main__ as maintenance
 from coordinator.core.stored_artifacts import index_row
@@ -369,7 +369,7 @@ def test_a_program_keeps_its_parcel_and_one_that_is_lost_is_told(
             ledger.commit([record])
 
     program = Program(digest=hex_of(b"parcel"), size_bytes=6)
-    offer = ProgramOffer(name="fit", program=program, hyper_schema={})
+    offer = ProgramOffer(name="fit", trainer=TrainerInfo(hyper_schema={}, program=program))
     state, store = State(tmp_path, {}, {}, capsys), Store(tmp_path)
     commit(PushedRecord(offer, NOW.text(), "operator:ann"))
     assert state.findings() == [("missing", None)], "it was never stored"

@@ -123,7 +123,8 @@ def test_a_host_without_prepared_data_takes_a_job_that_brings_it(tmp_path: Path)
 
 def test_a_program_says_which_datasets_its_jobs_have_to_name(tmp_path: Path) -> None:
     fleet = pushed(tmp_path, DATASET)
-    push_all(fleet, programs.offer().model_copy(update={"data": ("train", "test")}))
+    reads = programs.trainer(programs.DIGEST).model_copy(update={"data": ("train", "test")})
+    push_all(fleet, programs.offer().model_copy(update={"trainer": reads}))
     told = fleet.asks(m.AskTrainers(id="t")).data
     assert told["trainers"][f"vision@{programs.DIGEST}"]["data"] == ["train", "test"]
     assert [*told["datasets"]] == [f"cifar@{DIGEST}"]
