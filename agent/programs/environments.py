@@ -78,10 +78,10 @@ class Environments:
         self._inherited = {name: inherited[name] for name in inherited if name.upper() in _KEPT}
         self._limit_s = limit_s
         self._disk = RealDisk()
+        self._turn = threading.Lock()  # one builds at a time
         self._guard = threading.Lock()  # of the next three
-        self._turns: dict[str, threading.Lock] = {}
-        self._building: set[str] = set()
-        self._running: set[children.Process] = set()
+        self._building = ""
+        self._running: children.Process | None = None
         self._is_stopped = False
         self._cache = self._root / "cache"
         self._disk.make_folder(self._cache)
@@ -99,15 +99,20 @@ class Environments:
         Raises `Unusable` when a package cannot be installed, or the time is over.
         """
         key = key_of(parcel)
-        with self._turn(key):
-            return self._find(key) or self._build(key, parcel.absolute())
+        with self._turn:
+            with self._guard:
+                self._building = key
+            try:
+                return self._find(key) or self._build(key, parcel.absolute())
+            finally:
+                self._building = ""
 
     def stop(self) -> None:
         """End each build that is going on, and begin no other."""
         with self._guard:
             self._is_stopped = True
-            for process in self._running:
-                _kill(process)
+            if self._running is not None:
+                _kill(self._running)
 
     def collect(self, in_use: Container[str]) -> None:
         """Delete environments that have not been used for long; none of the keys in use.
@@ -131,22 +136,6 @@ class Environments:
         except FileNotFoundError:
             return None
         return self._root / key / "venv"
-
-    @contextlib.contextmanager
-    def _turn(self, key: str) -> Iterator[None]:
-        """Wait until nobody else builds the same."""
-        with self._guard:
-            turn = self._turns.setdefault(key, threading.Lock())
-        if not turn.acquire(timeout=self._limit_s):
-            raise Unusable("slow", limit_s=self._limit_s)
-        try:
-            with self._guard:
-                self._building.add(key)
-            yield
-        finally:
-            with self._guard:
-                self._building.discard(key)
-            turn.release()
 
     def _build(self, key: str, parcel: Path) -> Path:
         folder, end_s = self._root / key, self._clock().mono_s + self._limit_s
@@ -211,19 +200,19 @@ class Environments:
             if self._is_stopped:
                 raise Unusable("leaving")
             process = children.start(command, environment, stdout=children.NULL, stderr=said)
-            self._running.add(process)
+            self._running = process
         try:
             yield process
         finally:
             with self._guard:
                 _kill(process)
-                self._running.discard(process)
+                self._running = None
             children.has_ended(process, children.KILL_S)
 
     def _idle(self, in_use: Container[str]) -> list[Path]:
         """Return the environments that nobody uses or builds, that of the oldest use first."""
         found = [path.parent for path in self._disk.glob(self._root, f"*/{_MADE}")]
-        idle = [one for one in found if one.name not in in_use and one.name not in self._building]
+        idle = [one for one in found if one.name not in in_use and one.name != self._building]
         return sorted(idle, key=self._used_s)
 
     def _used_s(self, path: Path) -> float:

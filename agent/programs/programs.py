@@ -243,8 +243,7 @@ def _parameters(assign: Assign, program: Program) -> list[str]:
     given = dict(assign.hyper)
     if "seed" in program.parameters:
         given.setdefault("seed", assign.seed)
-    schema = program.info("").hyper_schema
-    for key, message in check_hyper(given, schema, program.name):
+    for key, message in check_hyper(given, program.hyper_schema(), program.name):
         raise BadMessage(f"parameters of {program.name}: {key}: {message}")
     for name, one in program.parameters.items():
         if "default" in one:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from broker import toml_text
 from broker.errors import ConfigError
 from broker.programs.program_faults import Fault, faults_of_values
-from broker.protocol.messages import MAX_DATA, Needs, TrainerInfo
+from broker.protocol.messages import MAX_DATA, Needs
 from broker.protocol.value_faults import fault_words
 from broker.toml_lines import Lines
 
@@ -58,26 +58,22 @@ class Program(BaseModel):
     inputs: _Described = {}
     needs: ProgramNeeds = ProgramNeeds()
 
-    def info(self, digest: str) -> TrainerInfo:
-        """Return it as a trainer whose version is its parcel's `digest`.
+    def hyper_schema(self) -> dict[str, JsonValue]:
+        """Return the JSON Schema of its parameters.
 
-        A parameter without a default is required; no others are allowed.
+        One without a default is required; no others are allowed.
         """
         properties: dict[str, JsonValue] = dict(self.parameters)
         required: list[JsonValue] = [
             name for name, one in self.parameters.items() if "default" not in one
         ]
-        schema: dict[str, JsonValue] = {
+        return {
             "type": "object",
             **({"description": self.description} if self.description else {}),
             "properties": properties,
             "required": required,
             "additionalProperties": False,
         }
-        return TrainerInfo(
-            hyper_schema=schema, resumable=self.resumable, telemetry=False, version=digest,
-            data=tuple(self.data),
-        )  # fmt: skip
 
 
 def read_program(folder: Path, builtin: Collection[str]) -> Program:

@@ -18,7 +18,7 @@ from broker.system.files import RealDisk, read
 from coordinator.admin.repairs import Finding, Repair
 from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.records import DatasetRecord, ProgramRecord
+from coordinator.jobs.records import PushedRecord
 from coordinator.jobs.states import JobState
 from coordinator.ledger.ledger import Ledger
 from coordinator.ledger.replay import contradiction
@@ -85,8 +85,7 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
     ledger = open_ledger()
     try:
         jobs = ledger.load()
-        programs = {one.digest: one for one in ledger.load_programs()}
-        datasets = ledger.load_datasets()
+        pushed = ledger.load_pushed()
         report.sizes.update(ledger.bundle_sizes())
         report.findings += _histories(ledger, jobs)
     finally:
@@ -100,15 +99,11 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
     report.findings += [
         _is_missing(job) for job in jobs.values() if job.artifact_id in missing - bundles.keys()
     ]
-    report.findings += [
-        _lost_program(one) for one in programs.values() if one.digest not in bundles
-    ]
-    blobs = {blob.artifact_id for one in datasets for blob in one.offer.blobs()}
-    report.findings += _lost_blobs(datasets, blobs - bundles.keys())
+    report.findings += _lost_blobs(pushed, bundles)
     report.findings += _bundles(folder, bundles, jobs, report)
     indexed, faults = _index(folder, jobs, report)
     report.findings += faults
-    referenced = indexed | programs.keys() | blobs
+    referenced = indexed | {blob.artifact_id for one in pushed for blob in one.offer.blobs()}
     report.findings += _unreferenced(folder, bundles, jobs, report, referenced)
     report.findings += _parts(folder, report)
     report.findings += _logs(folder, jobs)
@@ -165,21 +160,16 @@ def _is_missing(job: Job) -> Finding:
     return Finding("missing", f"job {job.spec.name}", what, remedy=_train_again(job))
 
 
-def _lost_program(program: ProgramRecord) -> Finding:
-    name = f"{program.offer.name}@{program.digest[:12]}"
-    remedy = "push it again; until then hosts that lack it cannot run it"
-    return Finding("missing", f"program {name}", "its parcel is not there", remedy=remedy)
-
-
-def _lost_blobs(datasets: Iterable[DatasetRecord], missing: set[str]) -> Iterator[Finding]:
-    for one in datasets:
-        lost = sum(blob.artifact_id in missing for blob in one.offer.blobs())
+def _lost_blobs(pushed: Iterable[PushedRecord], bundles: Mapping[str, Path]) -> Iterator[Finding]:
+    for offer in (one.offer for one in pushed):
+        lost = sum(blob.artifact_id not in bundles for blob in offer.blobs())
         if lost:
-            what = f"{counted(lost, 'blob')} of it not there"
-            remedy = "push it again; until then hosts that lack it cannot run jobs with it"
-            yield Finding(
-                "missing", f"dataset {one.offer.name}@{one.digest[:12]}", what, remedy=remedy
-            )  # fmt: skip
+            what, it = "its parcel is not there", "it"
+            if offer.kind == "dataset":
+                what, it = f"{counted(lost, 'blob')} of it not there", "jobs with it"
+            name = f"{offer.kind} {offer.name}@{offer.digest[:12]}"
+            remedy = f"push it again; until then hosts that lack it cannot run {it}"
+            yield Finding("missing", name, what, remedy=remedy)
 
 
 def _train_again(job: Job) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from broker.figures import counted
+from broker.protocol.messages import AskRemove
 from broker.system.machine import new_id
 from coordinator.client.rows import title_of
 from coordinator.ui.candidates import complete_pushed
@@ -23,8 +24,8 @@ PROGRAMS, DATASETS = KINDS
 
 @click.command("push")
 @click.argument("folder", metavar="DIR", type=PATH)
-@client_options
-def push_command(client: OperatorClient, folder: Path) -> int:
+@asking
+def push_command(at: Where, folder: Path) -> int:
     """Send the program in DIR to the fleet, and print how a manifest calls it.
 
     DIR has a program.toml. The files that git tracks or would add are sent, and what the
@@ -32,9 +33,9 @@ def push_command(client: OperatorClient, folder: Path) -> int:
 
     Example: fleet push ./vision
     """
-    from coordinator.client.pushing import push
+    from coordinator.client.program_push import push
 
-    pushed = push(client, folder, transfer)
+    pushed = push(at.connect, folder, transfer)
     by = f"signed by {pushed.signer}" if pushed.signer else "not signed"
     how = "" if pushed.sent else "; it was there already"
     return _tell(pushed, f"{size(pushed.size_bytes)}, {by}{how}")
@@ -87,13 +88,13 @@ def _tell(pushed: Any, more: str) -> int:
 
 def _add_verbs(group: click.Group, kind: PushedKind, about: str, use: str, example: str) -> None:
     """Add `list` and `rm` to a group: `about` is what a list tells, `use` what keeps a thing."""
-    noun = kind.key.removesuffix("s")
+    noun = kind.kind
 
     @group.command("list", help=f"{about}\n\nExample: fleet {group.name} list")
     @viewing
     def list_command(client: OperatorClient) -> View:
         def read() -> list[dict[str, Any]]:
-            return list(client.ask(kind.ask(id=new_id()))[kind.key])
+            return list(client.ask(kind.ask())["pushed"])
 
         return View(read, lambda told: [kind.shown(told)])
 
@@ -102,7 +103,7 @@ def _add_verbs(group: click.Group, kind: PushedKind, about: str, use: str, examp
     @click.argument(noun, metavar="NAME[@DIGEST]", shell_complete=complete_pushed)
     @client_options
     def rm_command(client: OperatorClient, **named: str) -> None:
-        gone = client.ask(kind.remove(id=new_id(), name=named[noun]))
+        gone = client.ask(AskRemove(id=new_id(), kind=kind.kind, name=named[noun]))
         answer(gone, f"removed {title_of(gone['name'], gone['digest'])}")
 
 

@@ -192,7 +192,7 @@ def run_command(
     waits = wait or get is not None
     with at.connect(*((Kind.JOB,) if waits else ())) as client:
         try:
-            table = _table(options) | (_program(client, words) if words else {})
+            table = _table(options) | (_program(at, words) if words else {})
             for key in {"hyper", "parameters"} & table.keys():
                 table[key] = _typed(client, options["model"], table.get("program", ""), table[key])
             if data:
@@ -234,13 +234,13 @@ def _table(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _program(client: OperatorClient, words: Sequence[str]) -> dict[str, Any]:
+def _program(at: Where, words: Sequence[str]) -> dict[str, Any]:
     """Return what a [[jobs]] table would hold of a program; a folder is pushed first."""
     program, parameters = words[0], _parameters(words[1:])
     if is_path(program):
-        from coordinator.client.pushing import push
+        from coordinator.client.program_push import push
 
-        program = push(client, Path(program), transfer).title
+        program = push(at.connect, Path(program), transfer).title
     return {"program": program} | ({"parameters": parameters} if parameters else {})
 
 

@@ -1,25 +1,21 @@
-"""Sends a program of one's own to the coordinator: packed, signed, only what is missing of it."""
+"""Sends what the coordinator asks for of a program or a dataset, blob by blob."""
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any, Final
+from itertools import accumulate
+from typing import Final
 
-from broker.errors import BadStream
-from broker.programs.packing import pack
-from broker.programs.program_file import Program, read_program
+from broker.errors import BadStream, LocalError
 from broker.protocol import messages as m
 from broker.protocol.topic_table import Kind
 from broker.stream.stream import Sender, chunk_size
 from broker.system.machine import new_id
 from coordinator.client.client import OperatorClient
 from coordinator.client.contact import Unreachable
-from coordinator.manifest.builtin import builtin_trainers
+from coordinator.client.dataset_tree import Found, PackReader
 
 ASK_AGAIN_S: Final = 15.0  # longer than a sender waits before it sends again
 STALL_S: Final = 60.0
@@ -30,93 +26,75 @@ _REMEDIES: Final = {
 }
 
 
-class NotTaken(BadStream):
-    """The coordinator could not take what was sent; `reason` is that of a `Rejected`."""
-
-    def __init__(self, reason: str) -> None:
-        """Say why, and what to do."""
-        super().__init__(f"the coordinator could not take it: {_REMEDIES.get(reason, reason)}")
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """A program that the coordinator has. `sent`: its parcel was not there before."""
-
-    name: str
-    digest: str
-    size_bytes: int
-    signer: str
-    sent: bool
-
-    @property
-    def title(self) -> str:
-        """How it is called in a manifest."""
-        return f"{self.name}@{self.digest}"
-
-
+# Each blob has a connection of its own: what still comes of one would be taken for the next.
+Connect = Callable[[], AbstractContextManager[OperatorClient]]
 Transfer = Callable[[str, int], AbstractContextManager[Callable[[int], object]]]
 
 
-def push(client: OperatorClient, folder: Path, transfer: Transfer) -> Pushed:
-    """Send the program in `folder`; `transfer` shows how far that is, see `ui.progress`.
+class PackGoneError(LocalError):
+    """The fleet lacks a pack of an earlier version, which only a new plan replaces."""
 
-    It is signed where the client has a certificate. Raises `ConfigError` for a faulty program,
-    `NotDone`, `Unreachable`, and `BadStream` when the coordinator refuses the parcel.
+
+class Sending:
+    """A program or a dataset on its way to the coordinator.
+
+    `files` are those that each blob is made of, by its id. What the fleet has already need not be
+    there.
     """
-    program = read_program(folder, builtin_trainers())
-    with tempfile.TemporaryDirectory(prefix="fleet-push-") as aside:
-        parcel = Path(aside) / "parcel.tar.zst"
-        info = pack(folder, parcel)
-        offer = _offer(client, program, info.artifact_id, info.size_bytes)
-        with parcel.open("rb") as file, transfer(program.name, info.size_bytes) as advance:
-            sent = _send(client, offer, file, advance)
-    signer = next(iter(offer.program.signers), "")
-    return Pushed(program.name, info.artifact_id, info.size_bytes, signer, sent)
 
+    def __init__(
+        self, offer: m.ProgramOffer | m.DataOffer, files: Mapping[str, Sequence[Found]],
+        connect: Connect,
+    ) -> None:  # fmt: skip
+        """Nothing is sent yet."""
+        self._offer = offer
+        self._files = files
+        self._connect = connect
+        self._chunk_bytes = chunk_size(max(blob.size_bytes for blob in offer.blobs()))
 
-def _offer(
-    client: OperatorClient, program: Program, digest: str, size_bytes: int
-) -> m.ProgramOffer:  # fmt: skip
-    signatures: tuple[m.ProgramSignature, ...] = ()
-    if client.identity is not None:
-        from broker.programs.signatures import sign  # with a certificate alone: it loads 11 MiB
+    def send(self, transfer: Transfer) -> dict[str, int]:
+        """Send what the coordinator lacks, until it lacks nothing; return the sizes of that, by id.
 
-        signatures = (sign(client.identity.folder, program.name, digest),)
-    return m.ProgramOffer(
-        name=program.name,
-        program=m.Program(
-            digest=digest, size_bytes=size_bytes, signers=tuple(one.signer for one in signatures),
-            environment=program.environment, resumable=program.resumable,
-        ),
-        hyper_schema=program.info(digest).hyper_schema,
-        data=tuple(program.data),
-        inputs=tuple(program.inputs),
-        needs=m.Needs(**program.needs.model_dump()),
-        signatures=signatures,
-    )  # fmt: skip
+        `transfer` shows how far that is, see `ui.progress`. Raises `NotDone`, `Unreachable`,
+        `PackGoneError`, and `BadStream` when the coordinator refuses a blob.
+        """
+        sent = dict[str, int]()
+        ours = [one for one in self._offer.blobs() if one.artifact_id in self._files]
+        ends = dict(zip((one[0] for one in ours), accumulate(one[1] for one in ours), strict=True))
+        with transfer(self._offer.name, max(ends.values())) as advance:
+            shown = 0
+            while (blob := self._send_next(sent, advance, ends, shown)) is not None:
+                sent[blob.artifact_id] = blob.size_bytes
+                shown = ends[blob.artifact_id]
+        return sent
 
+    def _send_next(
+        self, sent: dict[str, int], advance: Callable[[int], object], ends: dict[str, int],
+        shown: int,
+    ) -> m.Blob | None:  # fmt: skip
+        """Send the first blob that is lacking and return it; none: there is none."""
+        with self._connect() as client:
+            lacks = self._ask(client)
+            if lacks is None:
+                return None
+            blob = next(one for one in self._offer.blobs() if one.artifact_id == lacks)
+            if lacks not in ends:
+                raise PackGoneError("the fleet lacks a part of an earlier version; push again")
+            if lacks in sent:
+                raise BadStream("what was sent is gone from the store; the coordinator's log says")
+            advance(ends[lacks] - blob.size_bytes - shown)
+            with PackReader(self._files[lacks]) as pack:
+                transmit(
+                    client, blob.size_bytes, self._chunk_bytes, pack.read,
+                    lambda: self._ask(client) != lacks, advance,
+                )  # fmt: skip
+            return blob
 
-def _send(
-    client: OperatorClient, offer: m.ProgramOffer, file: IO[bytes], advance: Callable[[int], object]
-) -> bool:  # fmt: skip
-    """Send the parcel as it is granted; return whether anything had to be sent."""
-    size_bytes = offer.program.size_bytes
-    chunk_bytes = chunk_size(size_bytes)
-
-    def is_there() -> bool:
-        ask = m.AskPush(id=new_id(), offer=offer, chunk_bytes=chunk_bytes)
-        data: dict[str, Any] = client.ask(ask)
-        return bool(data["is_there"])
-
-    def read(offset: int, length: int) -> bytes:
-        file.seek(offset)
-        return file.read(length)
-
-    if is_there():
-        return False
-    transmit(client, size_bytes, chunk_bytes, read, is_there, advance)
-    return True
+    def _ask(self, client: OperatorClient) -> str | None:
+        """Offer it; return the id of the first blob that the coordinator lacks."""
+        ask = m.AskPush(id=new_id(), offer=self._offer, chunk_bytes=self._chunk_bytes)
+        lacks: str | None = client.ask(ask)["lacks"]
+        return lacks
 
 
 def transmit(
@@ -126,7 +104,8 @@ def transmit(
     """Send what was offered as it is granted, until it is stored.
 
     `read` returns bytes by offset and length. `is_there` offers it again and returns whether the
-    coordinator has it by now. Raises `NotTaken`, and `Unreachable` when nothing is asked for.
+    coordinator has it by now. Raises `BadStream` when the coordinator could not take it, and
+    `Unreachable` when nothing is asked for.
     """
     sender = Sender(size_bytes, chunk_bytes)
     heard_s, asked_s, shown = time.monotonic(), time.monotonic(), 0
@@ -151,7 +130,8 @@ def transmit(
                 advance(size_bytes - shown)
                 return
             if isinstance(grant, m.Rejected):
-                raise NotTaken(grant.reason)
+                remedy = _REMEDIES[grant.reason]
+                raise BadStream(f"the coordinator could not take it: {remedy}")
             chunks += sender.on_grant(grant, heard_s)
             done = round((sender.share or 0.0) * size_bytes)
             advance(done - shown)

@@ -231,7 +231,7 @@ def figure_of(metrics: Mapping[str, Any], name: str) -> float | None:
 
 
 def pushed_row(told: Mapping[str, Any]) -> Row:
-    """Return the row of a program or dataset in an answer to `programs` or `datasets`."""
+    """Return the row of a program or dataset in an answer to `pushed`."""
     return {
         "id": f"{told['name']}@{told['digest']}",
         "digest": told["digest"],

@@ -13,7 +13,7 @@ from broker.clock import Now, backoff_s
 from broker.protocol.messages import Accepted, Assign, Checkpoint, Refused, Started
 from broker.protocol.reasons import Reason, reason, uses_cuda
 from broker.stream.stream import chunk_size
-from coordinator.core import dataset_records, leases, successors
+from coordinator.core import catalogue, leases, successors
 from coordinator.core.entries import Claim
 from coordinator.core.host_views import grace_over_s, host_view, refusals
 from coordinator.core.receipts import is_receipt, receipt
@@ -97,11 +97,11 @@ def _assign(world: World, job: Job, view: HostView, now: Now) -> None:
 
 def assign_request(world: World, job: Job, *, cuda: bool) -> Assign:
     """Return the assignment of a claimed job's newest attempt."""
-    pushed = world.programs.get(job.spec.program_digest())
+    program = catalogue.program_of(world, job.spec)
     return Assign(
         **{name: getattr(job.spec, name) for name in _CARRIED},
-        data=dataset_records.of_job(world, job.spec),
-        signatures=() if pushed is None else pushed.offer.signatures,
+        data=catalogue.data_of(world, job.spec),
+        signatures=() if program is None else program.signatures,
         crl="" if job.spec.program is None else world.crl,
         id=world.new_id(),
         attempt=job.attempt,

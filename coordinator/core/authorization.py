@@ -211,6 +211,8 @@ def _word(ask: m.Command) -> str:
     """Return what a command is called in the record."""
     if isinstance(ask, m.AskIdentity | m.AskEach):
         return ask.action
+    if isinstance(ask, m.AskPush | m.AskRemove) and ask.kind == "dataset":
+        return f"{ask.type}-data"
     ends = (isinstance(ask, m.AskPause) and ask.off) or (
         isinstance(ask, m.AskSnooze) and not ask.for_s
     )

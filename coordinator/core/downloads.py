@@ -16,7 +16,7 @@ from broker.clock import Now
 from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import AskFetch, Grant, GrantMessage
 from broker.stream.stream import SendChunk, Sender, chunk_size
-from coordinator.core import authorization, dataset_records, successors
+from coordinator.core import authorization, catalogue, successors
 from coordinator.core import effects as fx
 from coordinator.core.authorization import Data, RequestRefused, refused
 from coordinator.core.entries import Download
@@ -160,7 +160,7 @@ def _is_due(world: World, job: Job, artifact_id: str) -> bool:
     return (
         artifact_id == job.spec.program_digest()
         or (job.checkpoint is not None and job.checkpoint.artifact_id == artifact_id)
-        or dataset_records.has_blob(world, job.spec, artifact_id)
+        or catalogue.has_blob(world, job.spec, artifact_id)
         or artifact_id in successors.artifacts(world, job)
     )
 

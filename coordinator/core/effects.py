@@ -145,6 +145,7 @@ class CheckSignatures(Task):
 
     client: str
     ask: m.AskPush
+    offer: m.ProgramOffer
     crl: str
 
 

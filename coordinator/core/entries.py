@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 
 from broker.protocol.messages import (
     Assign,
-    DataOffer,
     Finished,
     OperatorResponse,
-    ProgramOffer,
     Released,
 )
 from broker.protocol.reasons import Reason
 from broker.stream.stream import Receiver, Sender
-from coordinator.jobs.plan_entries import DATASETS, PROGRAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +61,20 @@ class Expected:
         return isinstance(self.report, Released)
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
-    """A blob on its way in from an operator's client: the parcel of a program, or of a dataset."""
-
-    client: str
-    offer: ProgramOffer | DataOffer
-    artifact_id: str
-
-    @property
-    def kind(self) -> str:
-        """What stands in the store where a result has its mode."""
-        return PROGRAMS if isinstance(self.offer, ProgramOffer) else DATASETS
-
-
 @dataclass(slots=True)
 class Upload:
     """An artifact on its way in. `receiver` is none until its part file is open.
 
-    `host` sends it; of what is pushed, the operator's client.
+    `host` sends it; of what is pushed, the operator's client. In the store it is under `model` and
+    `mode`.
     """
 
     artifact_id: str
     host: str
     size_bytes: int
     chunk_bytes: int
+    model: str
+    mode: str
     is_push: bool = False
     part: int = 0  # which opening of its part file
     receiver: Receiver | None = None

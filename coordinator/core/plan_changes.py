@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from broker.clock import Now
 from broker.protocol.messages import MAX_INPUTS, AskRun, TrainerInfo
 from broker.protocol.topics import user_of
-from coordinator.core import dataset_records, host_rules, programs
+from coordinator.core import catalogue, host_rules
 from coordinator.core.authorization import Data, RequestRefused
 from coordinator.core.effects import Warn
 from coordinator.core.finding import find
@@ -122,12 +122,12 @@ def known_trainers(world: World) -> dict[str, TrainerInfo]:
         newest = next((one for one in trainers if one.version == version), trainers[0])
         said = {"hyper_schema": any_of, "version": version, "data": ours.data}
         found[model] = newest.model_copy(update=said)
-    return found | programs.known(world)
+    return found | catalogue.known_programs(world)
 
 
 def known(world: World) -> Catalogue:
     """Return what a job may name."""
-    return Catalogue(known_trainers(world), dataset_records.known(world))
+    return Catalogue(known_trainers(world), catalogue.known_datasets(world))
 
 
 def told_trainers(world: World) -> dict[str, JsonValue]:

@@ -32,6 +32,7 @@ from coordinator.core import (
     plan_changes,
     presence,
     programs,
+    pushes,
     retries,
     stopping,
     stored_artifacts,
@@ -46,10 +47,9 @@ from coordinator.jobs.causes import NONE, Cause, cause, in_words
 from coordinator.jobs.jobs import Change, Job, JobBook
 from coordinator.jobs.records import (
     Action,
-    DatasetRecord,
     FleetRecord,
     HostRecord,
-    ProgramRecord,
+    PushedRecord,
     Record,
     RequestKey,
     Revocation,
@@ -85,16 +85,14 @@ class Core:
         revoked: Mapping[str, Revocation] | None = None,
         answers: Mapping[RequestKey, tuple[str, m.OperatorResponse]] | None = None,
         bundles: Mapping[str, int] | None = None,
-        programs: Sequence[ProgramRecord] = (),
-        datasets: Sequence[DatasetRecord] = (),
+        pushed: Sequence[PushedRecord] = (),
     ) -> None:
         """Take over what the ledger and the store remember; every lease starts afresh."""
         self.world = World(settings, topics, rng, new_id, JobBook(jobs), dict(stored))
         self.world.records.update(records or {})
         self.world.fleet = fleet or FleetRecord()
         self.world.revoked.update(revoked or {})
-        self.world.programs.update((one.digest, one) for one in programs)
-        self.world.datasets.update((one.offer.title, one) for one in datasets)
+        self.world.pushed.update((one.offer.title, one) for one in pushed)
         for key, (at, response) in (answers or {}).items():
             self.world.answers[key] = Answer(response, authorization.answered_s(at))
         self._returned = False  # to the broker, which we had told of us before
@@ -210,7 +208,7 @@ class Core:
                 uploads.on_part_failed(world, event, now)
             case fx.PartStored(artifact_id, size_bytes):
                 uploads.on_part_stored(world, artifact_id, size_bytes, now)
-                programs.on_stored(world, artifact_id, now)
+                pushes.on_stored(world, artifact_id)
             case fx.BundleFiled(artifact_id):
                 filing.on_filed(world, artifact_id, now)
             case fx.BundleRefused(artifact_id):

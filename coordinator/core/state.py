@@ -26,11 +26,10 @@ from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
 from coordinator.jobs.records import (
-    DatasetRecord,
     FleetRecord,
     HostForgotten,
     HostRecord,
-    ProgramRecord,
+    PushedRecord,
     Record,
     RequestKey,
     Revocation,
@@ -88,10 +87,10 @@ class World:
     no_room: dict[str, m.NoRoom] = field(default_factory=dict)  # by job, the newest last
     parts_opened: int = 0
     downloads: dict[str, entries.Download] = field(default_factory=dict)
-    programs: dict[str, ProgramRecord] = field(default_factory=dict)  # by digest, newest last
-    datasets: dict[str, DatasetRecord] = field(default_factory=dict)  # by title, newest last
-    pushes: dict[str, entries.Push] = field(default_factory=dict)  # by client
-    coming: dict[str, tuple[m.DataOffer, float]] = field(default_factory=dict)  # title; until when
+    pushed: dict[str, PushedRecord] = field(default_factory=dict)  # by title, newest last
+    pushes: dict[str, str] = field(default_factory=dict)  # the blob that comes, by client
+    # What has begun to come, by title, and until when that is kept.
+    coming: dict[str, tuple[m.ProgramOffer | m.DataOffer, float]] = field(default_factory=dict)
     crl: str = ""  # the CA's revocation list in PEM, where the coordinator has the CA
     answers: OrderedDict[RequestKey, entries.Answer] = field(default_factory=OrderedDict)
     dropped: Counter[str] = field(default_factory=Counter)

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from broker.clock import Now
 from broker.protocol.messages import Released
-from coordinator.core import dataset_records, earlier_attempts, host_rules
+from coordinator.core import catalogue, earlier_attempts, host_rules
 from coordinator.core.effects import AppendIndex, Collect
 from coordinator.core.retries import lose
 from coordinator.core.state import World
@@ -128,7 +128,7 @@ def collect(world: World, now: Now) -> None:
     wanted = {job.artifact_id for job in world.book.all()} | {*world.expected, *world.uploads}
     wanted |= {job.checkpoint.artifact_id for job in world.book.all() if job.checkpoint}
     wanted |= {download.artifact_id for download in world.downloads.values()}
-    wanted |= world.programs.keys() | dataset_records.wanted(world, now)
+    wanted |= catalogue.blobs(world, now)
     wanted |= {artifact_id for given in world.lent.values() for artifact_id in given}
     unreferenced = tuple(sorted(world.stored.keys() - wanted - world.unfiled.keys()))
     for artifact_id in unreferenced:

@@ -75,7 +75,7 @@ def on_finished(world: World, host: str, report: Finished, now: Now) -> None:
         filing.keep(world, job, report.artifact_id, data, now)
         on_part_stored(world, report.artifact_id, len(data), now)
     else:
-        receive(world, _upload(host, report.artifact_id, report), now)
+        receive(world, _upload(host, job, report.artifact_id, report), now)
 
 
 def _may_finish(world: World, job: Job, host: str, report: Finished) -> bool:
@@ -145,7 +145,7 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         complete(world, report.artifact_id, now)
         world.note(host, report, "stored")
     else:
-        receive(world, _upload(host, report.artifact_id, report), now)
+        receive(world, _upload(host, job, report.artifact_id, report), now)
 
 
 def _do_without(world: World, job: Job, host: str, report: Released, now: Now) -> None:
@@ -163,8 +163,9 @@ def _do_without(world: World, job: Job, host: str, report: Released, now: Now) -
     hold_back(world, job, host, (Reason(report.why.code, figures),), now)
 
 
-def _upload(host: str, artifact_id: str, report: Finished | Released) -> Upload:
-    return Upload(artifact_id, host, report.size_bytes, report.chunk_bytes)
+def _upload(host: str, job: Job, artifact_id: str, report: Finished | Released) -> Upload:
+    mode = CHECKPOINTS if isinstance(report, Released) else job.spec.mode
+    return Upload(artifact_id, host, report.size_bytes, report.chunk_bytes, job.spec.model, mode)
 
 
 def receive(world: World, wanted: Upload, now: Now) -> None:
@@ -336,16 +337,8 @@ def _grant_topic(world: World, upload: Upload) -> str:
 
 
 def _finish(world: World, upload: Upload) -> None:
-    push = world.pushes.get(upload.host)
-    if upload.is_push and push is not None:
-        upload.finishing = True
-        world.do(fx.FinishPart(upload.artifact_id, push.offer.name, push.kind))
-        return
-    job = wanted(world, upload.artifact_id)
-    if job is None:
+    if not upload.is_push and wanted(world, upload.artifact_id) is None:
         _abandon(world, upload)
         return
     upload.finishing = True
-    is_checkpoint = world.expected[upload.artifact_id].is_checkpoint
-    mode = CHECKPOINTS if is_checkpoint else job.spec.mode
-    world.do(fx.FinishPart(upload.artifact_id, job.spec.model, mode))
+    world.do(fx.FinishPart(upload.artifact_id, upload.model, upload.mode))

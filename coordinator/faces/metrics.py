@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric as Family
 
 from broker.clock import Now
 from broker.protocol.messages import Gpu, Heartbeat, NoRoom
-from coordinator.core import filing
+from coordinator.core import catalogue, filing
 from coordinator.core.state import World
 from coordinator.jobs.hosts import Host
 from coordinator.jobs.jobs import Change
@@ -267,12 +267,14 @@ METRICS: Final = (
     _by("fleet_transfers",
         "Artifacts on their way: up from hosts, down, or a push from an operator.", "direction",
         _transfers),
-    _one("fleet_programs", "Programs that the fleet has.", lambda of: len(of.world.programs)),
+    _one("fleet_programs", "Programs that the fleet has.",
+         lambda of: sum(1 for _ in catalogue.programs(of.world))),
     _one("fleet_programs_bytes", "Bytes of their parcels.",
-         lambda of: sum(one.offer.program.size_bytes for one in of.world.programs.values())),
-    _one("fleet_datasets", "Datasets that the fleet has.", lambda of: len(of.world.datasets)),
+         lambda of: sum(one.size_bytes for one in catalogue.programs(of.world))),
+    _one("fleet_datasets", "Datasets that the fleet has.",
+         lambda of: sum(1 for _ in catalogue.datasets(of.world))),
     _one("fleet_datasets_bytes", "Bytes of their files; what two of them share counts twice.",
-         lambda of: sum(one.offer.size_bytes for one in of.world.datasets.values())),
+         lambda of: sum(one.size_bytes for one in catalogue.datasets(of.world))),
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter
 
-from broker.protocol.messages import Dataset, Needs, Program
+from broker.protocol.messages import Dataset, Needs, Program, PushKind
 
 CHECKPOINTS: Final = "checkpoints"  # in the store it stands where a result has its mode
 PROGRAMS: Final = "programs"  # likewise, of a parcel
@@ -70,6 +70,12 @@ class JobSpec:
     def program_digest(self) -> str:
         """Return the sha256 of its program's parcel; empty: its trainer is a host's own."""
         return self.program.digest if self.program is not None else ""
+
+    def digests(self, kind: PushKind) -> frozenset[str]:
+        """Return the digest of its program, or those of its datasets."""
+        if kind == "program":
+            return frozenset(filter(None, [self.program_digest()]))
+        return frozenset(one.digest for one in self.data)
 
     def predecessors(self) -> tuple[str, ...]:
         """Return the ids of the jobs that come before it, each once."""

@@ -136,46 +136,19 @@ class BundlesFiled:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramRecord:
-    """One row of the ledger's table of programs; `at` is RFC 3339, `who` has pushed it."""
+class PushedRecord:
+    """A program or a dataset, a row of the ledger; `at` is RFC 3339, `who` has pushed it."""
 
-    offer: ProgramOffer
+    offer: ProgramOffer | DataOffer
     at: str
     who: str
 
-    @property
-    def digest(self) -> str:
-        """The sha256 of its parcel."""
-        return self.offer.program.digest
-
 
 @dataclass(frozen=True, slots=True)
-class ProgramRemoved:
-    """A program whose row in the ledger is to go."""
+class PushedRemoved:
+    """A program or a dataset whose row in the ledger is to go."""
 
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetRecord:
-    """One row of the ledger's table of datasets; `at` is RFC 3339, `who` has pushed it."""
-
-    offer: DataOffer
-    at: str
-    who: str
-
-    @property
-    def digest(self) -> str:
-        """The sha256 of its listing."""
-        return self.offer.digest
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetRemoved:
-    """A dataset whose row in the ledger is to go."""
-
-    name: str
-    digest: str
+    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +191,6 @@ Record = (
     | Action
     | BundleKept
     | BundlesFiled
-    | ProgramRecord
-    | ProgramRemoved
-    | DatasetRecord
-    | DatasetRemoved
+    | PushedRecord
+    | PushedRemoved
 )

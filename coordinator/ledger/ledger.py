@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from broker.errors import BadMessage, StorageError
 from broker.protocol import messages as m
@@ -33,8 +33,7 @@ _FIELDS: Final = (
     "void_attempt",
 )  # fmt: skip
 
-Offer = TypeVar("Offer", bound=m.Piece)
-R = TypeVar("R")
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -95,24 +94,15 @@ class Ledger:
         rows = self._rows("load_fleet")
         return records.FleetRecord(**json.loads(rows[0][0])) if rows else records.FleetRecord()
 
-    def load_programs(self) -> list[records.ProgramRecord]:
-        """Return the programs, in the order in which they were pushed."""
-        return self._pushed("load_programs", records.ProgramRecord, m.ProgramOffer)
-
-    def load_datasets(self) -> list[records.DatasetRecord]:
-        """Return the datasets, in the order in which they were pushed."""
-        return self._pushed("load_datasets", records.DatasetRecord, m.DataOffer)
-
-    def _pushed(
-        self, query: str, record: Callable[[Offer, str, str], R], kind: type[Offer]
-    ) -> list[R]:
+    def load_pushed(self) -> list[records.PushedRecord]:
+        """Return the programs and datasets, in the order in which they were pushed."""
+        read = TypeAdapter(m.Offer).validate_json
         try:
             return [
-                record(kind.model_validate_json(offer), at, who)
-                for offer, at, who in self._rows(query)
+                records.PushedRecord(read(offer), *by) for offer, *by in self._rows("load_pushed")
             ]
         except ValueError as error:
-            raise StorageError(f"ledger {self._path}: {kind.__name__}: {error}") from error
+            raise StorageError(f"ledger {self._path}: an offer: {error}") from error
 
     def commit(self, changes: Sequence[Change | records.Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
@@ -215,16 +205,11 @@ class Ledger:
                 self._db.execute(sql("delete_host"), (host,))
             case records.Action():
                 chronicle.record(self._db, record)
-            case records.ProgramRecord(offer, at, who):
-                values = (offer.program.digest, at, who, offer.model_dump_json())
-                self._db.execute(sql("put_program"), values)
-            case records.ProgramRemoved(digest):
-                self._db.execute(sql("delete_program"), (digest,))
-            case records.DatasetRecord(offer, at, who):
-                told = (offer.name, offer.digest, at, who, offer.model_dump_json())
-                self._db.execute(sql("put_dataset"), told)
-            case records.DatasetRemoved(name, digest):
-                self._db.execute(sql("delete_dataset"), (name, digest))
+            case records.PushedRecord(offer, at, who):
+                values = (offer.title, at, who, offer.model_dump_json())
+                self._db.execute(sql("put_pushed"), values)
+            case records.PushedRemoved(title):
+                self._db.execute(sql("delete_pushed"), (title,))
             case records.BundleKept(artifact_id, data, model, mode):
                 self._db.execute(sql("keep_bundle"), (artifact_id, model, mode, data))
             case records.BundlesFiled(artifact_ids):

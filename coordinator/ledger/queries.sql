@@ -76,23 +76,14 @@ INSERT OR REPLACE INTO hosts (host, record) VALUES (?, ?);
 -- name: delete_host
 DELETE FROM hosts WHERE host = ?;
 
--- name: load_programs
-SELECT offer, at, who FROM programs ORDER BY seq;
+-- name: load_pushed
+SELECT offer, at, who FROM pushed ORDER BY seq;
 
--- name: put_program
-INSERT OR REPLACE INTO programs (digest, at, who, offer) VALUES (?, ?, ?, ?);
+-- name: put_pushed
+INSERT OR REPLACE INTO pushed (title, at, who, offer) VALUES (?, ?, ?, ?);
 
--- name: delete_program
-DELETE FROM programs WHERE digest = ?;
-
--- name: load_datasets
-SELECT offer, at, who FROM datasets ORDER BY seq;
-
--- name: put_dataset
-INSERT OR REPLACE INTO datasets (name, digest, at, who, offer) VALUES (?, ?, ?, ?, ?);
-
--- name: delete_dataset
-DELETE FROM datasets WHERE name = ? AND digest = ?;
+-- name: delete_pushed
+DELETE FROM pushed WHERE title = ?;
 
 -- name: load_fleet
 SELECT record FROM fleet;

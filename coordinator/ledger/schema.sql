@@ -92,22 +92,12 @@ CREATE TABLE bundles (                      -- small artifacts, until they are f
     data        BLOB NOT NULL CHECK (length(data) > 0)
 ) STRICT;
 
-CREATE TABLE programs (                     -- what people have pushed; the newest has the last seq
-    seq    INTEGER PRIMARY KEY,
-    digest TEXT NOT NULL UNIQUE CHECK (length(digest) = 64),    -- of its parcel
-    at     TEXT NOT NULL,
-    who    TEXT NOT NULL,
-    offer  TEXT NOT NULL CHECK (json_valid(offer))  -- broker.protocol.messages.ProgramOffer
-) STRICT;
-
-CREATE TABLE datasets (                     -- likewise
-    seq    INTEGER PRIMARY KEY,
-    name   TEXT NOT NULL,
-    digest TEXT NOT NULL CHECK (length(digest) = 64),           -- of its listing
-    at     TEXT NOT NULL,
-    who    TEXT NOT NULL,
-    offer  TEXT NOT NULL CHECK (json_valid(offer)), -- broker.protocol.messages.DataOffer
-    UNIQUE (name, digest)
+CREATE TABLE pushed (                       -- programs and datasets; the newest has the last seq
+    seq   INTEGER PRIMARY KEY,
+    title TEXT NOT NULL UNIQUE,             -- NAME@DIGEST
+    at    TEXT NOT NULL,
+    who   TEXT NOT NULL,
+    offer TEXT NOT NULL CHECK (json_valid(offer))       -- broker.protocol.messages.Offer
 ) STRICT;
 
 CREATE VIEW newest_certificate_actions AS   -- the last action on the certificate of each host

@@ -236,11 +236,11 @@ class Performer:
 
     def _check(self, effect: fx.CheckSignatures) -> None:
         """Check signatures. What cannot be checked here is left to the hosts, which decide."""
-        fault, offer, verify = None, effect.ask.offer, self._around.verify
+        fault, offer, verify = None, effect.offer, self._around.verify
         try:
             for one in offer.signatures:
                 if verify is not None:
-                    verify(one, offer.name, offer.program.digest, effect.crl)
+                    verify(one, offer.name, offer.digest, effect.crl)
         except Unusable as refusal:
             fault = refusal.fault
         except (ConfigError, OSError) as error:

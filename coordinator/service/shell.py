@@ -209,8 +209,7 @@ class Shell:
             revoked=self._ledger.load_revoked(),
             answers=self._ledger.load_answers(MAX_ANSWERS),
             bundles=self._ledger.bundle_sizes(),
-            programs=self._ledger.load_programs(),
-            datasets=self._ledger.load_datasets(),
+            pushed=self._ledger.load_pushed(),
         )
 
     def _presence(self, status: Any) -> Outgoing:

@@ -32,7 +32,7 @@ from coordinator.store.partfile import Part, listed_chunks, sha256_of, storage
 
 BUNDLE: Final = "bundle.tar.zst"
 PARTS_KEPT_S: Final = 7 * 86_400.0  # since the last write to a part
-PUSH_KEPT_S: Final = 86_400.0  # blobs of a dataset, whose other ones may be yet to come
+PUSH_KEPT_S: Final = 86_400.0  # what is pushed; other blobs of it may be yet to come
 RESERVE_BYTES: Final = 64 * 1024 * 1024
 _HEX: Final = re.compile(r"[0-9a-f]{64}")
 _FOLDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -240,7 +240,7 @@ class Store:
                     continue
                 # A checkpoint that no job goes on from is of no use to anybody.
                 goes = is_checkpoint(path)
-                least_s = PUSH_KEPT_S if is_of_dataset(path) else 0.0
+                least_s = PUSH_KEPT_S if is_pushed(path) else 0.0
                 if not goes and now_wall_s - disk.modified_s(path) > max(older_than_s, least_s):
                     keep = spared() if keep is None else keep
                     goes = artifact_id not in keep
@@ -256,14 +256,9 @@ def is_checkpoint(path: Path) -> bool:
     return path.parent.parent.name.endswith(f"_{CHECKPOINTS}")
 
 
-def is_of_dataset(path: Path) -> bool:
-    """Whether a bundle of the store is a pack or a layout."""
-    return path.parent.parent.name.endswith(f"_{DATASETS}")
-
-
 def is_pushed(path: Path) -> bool:
     """Whether a bundle of the store is a program's parcel, or of a dataset."""
-    return path.parent.parent.name.endswith(f"_{PROGRAMS}") or is_of_dataset(path)
+    return path.parent.parent.name.endswith((f"_{PROGRAMS}", f"_{DATASETS}"))
 
 
 def _checked(pattern: re.Pattern[str], name: str) -> str:

@@ -224,7 +224,7 @@ class PushedDetail(Detail):
         return {kind.title: partial(self._table, kind) for kind in KINDS}
 
     async def _table(self, kind: PushedKind) -> Text | Table:
-        return kind.shown((await self.ask(kind.ask(id=new_id())))[kind.key])
+        return kind.shown((await self.ask(kind.ask()))["pushed"])
 
 
 def job_facts(job: JobRow, row: Row, seen: Snapshot, width: int) -> Text:

@@ -137,13 +137,12 @@ def complete_pushed(
     begun = f"{before}{equals}"
 
     def ask(client: OperatorClient) -> Found:
-        from broker.protocol.messages import AskDatasets, AskPrograms
+        from broker.protocol.messages import AskPushed
         from broker.system.machine import new_id
         from coordinator.client.rows import title_of
 
-        is_program = param.name == "program"
-        told = client.ask((AskPrograms if is_program else AskDatasets)(id=new_id()))
-        rows = told["programs" if is_program else "datasets"]
+        kind = "program" if param.name == "program" else "dataset"
+        rows = client.ask(AskPushed(id=new_id(), kind=kind))["pushed"]
         return [
             (f"{begun}{title_of(row['name'], row['digest'])}", words.size(row["size_bytes"]))
             for row in reversed(rows)

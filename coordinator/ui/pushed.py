@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from broker.protocol.messages import AskDataRemove, AskDatasets, AskPrograms, AskRemove
+from broker.protocol.messages import AskPushed, PushKind
+from broker.system.machine import new_id
 from coordinator.client.rows import pushed_row
 from coordinator.ui import terminal
 from coordinator.ui.fitted_table import Table
@@ -17,18 +18,20 @@ from coordinator.ui.fleet_columns import DATASETS, PROGRAMS, FleetColumn
 
 @dataclass(frozen=True, slots=True)
 class PushedKind:
-    """Programs, or datasets: how they are asked for, removed and shown; what is said of none."""
+    """Programs, or datasets: how they are asked for and shown; what is said of none."""
 
-    title: str
-    ask: type[AskPrograms | AskDatasets]
-    remove: type[AskRemove | AskDataRemove]
+    kind: PushKind
     columns: Sequence[FleetColumn]
     none: str
 
     @property
-    def key(self) -> str:
-        """What their rows are called in the coordinator's answer."""
-        return self.title.lower()
+    def title(self) -> str:
+        """What they are called."""
+        return f"{self.kind.capitalize()}s"
+
+    def ask(self) -> AskPushed:
+        """Return a request for their rows, which are `pushed` in the answer."""
+        return AskPushed(id=new_id(), kind=self.kind)
 
     def shown(self, told: Sequence[Mapping[str, Any]]) -> Table | Text:
         """Return a table of the rows that were told."""
@@ -37,8 +40,6 @@ class PushedKind:
 
 
 KINDS: Final = (
-    PushedKind("Programs", AskPrograms, AskRemove, PROGRAMS,
-               "no programs; `fleet push DIR` sends one"),
-    PushedKind("Datasets", AskDatasets, AskDataRemove, DATASETS,
-               "no datasets; `fleet data push NAME DIR` sends one"),
-)  # fmt: skip
+    PushedKind("program", PROGRAMS, "no programs; `fleet push DIR` sends one"),
+    PushedKind("dataset", DATASETS, "no datasets; `fleet data push NAME DIR` sends one"),
+)

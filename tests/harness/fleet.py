@@ -202,7 +202,7 @@ class Fleet:
             self._client.__enter__()
         return self._client
 
-    def ask(self, kind: Any, **fields: Any) -> dict[str, Any]:
+    def ask(self, kind: Any, /, **fields: Any) -> dict[str, Any]:
         """Ask the coordinator as an operator does; the answer's data."""
         found: dict[str, Any] = self.client.ask(kind(id=new_id(), **fields))
         return found

@@ -43,7 +43,5 @@ def offer(
 ) -> m.ProgramOffer:  # fmt: skip
     """What is pushed; with a signer's signature, by default one that does not count."""
     signature = signature or m.ProgramSignature(signer=signer, certificate="pem", value="AA==")
-    return m.ProgramOffer(
-        name=name, program=program(digest, signer), hyper_schema=SCHEMA, inputs=INPUTS,
-        signatures=(signature,) if signer else (),
-    )  # fmt: skip
+    signatures = (signature,) if signer else ()
+    return m.ProgramOffer(name=name, trainer=trainer(digest, signer), signatures=signatures)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from agent.programs.host_data import HostData
 from broker.protocol.messages import Assign, Blob, DataOffer
 from broker.system.files import write_atomically
-from coordinator.jobs.records import DatasetRecord
+from coordinator.jobs.records import PushedRecord
 from coordinator.store.store import BUNDLE
 from tests.harness.datasets import Made
 
@@ -60,7 +60,7 @@ def store(machine: Machine, ledger: SimLedger) -> None:
             files=len(made.files), layout=Blob(given.layout, given.layout_bytes),
             packs=tuple(Blob(*pack) for pack in made.packs),
         )  # fmt: skip
-        ledger.keep(DatasetRecord(offer, machine.now().text(), "op"))
+        ledger.keep(PushedRecord(offer, machine.now().text(), "op"))
 
 
 def of_host(machine: Machine) -> HostData:

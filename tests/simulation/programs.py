@@ -25,6 +25,7 @@ from broker.protocol.messages import (
     ProgramOffer,
     ProgramSignature,
     Stored,
+    TrainerInfo,
     decode,
     encode,
 )
@@ -149,7 +150,7 @@ def _revoke(run: Run) -> None:
 
 
 class Pusher:
-    """Somebody at a terminal who pushes the program, and does not give up before it is stored."""
+    """Somebody at a terminal who pushes the program, and does not give up before it is known."""
 
     def __init__(self, run: Run, signer: str) -> None:
         self._run = run
@@ -171,14 +172,16 @@ class Pusher:
     def _ask(self) -> None:
         if self._is_done:
             return
-        program = PROGRAM.model_copy(update={"signers": (self._signer,)})
-        offer = ProgramOffer(
-            name=NAME, program=program, hyper_schema={}, signatures=(SIGNATURES[self._signer],)
-        )
-        ask = AskPush(id=self._new_id(), offer=offer, chunk_bytes=CHUNK_BYTES)
-        self._link.publish(Outgoing(TOPICS.operator_request(self._client), encode(ask)))
+        self._offer()
         self._send(self._sender.on_timer(self._run.timeline.now_s))
         self._run.timeline.after(AGAIN_S, self._ask)
+
+    def _offer(self) -> None:
+        program = PROGRAM.model_copy(update={"signers": (self._signer,)})
+        trainer = TrainerInfo(hyper_schema={}, telemetry=False, program=program)
+        offer = ProgramOffer(name=NAME, trainer=trainer, signatures=(SIGNATURES[self._signer],))
+        ask = AskPush(id=self._new_id(), offer=offer, chunk_bytes=CHUNK_BYTES)
+        self._link.publish(Outgoing(TOPICS.operator_request(self._client), encode(ask)))
 
     def _inbox(self, event: LinkEvent) -> None:
         if not isinstance(event, Incoming):
@@ -186,10 +189,11 @@ class Pusher:
         topic = TOPICS.parse(event.topic)
         if topic.kind is Kind.OPERATOR_RESPONSE:
             data: Any = decode(OPERATOR_RESPONSE, event.payload).data
-            self._is_done |= bool(data and data["is_there"])
+            self._is_done |= bool(data and data["lacks"] is None)
         elif topic.kind is Kind.PUSH_GRANT:
             grant = decode(GRANT, event.payload)
-            self._is_done |= isinstance(grant, Stored)
+            if isinstance(grant, Stored):
+                self._offer()
             if isinstance(grant, Grant):
                 self._send(self._sender.on_grant(grant, self._run.timeline.now_s))
 

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import AfterValidator, Field
 
+from broker.protocol.messages.hosts import TrainerInfo
 from broker.protocol.messages.values import (
     MAX_SIGNERS,
     ArtifactId,
-    DataNames,
-    Needs,
     Piece,
     Program,
     ProgramSignature,
     Word,
-    finite,
 )
 
 MAX_PACKS: Final = 2_000  # of a dataset: their hashes fit into one message
 _Size = Annotated[int, Field(ge=1, le=1 << 50)]
+PushKind = Literal["program", "dataset"]
+
+
+class Blob(NamedTuple):
+    """Bytes that the store has under their sha256: a parcel, or a pack or layout of a dataset."""
+
+    artifact_id: ArtifactId
+    size_bytes: _Size
+
+
+def _carried(trainer: TrainerInfo) -> TrainerInfo:
+    if trainer.program is None:
+        raise ValueError("must have a program")
+    return trainer
 
 
 class ProgramOffer(Piece):
@@ -29,26 +40,35 @@ class ProgramOffer(Piece):
     What the agent goes by is in the parcel.
     """
 
+    kind: Literal["program"] = "program"
     name: Word
-    program: Program
-    hyper_schema: Annotated[dict[str, JsonValue], AfterValidator(finite)] = Field(
-        description="JSON Schema of its parameters."
-    )
-    data: DataNames = Field(
-        default=(), description="The datasets that it reads; a job says which each is."
-    )
-    inputs: DataNames = Field(
-        default=(), description="The results of other jobs that it reads, if a job names them."
-    )
-    needs: Needs = Field(default=Needs(), description="A job may ask for more, not for less.")
+    trainer: Annotated[TrainerInfo, AfterValidator(_carried)]
     signatures: Annotated[tuple[ProgramSignature, ...], Field(max_length=MAX_SIGNERS)] = ()
 
+    @property
+    def program(self) -> Program:
+        """Its parcel, and what a host has to allow."""
+        assert self.trainer.program is not None  # noqa: S101 - see `_carried`
+        return self.trainer.program
 
-class Blob(NamedTuple):
-    """Bytes of a dataset that the store has under their sha256: a pack, or the layout."""
+    @property
+    def digest(self) -> str:
+        """The sha256 of its parcel."""
+        return self.program.digest
 
-    artifact_id: ArtifactId
-    size_bytes: _Size
+    @property
+    def size_bytes(self) -> int:
+        """The size of its parcel."""
+        return self.program.size_bytes
+
+    @property
+    def title(self) -> str:
+        """How it is called in a manifest."""
+        return f"{self.name}@{self.digest}"
+
+    def blobs(self) -> tuple[Blob, ...]:
+        """Return all that is stored of it."""
+        return (Blob(self.digest, self.size_bytes),)
 
 
 class DataOffer(Piece):
@@ -57,6 +77,7 @@ class DataOffer(Piece):
     Hosts check the layout against the digest; the coordinator does not look into it.
     """
 
+    kind: Literal["dataset"] = "dataset"
     name: Word
     digest: ArtifactId = Field(description="The sha256 of its listing.")
     size_bytes: Annotated[int, Field(ge=0, le=1 << 50, description="Of all files.")]
@@ -69,7 +90,9 @@ class DataOffer(Piece):
         """How it is called in a manifest."""
         return f"{self.name}@{self.digest}"
 
-    def blobs(self) -> Iterator[Blob]:
-        """Yield all that is stored of it, in the order in which it is pushed."""
-        yield from self.packs
-        yield self.layout
+    def blobs(self) -> tuple[Blob, ...]:
+        """Return all that is stored of it, in the order in which it is pushed."""
+        return (*self.packs, self.layout)
+
+
+Offer = Annotated[ProgramOffer | DataOffer, Field(discriminator="kind")]

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
 
-from broker.protocol.messages.offers import DataOffer, ProgramOffer
+from broker.protocol.messages.offers import Offer, PushKind
 from broker.protocol.messages.values import (
     CHUNK_BYTES,
     DEFERRED,
@@ -267,55 +267,41 @@ class AskFetch(Ask):
 
 
 class AskPush(Command):
-    """Take a program in. A parcel that is not there yet flows by push grants."""
-
-    type: Literal["push"] = "push"
-    offer: ProgramOffer
-    chunk_bytes: ChunkBytes = CHUNK_BYTES
-
-
-class AskPrograms(Ask):
-    """The programs that the fleet has, oldest first."""
-
-    type: Literal["programs"] = "programs"
-
-
-class AskRemove(Command):
-    """Remove a program that no job waits for or runs: by NAME@DIGEST, or the start of a digest."""
-
-    type: Literal["remove"] = "remove"
-    name: Line
-
-
-class AskData(Command):
-    """Take a dataset in. The first of its blobs that is not there flows by push grants.
+    """Take a program or a dataset in. Its first blob that is not there flows by push grants.
 
     It is known once all of them are there and it is asked for again.
     """
 
-    type: Literal["push-data"] = "push-data"
-    offer: DataOffer
+    type: Literal["push"] = "push"
+    offer: Offer
     chunk_bytes: ChunkBytes = CHUNK_BYTES
 
+    @property
+    def kind(self) -> PushKind:
+        """Which of the two."""
+        return self.offer.kind
 
-class AskDatasets(Ask):
-    """The datasets that the fleet has, oldest first."""
 
-    type: Literal["datasets"] = "datasets"
+class AskPushed(Ask):
+    """The programs or the datasets that the fleet has, oldest first."""
+
+    type: Literal["pushed"] = "pushed"
+    kind: PushKind
+
+
+class AskRemove(Command):
+    """Remove a program or a dataset that no job waits for or runs with."""
+
+    type: Literal["remove"] = "remove"
+    kind: PushKind
+    name: Line = Field(description="NAME@DIGEST, or the start of a digest.")
 
 
 class AskLayout(Ask):
     """The layout of a dataset; it then flows by download grants."""
 
     type: Literal["layout"] = "layout"
-    name: Line = Field(description="NAME@DIGEST, or the start of a digest.")
-
-
-class AskDataRemove(Command):
-    """Remove a dataset that no job waits for or runs with: by NAME@DIGEST, or as `AskLayout`."""
-
-    type: Literal["remove-data"] = "remove-data"
-    name: Line
+    name: Line = Field(description="As in `AskRemove`.")
 
 
 OperatorRequest = Annotated[
@@ -343,12 +329,9 @@ OperatorRequest = Annotated[
     | AskTrainers
     | AskFetch
     | AskPush
-    | AskPrograms
+    | AskPushed
     | AskRemove
-    | AskData
-    | AskDatasets
-    | AskLayout
-    | AskDataRemove,
+    | AskLayout,
     Field(discriminator="type"),
 ]
 

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.topics import user_of
-from coordinator.core import assignment, dataset_records, earlier_attempts
+from coordinator.core import assignment, catalogue, earlier_attempts
 from coordinator.core.authorization import Data, RequestRefused, paged, refused
 from coordinator.core.commands import prospects
 from coordinator.core.effects import LookUp
@@ -47,7 +47,7 @@ def on_show(world: World, client: str, ask: m.AskShow, now: Now) -> None:
     data: Data = {
         **_row(world, job, prospects.marks(world, [job], now), now),
         "spec": spec_to_dict(job.spec),
-        **dataset_records.told(world, job.spec),
+        **catalogue.told_data(world, job.spec),
         "losses": [job.losses, world.settings.max_attempts],
         "retries": [job.failures, job.spec.retries],
         "others": others(world, job),
@@ -119,7 +119,7 @@ def on_why(world: World, _client: str, ask: m.AskWhy, now: Now) -> Data:
         "error": job.error,
         "error_kind": job.error_kind,
         "artifact_id": job.artifact_id,
-        **dataset_records.told(world, job.spec),
+        **catalogue.told_data(world, job.spec),
         **_no_room(world, job),
         **prospects.why(world, job, now),
     }
@@ -151,9 +151,9 @@ def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
         )
     if not job.in_plan:
         raise refused("not_in_plan", name=job.spec.name)
-    if job.spec.program is not None and job.spec.program.digest not in world.programs:
+    if job.spec.program is not None and catalogue.program_of(world, job.spec) is None:
         raise refused("program_gone", name=job.spec.model, digest=job.spec.program.digest)
-    if (lost_data := dataset_records.gone(world, job.spec)) is not None:
+    if (lost_data := catalogue.gone(world, job.spec)) is not None:
         raise refused("data_gone", name=lost_data.name, digest=lost_data.digest)
     who, kept = user_of(client), job.artifact_id
     share = result_words.share_of(_going(world, job, now))

@@ -16,12 +16,11 @@ from broker.protocol import messages as m
 from broker.protocol.topics import user_of
 from coordinator.core import (
     authorization,
-    dataset_records,
-    datasets,
+    catalogue,
     downloads,
     filing,
     plan_changes,
-    programs,
+    pushes,
 )
 from coordinator.core.authorization import Data, RequestRefused, given, refused
 from coordinator.core.commands import (
@@ -79,7 +78,7 @@ def on_checked(world: World, event: SignaturesChecked, now: Now) -> None:
     if _is_answered(world, client, ask):
         return
     if event.fault is None:
-        response = _response(world, client, ask, now, programs.take_in)
+        response = _response(world, client, ask, now, pushes.take_in)
     else:
         response = refused("untrusted", fault=event.fault.told()).response(ask.id)
     if response is not None:
@@ -89,8 +88,9 @@ def on_checked(world: World, event: SignaturesChecked, now: Now) -> None:
 def _settle(
     world: World, client: str, ask: m.Command, response: m.OperatorResponse, now: Now
 ) -> None:
-    if isinstance(ask, m.AskData) and datasets.is_on_the_way(response):
-        # One of many for a dataset, of which the last is recorded; to repeat it does no harm.
+    if isinstance(ask, m.AskPush) and pushes.is_on_the_way(response):
+        # One for each blob, of which the last is recorded; to repeat it does no harm.
+        world.answers.pop(authorization.key_of(client, ask), None)
         authorization.answer(world, client, response, now)
     else:
         what = (_outcome if response.ok else _refusal)(client, ask, response.data, now)
@@ -137,10 +137,9 @@ def _outcome(client: str, ask: m.Command, data: Any, now: Now) -> Cause:
             return plan_changes.outcome(data)
         case m.AskEach():
             return job_commands.outcome_of_each(data)
-        case m.AskPush() | m.AskRemove() | m.AskData() | m.AskDataRemove():
-            kind = "dataset" if isinstance(ask, m.AskData | m.AskDataRemove) else "program"
+        case m.AskPush() | m.AskRemove():
             told = {key: data[key] for key in ("name", "digest", "is_there") if key in data}
-            return cause(kind, **told)
+            return cause(ask.kind, **told)
         case _:
             return host_commands.outcome(data)
 
@@ -215,7 +214,7 @@ def _on_attempts(world: World, client: str, ask: m.AskAttempts, _now: Now) -> No
 
 
 def _on_trainers(world: World, _client: str, _ask: m.AskTrainers, _now: Now) -> Data:
-    datasets = {title: one.model_dump() for title, one in dataset_records.known(world).items()}
+    datasets = {title: one.model_dump() for title, one in catalogue.known_datasets(world).items()}
     return {"trainers": plan_changes.told_trainers(world), "datasets": {**datasets}}
 
 
@@ -254,11 +253,8 @@ HANDLERS: Final[dict[type[m.Wire], Handler]] = {
     m.AskTrainers: _on_trainers,
     m.AskFetch: _on_fetch,
     m.AskIdentity: certificate_commands.on_told,
-    m.AskPush: programs.on_push,
-    m.AskPrograms: programs.on_programs,
-    m.AskRemove: programs.on_remove,
-    m.AskData: datasets.on_push,
-    m.AskDatasets: datasets.on_datasets,
-    m.AskLayout: datasets.on_layout,
-    m.AskDataRemove: datasets.on_remove,
+    m.AskPush: pushes.on_push,
+    m.AskPushed: pushes.on_pushed,
+    m.AskRemove: pushes.on_remove,
+    m.AskLayout: pushes.on_layout,
 }

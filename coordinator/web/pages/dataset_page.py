@@ -7,7 +7,7 @@ from typing import Final
 from nicegui import background_tasks, ui
 
 from broker.errors import FleetError
-from broker.protocol.messages import AskDatasets
+from broker.protocol.messages import AskPushed
 from broker.system.machine import new_id
 from coordinator.client.mirror import HostSeen
 from coordinator.client.rows import Row, pushed_row
@@ -42,7 +42,8 @@ class DatasetPage:
     async def _ask(self) -> None:
         """Ask what the dataset is."""
         try:
-            told = (await self.site.hub.ask(AskDatasets(id=new_id())))["datasets"]
+            ask = AskPushed(id=new_id(), kind="dataset")
+            told = (await self.site.hub.ask(ask))["pushed"]
         except FleetError as error:
             self._note.say(f"The coordinator did not tell more: {error}")
             return

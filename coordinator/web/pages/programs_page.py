@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse
 from broker.errors import FleetError
 from broker.figures import in_toml
 from broker.protocol.hyperschema import may_be
-from broker.protocol.messages import AskPrograms, AskTrainers, Program
+from broker.protocol.messages import AskPushed, AskTrainers, Program
 from broker.protocol.reasons import Reason, of_program
 from broker.system.machine import new_id
 from coordinator.client.mirror import HostSeen
@@ -64,7 +64,7 @@ def register(site: Site) -> None:
 
 def _register_one(site: Site, kind: PushedKind, page: Callable[[Site, Visit, str], Any]) -> None:
     """Make the page of a program or a dataset known, by its digest, or by what means it."""
-    one = kind.key.removesuffix("s")
+    one = kind.kind
     missing = f"No such {one}"
 
     @ui.page(f"/{one}/{{text}}", response_timeout=ANSWER_S)
@@ -78,22 +78,21 @@ def _register_one(site: Site, kind: PushedKind, page: Callable[[Site, Visit, str
             if is_one:
                 page(site, visit, text)
             else:
-                not_found(visit, missing, why, f"All {kind.key}", "/programs")
+                not_found(visit, missing, why, f"All {one}s", "/programs")
         return None
 
 
 async def _meant(site: Site, kind: PushedKind, text: str) -> tuple[str, str]:
     """Return the digest of the program or dataset that a text means, and why there is none."""
     try:
-        told = (await site.hub.ask(kind.ask(id=new_id())))[kind.key]
+        told = (await site.hub.ask(kind.ask()))["pushed"]
     except FleetError as error:
         return "", f"The coordinator did not tell: {error}"
     known = [f"{one['name']}@{one['digest']}" for one in told]
     found = titles.meant(text, known)
     if len(found) == 1:
         return found[0].partition("@")[2], ""
-    code = f"no_{kind.key.removesuffix('s')}"
-    return "", in_words(cause(code, **titles.not_one(text[:MAX_TEXT], known)))
+    return "", in_words(cause(f"no_{kind.kind}", **titles.not_one(text[:MAX_TEXT], known)))
 
 
 def _listing(site: Site, kind: PushedKind) -> None:
@@ -103,7 +102,7 @@ def _listing(site: Site, kind: PushedKind) -> None:
 
     async def ask() -> None:
         try:
-            told = (await site.hub.ask(kind.ask(id=new_id())))[kind.key]
+            told = (await site.hub.ask(kind.ask()))["pushed"]
         except FleetError as error:
             note.say(f"The coordinator did not tell: {error}")
             return
@@ -160,12 +159,12 @@ class _Page:
         ask = self.site.hub.ask
         try:
             programs, trainers = await asyncio.gather(
-                ask(AskPrograms(id=new_id())), ask(AskTrainers(id=new_id()))
+                ask(AskPushed(id=new_id(), kind="program")), ask(AskTrainers(id=new_id()))
             )
         except FleetError as error:
             self._note.say(f"The coordinator did not tell more: {error}")
             return
-        told = [one for one in programs["programs"] if one["digest"] == self.digest]
+        told = [one for one in programs["pushed"] if one["digest"] == self.digest]
         if self.visit.client.is_deleted:
             return
         if not told:

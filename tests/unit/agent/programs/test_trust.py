@@ -82,20 +82,26 @@ def test_a_signer_whom_the_coordinator_makes_up_is_refused(site: Site) -> None:
         site.find(program=program)
 
 
-def test_a_revoked_signer_is_refused_though_the_program_is_here(site: Site) -> None:
-    signature = site.sign("alice")
-    site.host.fetch()
-    site.fleet.authority.revoke("operator:alice", NOW_S)
-    with pytest.raises(Unusable, match="signer-revoked"):
-        site.find(signature)
+def test_a_signature_of_another_program_is_refused(site: Site) -> None:
+    alices = site.fleet.identity("operator:alice")
+    for name, digest in (("vision", HEX), ("other", site.host.program.digest)):
+        with pytest.raises(Unusable, match="bad-signature"):
+            site.find(sign(alices, name, digest))
 
 
-def test_a_signature_counts_until_its_certificate_ends(site: Site) -> None:
-    signature = site.sign("alice", days=2)
+@pytest.mark.parametrize("code", ["other-ca", "signer-revoked", "expired"])
+def test_a_signature_that_does_not_count_is_refused_though_the_program_is_here(
+    site: Site, tmp_path: Path, code: str
+) -> None:
+    by = Fleet(tmp_path / "elsewhere") if code == "other-ca" else site.fleet
+    signature = site.sign("alice", by, days=2)
     site.host.fetch()
-    assert site.find(signature)
-    site.now_s += 3 * DAY_S
-    with pytest.raises(Unusable, match="expired"):
+    assert code == "other-ca" or site.find(signature)
+    if code == "signer-revoked":
+        site.fleet.authority.revoke("operator:alice", NOW_S)
+    elif code == "expired":
+        site.now_s += 3 * DAY_S
+    with pytest.raises(Unusable, match=code):
         site.find(signature)
 
 

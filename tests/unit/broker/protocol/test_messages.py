@@ -28,7 +28,7 @@ ABOUT_HOST = (
     '"session":"s","instance":"i","os":"o","arch":"a","python":"3",'
     '"physical_cores":1,"ram_total_bytes":1,"ram_available_bytes":1,'
 )
-SAID = {"job": "x", "host": "x", "name": "x", "action": "revoke", "made_at": 1.0}
+SAID = {"kind": "program", "job": "x", "host": "x", "name": "x", "action": "revoke", "made_at": 1.0}
 SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.STATUS, m.Status(state="offline", reason="lost", session="s", instance="i", boot_id="b")),
     (m.CAPABILITY, m.Capability(
@@ -72,13 +72,13 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     *[(m.OPERATOR_REQUEST,
        kind(id="a", **{key: word for key, word in SAID.items() if key in kind.model_fields}))
       for kind in get_args(get_args(m.OperatorRequest)[0]) if kind not in
-      (m.AskRun, m.AskSnooze, m.AskEach, m.AskCurves, m.AskPush, m.AskData)],
+      (m.AskRun, m.AskSnooze, m.AskEach, m.AskCurves, m.AskPush)],
     (m.OPERATOR_REQUEST, m.AskCurves(id="a", jobs=("1b" * 32,))),
     (m.OPERATOR_REQUEST, m.AskPush(id="a", offer=m.ProgramOffer(
-        name="vision", hyper_schema={"type": "object"},
-        program=m.Program(digest=HEX, size_bytes=9, signers=("ann",), environment="none"),
+        name="vision", trainer=m.TrainerInfo(hyper_schema={"type": "object"}, program=m.Program(
+            digest=HEX, size_bytes=9, signers=("ann",), environment="none")),
         signatures=(m.ProgramSignature(signer="ann", certificate="pem", value="AA=="),)))),
-    (m.OPERATOR_REQUEST, m.AskData(id="a", offer=m.DataOffer(
+    (m.OPERATOR_REQUEST, m.AskPush(id="a", offer=m.DataOffer(
         name="cifar", digest=HEX, size_bytes=9, files=2, layout=m.Blob(HEX, 3),
         packs=(m.Blob("1b" * 32, 9),)))),
     (m.OPERATOR_REQUEST, m.AskRun(id="a", job={"model": "gbt", "hyper": {"a": 1.5}})),

@@ -18,19 +18,13 @@ from typing import Any
 import pytest
 
 from broker.clock import Now
-from broker.protocol.messages import Blob, DataOffer, Program, ProgramOffer
+from broker.protocol.messages import Blob, DataOffer, Offer, Program, ProgramOffer, TrainerInfo
 from broker.system.files import FolderLock
 from coordinator.admin import __main__ as maintenance
 from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import JobBook
 from coordinator.jobs.plan_entries import CHECKPOINTS, DATASETS, PROGRAMS
-from coordinator.jobs.records import (
-    DatasetRecord,
-    DatasetRemoved,
-    ProgramRecord,
-    ProgramRemoved,
-    Record,
-)
+from coordinator.jobs.records import PushedRecord, PushedRemoved, Record
 from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.store.store import BUNDLE, Store
@@ -368,31 +362,27 @@ def test_an_artifact_that_cannot_be_read_is_left_alone(state: State) -> None:
 
 
 BLOB = hex_of(b"parcel")
-PROGRAM = ProgramOffer(name="fit", program=Program(digest=BLOB, size_bytes=6), hyper_schema={})
+PROGRAM = ProgramOffer(
+    name="fit",
+    trainer=TrainerInfo(hyper_schema={}, program=Program(digest=BLOB, size_bytes=6)),
+)
 DATASET = DataOffer(
     name="fit", digest="d1" * 32, size_bytes=1, files=1, layout=Blob(BLOB, 6), packs=()
 )
 
 
-@pytest.mark.parametrize(
-    ("record", "removed", "folder"),
-    [
-        (ProgramRecord(PROGRAM, NOW.text(), "op"), ProgramRemoved(BLOB), PROGRAMS),
-        (DatasetRecord(DATASET, NOW.text(), "op"), DatasetRemoved("fit", "d1" * 32), DATASETS),
-    ],
-    ids=["a program", "a dataset"],
-)
+@pytest.mark.parametrize(("offer", "folder"), [(PROGRAM, PROGRAMS), (DATASET, DATASETS)])
 def test_what_was_pushed_keeps_its_bytes_and_those_that_are_lost_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], record: Record, removed: Record, folder: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], offer: Offer, folder: str
 ) -> None:
     def commit(record: Record) -> None:
         with closing(Ledger(tmp_path / FILE_NAME)) as ledger:
             ledger.commit([record])
 
     state, store = State(tmp_path, {}, {}, capsys), Store(tmp_path)
-    commit(record)
+    commit(PushedRecord(offer, NOW.text(), "operator:ann"))
     assert state.findings() == [("missing", None)], "it was never stored"
     put(store, b"parcel", folder)
     assert state.findings() == []
-    commit(removed)
+    commit(PushedRemoved(offer.title))
     assert state.findings() == [("unreferenced", None)]

@@ -63,10 +63,10 @@ class Pushing:
 
     def stored(self, title: str) -> dict[str, bytes]:
         """The files of a dataset, as a host puts them together from what is stored."""
-        record = self.fleet.core.world.datasets[title]
-        data = {one: self.blob(one.artifact_id) for one in record.offer.blobs()}
-        layout = read_layout(data[record.offer.layout])
-        assert layout.digest() == record.digest
+        offer = self.fleet.core.world.pushed[title].offer
+        data = {one: self.blob(one.artifact_id) for one in offer.blobs()}
+        layout = read_layout(data[offer.blobs()[-1]])
+        assert layout.digest() == offer.digest
         packs = [data[m.Blob(*pack)] for pack in layout.packs]
         return {
             one.path: packs[one.pack][one.offset : one.offset + one.size_bytes]

@@ -14,7 +14,7 @@ from coordinator.core.effects import JournalRead
 from tests.harness import programs
 from tests.harness.coordinator import Host
 from tests.harness.inclient import client_of
-from tests.harness.pushing import push, pushed, run, sends
+from tests.harness.pushing import push, push_all, pushed, run
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 
@@ -37,8 +37,7 @@ def test_a_host_gets_the_parcel_of_its_own_job_alone(tmp_path: Path) -> None:
 
 def test_a_host_beyond_the_places_is_told_to_wait_and_gets_the_next_one(tmp_path: Path) -> None:
     fleet = Coordinator(tmp_path, max_fetches=1)
-    push(fleet)
-    sends(fleet)
+    push_all(fleet)
     names = ("a", "b", "c")
     for name in names:
         allowed = m.ProgramsAllowed(pinned=(programs.DIGEST,))

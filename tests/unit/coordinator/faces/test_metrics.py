@@ -18,7 +18,7 @@ from broker.protocol.messages import AskPush, Failed, Gpu, encode
 from coordinator.faces import metrics
 from coordinator.faces.metrics import MAX_MODELS, METRICS, OTHER, Inbox, Tally
 from coordinator.jobs.jobs import Change
-from coordinator.jobs.records import ProgramRecord
+from coordinator.jobs.records import PushedRecord
 from coordinator.jobs.states import Event
 from tests.harness import programs
 from tests.harness.coordinator import OPERATOR, Fleet, spec
@@ -125,7 +125,7 @@ def test_programs_and_pushes_are_counted() -> None:
     fleet = _Metered()
     offer = programs.offer()
     known = programs.offer(digest=programs.OTHER)
-    fleet.core.world.programs[programs.OTHER] = ProgramRecord(known, fleet.now.text(), OPERATOR)
+    fleet.core.world.pushed[known.title] = PushedRecord(known, fleet.now.text(), OPERATOR)
     fleet.handle(Incoming(
         fleet.topics.operator_request(OPERATOR), encode(AskPush(id="push", offer=offer))
     ))  # fmt: skip
