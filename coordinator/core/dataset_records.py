@@ -48,8 +48,8 @@ def told(world: World, spec: JobSpec) -> dict[str, JsonValue]:
     """Return as `data` the titles of a job's datasets by what it calls them; empty: it has none."""
     found: dict[str, JsonValue] = {}
     for one in spec.data:
-        records = with_digest(world, one.digest)
-        found[one.name] = f"{records[-1].offer.name if records else ''}@{one.digest}"
+        names = " or ".join(record.offer.name for record in with_digest(world, one.digest))
+        found[one.name] = f"{names}@{one.digest}"
     return {"data": found} if found else {}
 
 
