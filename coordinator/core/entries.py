@@ -13,7 +13,6 @@ from broker.protocol.messages import (
     ProgramOffer,
     Released,
 )
-from broker.protocol.reasons import Reason
 from broker.stream.stream import Receiver, Sender
 from coordinator.jobs.plan_entries import DATASETS, PROGRAMS
 
@@ -26,15 +25,6 @@ class Claim:
     host: str
     until_s: float
     sent: int
-
-
-@dataclass(frozen=True, slots=True)
-class Holdback:
-    """A host refused a job: it is not asked again until then."""
-
-    until_s: float
-    times: int
-    reasons: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def _keep(world: World, push: Push, now: Now) -> None:
     offer = offer if earlier is None else _joined(offer, earlier.offer)
     record = ProgramRecord(offer, now.text(), user_of(push.client))
     world.programs[digest] = record
-    trust_anew(world)
+    trust_anew(world, digest)
     world.remember(record)
     for job in _jobs_of(world, digest):
         if job.state not in FINAL and job.spec.program != offer.program:
@@ -100,12 +100,12 @@ def _keep(world: World, push: Push, now: Now) -> None:
             world.unsettled = True
 
 
-def trust_anew(world: World) -> None:
-    """Another list of the revoked is there, or a signature: hosts are asked again."""
+def trust_anew(world: World, digest: str = "") -> None:
+    """Give a program, or each, to hosts again that could not use it."""
     for host in world.hosts.values():
-        if host.distrusts:
-            host.distrusts = {}
-            world.look_at(host.name)
+        for one in [digest] if digest else [*host.unusable]:
+            if host.unusable.pop(one, None) is not None:
+                world.look_at(host.name)
 
 
 def _joined(offer: ProgramOffer, earlier: ProgramOffer) -> ProgramOffer:

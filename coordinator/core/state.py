@@ -34,13 +34,12 @@ from coordinator.core.entries import (
     Download,
     Evidence,
     Expected,
-    Holdback,
     Push,
     Stop,
     Upload,
 )
 from coordinator.jobs.causes import NONE, Cause
-from coordinator.jobs.hosts import Host, TrainerSets
+from coordinator.jobs.hosts import Holdback, Host, TrainerSets
 from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan

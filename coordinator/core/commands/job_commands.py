@@ -20,7 +20,7 @@ from broker.protocol.messages import (
     WaitsFor,
 )
 from broker.protocol.topics import user_of
-from coordinator.core import assignment, dataset_records, earlier_attempts
+from coordinator.core import assignment, dataset_records, earlier_attempts, programs
 from coordinator.core.authorization import Data, RequestRefused, paged, refused
 from coordinator.core.commands import prospects
 from coordinator.core.effects import AnswerWithEvents
@@ -171,6 +171,8 @@ def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
     who, kept = user_of(client), job.artifact_id
     share = result_words.share_of(_going(world, job, now))
     lost = causes.set_aside(job.state.value, job.host, share, job.metrics, kept)
+    if job.spec.program is not None:
+        programs.trust_anew(world, job.spec.program.digest)
     after = world.move(
         job, Event.REQUEUED, now, who, lost, host=None, losses=0, failures=0, checkpoint=None
     )
