@@ -25,8 +25,10 @@ def some(names: Sequence[str], most: int, count: int | None = None) -> str:
 
 
 def rounded(value: float) -> str:
-    """Return a score to three decimals, as everywhere; a large one in about as many characters."""
+    """Return an integer as it is, a score to three decimals; a large one in as few characters."""
     size = abs(value)
+    if isinstance(value, int) and size < 1e9:
+        return str(value)
     return f"{value:.3f}" if size < 1000 else f"{value:.{6 if size < 1e6 else 3}g}"
 
 

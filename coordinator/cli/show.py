@@ -68,6 +68,8 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
         for name, value in data["metrics"].items():
             if not name.endswith("_ci") and is_figure(value):
                 yield f"  {name:<20} {terminal.figure(data['metrics'], name)}"
+            elif value is None:
+                yield f"  {name:<20} missing: no finite number"
     if aside := [one for one in data["results"] if one["set_aside_at"]]:
         yield "\nSet aside"
         yield from _set_aside(data, aside)

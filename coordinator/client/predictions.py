@@ -228,5 +228,5 @@ def _view(row: Mapping[str, Any], capability: Capability) -> HostView:
             one for one in map(from_dict, row["barred"]) if one.code in RESUMED | {"revoked"}
         ),
         twins=row["presence"] == "twins",
-        distrusts=row.get("distrusts", {}),
+        unusable={digest: from_dict(one) for digest, one in row.get("unusable", {}).items()},
     )

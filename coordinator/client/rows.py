@@ -144,7 +144,7 @@ def job_row(job: JobRow, going: Going) -> Row:
         "ends": None if ends_s is None else round(ends_s * 1000),
         "loss": loss_of(progress) if progress else None,
         "metric": metric,
-        "value": value,
+        "value": None if value is None else float(value),
         "score": "" if value is None else rounded(value),
         "interval": interval,
         "ap": figure_of(metrics, "average_precision"),
@@ -212,7 +212,7 @@ def main_metric(metrics: Mapping[str, Any] | None) -> tuple[str, float | None, s
         return "", None, ""
     return (
         result_words.metric_name(name),
-        float(metrics[name]),
+        metrics[name],
         interval_of(metrics.get(f"{name}_ci")),
     )
 

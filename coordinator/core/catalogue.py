@@ -77,8 +77,8 @@ def told_data(world: World, spec: JobSpec) -> dict[str, JsonValue]:
     """Return as `data` the titles of a job's datasets by what it calls them; empty: it has none."""
     found: dict[str, JsonValue] = {}
     for one in spec.data:
-        offers = _with_digest(world, one.digest)
-        found[one.name] = f"{offers[-1].name if offers else ''}@{one.digest}"
+        names = " or ".join(offer.name for offer in _with_digest(world, one.digest))
+        found[one.name] = f"{names}@{one.digest}"
     return {"data": found} if found else {}
 
 

@@ -11,7 +11,6 @@ from broker.protocol.messages import (
     OperatorResponse,
     Released,
 )
-from broker.protocol.reasons import Reason
 from broker.stream.stream import Receiver, Sender
 
 
@@ -23,15 +22,6 @@ class Claim:
     host: str
     until_s: float
     sent: int
-
-
-@dataclass(frozen=True, slots=True)
-class Holdback:
-    """A host refused a job: it is not asked again until then."""
-
-    until_s: float
-    times: int
-    reasons: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def host_view(world: World, name: str, now: Now) -> HostView | None:
         restraints=world.restraints(name),
         untold=not host_rules.is_told(world, host),
         twins=host.has_twin(now),
-        distrusts=host.distrusts,
+        unusable=host.cannot_use(now),
     )
 
 

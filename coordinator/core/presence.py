@@ -75,7 +75,9 @@ def on_capability(world: World, name: str, payload: bytes, now: Now) -> None:
             was = before[model].version if model in before else ""
             if was and trainer.version and was != trainer.version:
                 world.edited[model] = trainer.version
-        host.capability, host.distrusts = capability, {}
+        if host.capability and host.capability.instance != capability.instance:
+            host.unusable = {}
+        host.capability = capability
         world.look_at(name)
 
 

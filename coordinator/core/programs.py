@@ -34,7 +34,7 @@ def joined(offer: ProgramOffer, earlier: ProgramOffer) -> ProgramOffer:
 
 def on_signed(world: World, offer: ProgramOffer, who: str, now: Now) -> None:
     """A program is known, or others have signed it: so have its jobs' programs."""
-    trust_anew(world)
+    trust_anew(world, offer.digest)
     for job in catalogue.jobs_of(world, "program", offer.digest):
         if job.state not in FINAL and job.spec.program != offer.program:
             spec = replace(job.spec, program=offer.program)
@@ -42,12 +42,12 @@ def on_signed(world: World, offer: ProgramOffer, who: str, now: Now) -> None:
             world.unsettled = True
 
 
-def trust_anew(world: World) -> None:
-    """Another list of the revoked is there, or a signature: hosts are asked again."""
+def trust_anew(world: World, digest: str = "") -> None:
+    """Give a program, or each, to hosts again that could not use it."""
     for host in world.hosts.values():
-        if host.distrusts:
-            host.distrusts = {}
-            world.look_at(host.name)
+        for one in [digest] if digest else [*host.unusable]:
+            if host.unusable.pop(one, None) is not None:
+                world.look_at(host.name)
 
 
 def takers(world: World) -> dict[str, list[str]]:

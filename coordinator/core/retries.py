@@ -12,14 +12,16 @@ from broker.clock import Now, backoff_s, rfc3339, until
 from broker.protocol.messages import Failed
 from broker.protocol.reasons import Reason, reason
 from coordinator.core import earlier_attempts, host_rules
-from coordinator.core.entries import Holdback
 from coordinator.core.state import World
 from coordinator.jobs.causes import Cause, cause, in_words
+from coordinator.jobs.hosts import Holdback, Host
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.states import FINAL, Event, JobState
 
 HOLDBACK_BASE_S: Final = 30.0
 HOLDBACK_CAP_S: Final = 600.0
+PROGRAM_BASE_S: Final = 900.0
+PROGRAM_CAP_S: Final = 21_600.0
 RETRY_BASE_S: Final = 30.0
 RETRY_CAP_S: Final = 1800.0
 
@@ -84,11 +86,19 @@ def put_back(world: World, job: Job, now: Now, why: Cause) -> None:
 def hold_back(world: World, job: Job, host: str, why: tuple[Reason, ...], now: Now) -> None:
     """Give a job to this host no more for a while, longer each time."""
     held_back = world.holdbacks.setdefault(job.job_id, {})
-    earlier = held_back.get(host)
-    times = earlier.times + 1 if earlier else 0
-    wait_s = backoff_s(times, HOLDBACK_BASE_S, HOLDBACK_CAP_S, world.rng)
-    held_back[host] = Holdback(now.mono_s + wait_s, times, why)
-    world.timers.set(("holdback", job.job_id, host), now.mono_s + wait_s)
+    times = held_back[host].times + 1 if host in held_back else 0
+    until_s = now.mono_s + backoff_s(times, HOLDBACK_BASE_S, HOLDBACK_CAP_S, world.rng)
+    held_back[host] = Holdback(until_s, times, why)
+    world.timers.set(("holdback", job.job_id, host), until_s)
+
+
+def hold_back_program(world: World, host: Host, digest: str, why: Reason, now: Now) -> None:
+    """Give no job of a program to a host that cannot use it, longer each time."""
+    times = host.unusable[digest].times + 1 if digest in host.unusable else 0
+    until_s = now.mono_s + backoff_s(times, PROGRAM_BASE_S, PROGRAM_CAP_S, world.rng)
+    host.unusable[digest] = Holdback(until_s, times, (why,))
+    world.timers.set(("holdback", digest, host.name), until_s)
+    world.look_at(host.name)
 
 
 def on_loaded(world: World, now: Now) -> None:

@@ -21,7 +21,7 @@ from coordinator.core import entries
 from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import Effect, Warn
 from coordinator.jobs.causes import NONE, Cause
-from coordinator.jobs.hosts import Host, TrainerSets
+from coordinator.jobs.hosts import Holdback, Host, TrainerSets
 from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
@@ -67,7 +67,7 @@ class World:
     birth_s: float | None = None  # when the last unrequested one arrived (monotonic)
     claims: dict[str, entries.Claim] = field(default_factory=dict)
     # By job, by host.
-    holdbacks: dict[str, dict[str, entries.Holdback]] = field(default_factory=dict)
+    holdbacks: dict[str, dict[str, Holdback]] = field(default_factory=dict)
     stops: dict[tuple[str, str, int], entries.Stop] = field(default_factory=dict)
     pending_since_s: dict[str, float] = field(default_factory=dict)
     records: dict[str, HostRecord] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from coordinator.core import effects as fx
 from coordinator.core.assignment import resume, take_back
 from coordinator.core.entries import Expected, Upload
 from coordinator.core.receipts import is_receipt
-from coordinator.core.retries import hold_back, lose
+from coordinator.core.retries import hold_back, hold_back_program, lose
 from coordinator.core.state import World
 from coordinator.core.stopping import is_late
 from coordinator.core.stored_artifacts import complete, wanted
@@ -40,9 +40,9 @@ MAX_UPLOADS: Final = 24
 MAX_OF_HOST: Final = 2  # its agent announces the next one when one of them is stored
 IDLE_S: Final = 10.0
 ABANDONED_S: Final = 60.0
-_DISTRUSTED: Final = frozenset({
+_LASTING: Final = frozenset({  # faults of a program that time alone does not mend
     "no-signature", "bad-certificate", "other-ca", "no-operator", "other-signer",
-    "expired", "bad-crl", "signer-revoked", "bad-signature",
+    "expired", "bad-crl", "signer-revoked", "bad-signature", "no-uv", "slow", "not-installed",
 })  # fmt: skip
 
 
@@ -151,15 +151,14 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
 def _do_without(world: World, job: Job, host: str, report: Released, now: Now) -> None:
     """Give a job no more to a host that cannot use what it needs: for a while, or its program.
 
-    A program whose signatures do not count there is given to the host again when it says anew what
-    it is, or signatures or the list of the revoked are others.
+    A program whose signatures do not count there, or whose packages it cannot install, is given to
+    the host again when its agent starts anew, or `programs.trust_anew` is called, or after a while.
     """
     fault, known, digest = report.why.fault, world.hosts.get(host), job.spec.program_digest()
-    if fault is not None and fault.code in _DISTRUSTED and digest and known is not None:
-        known.distrusts = {**known.distrusts, digest: fault.told()}
-        world.look_at(host)
-        return
     figures: dict[str, JsonValue] = {} if fault is None else {"fault": fault.told()}
+    if fault is not None and fault.code in _LASTING and digest and known is not None:
+        hold_back_program(world, known, digest, Reason("unusable", figures), now)
+        return
     hold_back(world, job, host, (Reason(report.why.code, figures),), now)
 
 

@@ -77,7 +77,7 @@ def fault_words(fault: _Told | None) -> str:
     text = FAULTS.get(told["code"], told["code"])  # of a newer agent
     if "needed_bytes" in told:
         text += " for {needed_bytes}; {free_bytes} is free"
-    return text.format_map(defaultdict(str, told)).rstrip(": ")
+    return text.format_map(defaultdict(str, told)).rstrip(": .")
 
 
 def _figure(key: str, value: Any) -> str:

@@ -10,11 +10,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
-from pydantic import JsonValue
 from pydantic_core import to_json
 
 from broker.clock import Now
 from broker.protocol.messages import Capability, Heartbeat, Progress, Status, TrainerInfo
+from broker.protocol.reasons import Reason
 
 TWIN_WINDOW_S: Final = 180.0
 TWIN_RETURNS: Final = 2
@@ -42,6 +42,15 @@ class TrainerSets:
         return capability.model_copy(update={"trainers": trainers})
 
 
+@dataclass(frozen=True, slots=True)
+class Holdback:
+    """A host refused a job, or could not use a program: it is not asked again until then."""
+
+    until_s: float
+    times: int
+    reasons: tuple[Reason, ...]
+
+
 @dataclass(slots=True)
 class Host:
     """One host, as far as its messages tell."""
@@ -64,7 +73,7 @@ class Host:
     returns_s: list[float] = field(default_factory=list)
     ended_s: float | None = None
     replaced_alive_s: float | None = None
-    distrusts: dict[str, dict[str, JsonValue]] = field(default_factory=dict)  # as in `HostView`
+    unusable: dict[str, Holdback] = field(default_factory=dict)  # programs, by digest
     quick: set[str] = field(default_factory=set)  # models whose newest attempt there ran so briefly
 
     def has_run(self, model: str, ran_s: float | None) -> None:
@@ -75,6 +84,11 @@ class Host:
             self.quick.add(model)
         else:
             self.quick.discard(model)
+
+    def cannot_use(self, now: Now) -> dict[str, Reason]:
+        """Return by its digest each program that it is not given now, with the reason."""
+        held_back = self.unusable.items()
+        return {digest: one.reasons[0] for digest, one in held_back if one.until_s > now.mono_s}
 
     def holdings(self) -> tuple[str, ...]:
         """Return the digests of the datasets and programs that it holds, as far as it has said."""

@@ -34,8 +34,8 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "paused": ("the fleet was paused by {who} at {at}", "`fleet pause --off` lifts it"),
     "no-slots": ("[hosts] gives it no slots", ""),
     "not-free": ("no slot of its hosts comes free", ""),
-    "not-allowed": ("not among the job's allowed_hosts", ""),
-    "denied": ("among the job's denied_hosts", ""),
+    "not-allowed": ("not among the job's allowed_hosts (--on)", ""),
+    "denied": ("among the job's denied_hosts (--not-on)", ""),
     "deny-jobs": ("[hosts.{host}] deny_jobs has {pattern!r}", ""),
     "allow-jobs": ("[hosts.{host}] allow_jobs does not have it", ""),
     "no-trainer": ("has no trainer for {said!r}", ""),
@@ -44,13 +44,14 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
                    'pinned = ["sha256:{said}"] in [programs] of its fleet.toml lets it in'),
     "not-signed": ("accepts no programs signed by {said}",
                    "signed_by in [programs] of its fleet.toml lets them in"),
-    "distrusts": ("does not trust this program: {fault}", "push it again to sign it anew"),
+    "unusable": ("could not use this program: {fault}",
+                 "it is tried again here later, and at once after a `fleet push` of it"),
     "no-environment": ("cannot make a program's environment: it has no {said}", ""),
     "hyper": ("its trainer does not take the parameter {key}: {said}", ""),
     "other-version": ("its trainer is version {said}; the job is of {key}",
                       "`fleet reload` plans it with the newest version"),
     "no-data": ("has no prepared data",
-                "start its agent with --data, or mount that folder again"),
+                "start its agent with --data, mount that folder again, or give the job a dataset"),
     "cuda-off": ("needs CUDA; [hosts] says cuda = false", ""),
     "no-cuda": ("needs CUDA; this host has none", ""),
     "cores": ("needs {needed:g} cores; this host has {available:g}", ""),
@@ -71,7 +72,8 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
            "-unknown": "what is free here is unknown"}.items()},
 }  # fmt: skip
 _CLAUSES: Final[Mapping[str, str]] = {
-    "trainer": "has its trainer", "program": "lets its program in",
+    "trainer": "has its trainer", "program": "can run its program",
+    "allowed_hosts": "allowed_hosts (--on)", "denied_hosts": "denied_hosts (--not-on)",
     "data": "has prepared data", "slots": "[hosts] slots",
     "allow_jobs": "[hosts] allow_jobs", "deny_jobs": "[hosts] deny_jobs",
     "revoked": "not revoked", "barred": "not drained or in quarantine",
@@ -326,12 +328,12 @@ def _less(told: _Told, _hosts: str, could: str) -> str:
 def _listed(told: _Told, hosts: str, _could: str) -> str:
     who = hosts if told["count"] == 1 else "they"
     has = "had" if told["key"] == "allowed_hosts" else "had not"
-    return f"if its {told['key']} {has} {hosts}, {who} could take it"
+    return f"if its {_CLAUSES[told['key']]} {has} {hosts}, {who} could take it"
 
 
 def _misnamed(told: _Told, _hosts: str, _could: str) -> str:
     hint = f"; did you mean {told['meant']!r}?" if told["meant"] else ""
-    return f"its allowed_hosts: no host is called {told['name']!r}{hint}"
+    return f"its allowed_hosts (--on): no host is called {told['name']!r}{hint}"
 
 
 _REMEDIES: Final[Mapping[str, Callable[[_Told, str, str], str]]] = {
@@ -348,7 +350,7 @@ _REMEDIES: Final[Mapping[str, Callable[[_Told, str, str], str]]] = {
         f"if [hosts.{host}] did not say {told['key']} = {told['value']}, {could}"
     ),
     "data": lambda _, _hosts, could: (
-        f"with prepared data (--data, or that folder mounted again), {could}"
+        f"with prepared data (--data, that folder mounted again, or a dataset of the job), {could}"
     ),
     "misnamed": _misnamed,
     "requeue": lambda told, _hosts, _could: f"after `fleet requeue {told['job']}` it may go on",

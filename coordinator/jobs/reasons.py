@@ -62,7 +62,7 @@ NATURES: Final[Mapping[str, Nature]] = {
     "no-programs": Nature(Wait.EVER, "program"),
     "not-pinned": Nature(Wait.EVER, "program"),
     "not-signed": Nature(Wait.EVER, "program"),
-    "distrusts": Nature(Wait.EVER, "program"),
+    "unusable": Nature(Wait.EVER, "program"),
     "no-environment": Nature(Wait.EVER, "program"),
     "no-data": Nature(Wait.DATA, "data"),
     "no-cuda": Nature(Wait.EVER, "require_cuda"),

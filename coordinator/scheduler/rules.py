@@ -43,8 +43,8 @@ class HostView:
     `presence` is in one word how it is there. `ahead`: how many jobs it may have beside those in
     its slots, since one will be free in a moment. `joined`: its present process has said what it is
     and what it holds. `restraints` are what operators have decided. `untold`: it has not taken the
-    manifest's rules yet. `twins`: two agents use its name. `distrusts` has by its digest each
-    program whose signatures do not count there, with the fault.
+    manifest's rules yet. `twins`: two agents use its name. `unusable` has by its digest each
+    program that it could not use, with the reason.
     """
 
     host: str
@@ -59,7 +59,7 @@ class HostView:
     restraints: tuple[Reason, ...] = ()
     untold: bool = False
     twins: bool = False
-    distrusts: Mapping[str, Told] = field(default_factory=dict)
+    unusable: Mapping[str, Reason] = field(default_factory=dict)
 
     def without(self, *codes: str) -> HostView:
         """Return the view as it is once some restraints are lifted."""
@@ -107,7 +107,7 @@ class HostView:
         """Return what it has that decides whether it can ever take a job of some kind."""
         has = self.figures
         rooms = [(room.free is None, room.total) for room in has.rooms.values()]
-        return has.cores, has.has_data, has.cuda, has.programs, (*self.distrusts,), *rooms
+        return has.cores, has.has_data, has.cuda, has.programs, (*self.unusable,), *rooms
 
 
 def slots(capability: Capability, policy: HostPolicy) -> int:
@@ -166,8 +166,8 @@ def of_kind(
     if view.host in job.denied_hosts:
         yield reason("denied")
     yield from of_needs(job.model, job.program, job.needs, view.figures, brings_data=bool(job.data))
-    if (fault := view.distrusts.get(job.program_digest())) is not None:
-        yield reason("distrusts", fault={**fault})
+    if (unusable := view.unusable.get(job.program_digest())) is not None:
+        yield unusable
     if prefers_cuda(job) and not view.figures.cuda and left_s > 0:
         yield reason("grace", left_s=round(left_s), grace_s=grace_s)
 

@@ -59,7 +59,7 @@ class Top(OneKeyAtATime):
         Binding("c", "cancel", "Cancel"),
         Binding("r", "requeue", "Requeue"),
         Binding("d", "drain", "Drain"),
-        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("slash", "filter", "Find", key_display="/"),
         Binding("f", "state", "State"),
         Binding("s", "sort", "Sort"),
         Binding("p", "programs", "Programs"),

@@ -262,17 +262,23 @@ def grouped(outlooks: Iterable[Outlook]) -> list[tuple[str, list[str]]]:
     """Return reasons with the names of the jobs that have them, the most frequent first."""
     found: dict[str, tuple[str, list[str]]] = {}
     for one in outlooks:
-        text = "; ".join(map(_against, one.against)) or "no host is known"
+        text = _against(one.against) or "no host is known"
         against = key([_told(told) for told in one.against])
         found.setdefault(against, (text, []))[1].append(one.spec.name)
     return sorted(found.values(), key=lambda one: -len(one[1]))
 
 
-def _against(told: Against) -> str:
-    text = all_words(told.reasons)
-    if told.host is not None:
-        return f"{told.host}: {text}"
-    return text if told.hosts == 1 else f"{text} ({told.hosts} hosts)"
+def _against(against: Iterable[Against]) -> str:
+    """Say what is against hosts: what is against several alike is said once."""
+    found: dict[str, list[str]] = {}
+    for told in against:
+        text = all_words(told.reasons)
+        if told.host is None and told.hosts > 1:
+            text += f" ({told.hosts} hosts)"
+        found.setdefault(text, []).extend(filter(None, [told.host]))
+    return "; ".join(
+        f"{', '.join(names)}: {text}" if names else text for text, names in found.items()
+    )
 
 
 def _done_before(estimate: Estimate | None) -> dict[str, float] | None:

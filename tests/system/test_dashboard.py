@@ -115,7 +115,7 @@ def test_a_metric_with_its_interval_is_whole_and_an_orphan_is_told_from_its_name
         names = "[...document.querySelectorAll('.ag-row .ag-cell[col-id=name]')]"
         page.until(f"{names}.length === 2")
         said = page.run(f"{names}.map(one => one.innerText).join('; ')")
-        assert sorted(said.split("; ")) == ["gbt-00", "orphaned gbt-00"]
+        assert sorted(said.split("; ")) == ["gbt-00", "gbt-00 orphaned"]
 
 
 def test_what_runs_is_the_first_row_of_the_jobs_and_what_is_over_is_not(shown: Shown) -> None:

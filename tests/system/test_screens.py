@@ -72,7 +72,7 @@ def fleet(folder: Path) -> Coordinator:
         )  # fmt: skip
     pi, attic, gone = (Host(made, name) for name in ("pi", "attic", "gone"))  # type: ignore[arg-type]
     pi.joins()
-    reports(pi, pi.runs("done"), DATA, metrics={"auroc": 0.91}, ran_s=40.0)
+    reports(pi, pi.runs("done"), DATA, metrics={"auroc": 0.91, "epochs": 5, "ap": None}, ran_s=40.0)
     pi.reports(m.Failed, pi.runs("broken"), error="no column 'x'", exit_code=2, transient=False)
     job = pi.runs("runs")
     progress = m.Progress(attempt=1, epoch=3, epochs=10, train_loss=0.5, val_loss=0.6, eta_s=70.0)

@@ -123,7 +123,7 @@ def _fits(screen: str, size: tuple[int, int]) -> bool:
         and any("pi-00" in line and "online" in line for line in lines[4:])
         and any("Jobs 40 · by activity" in line for line in lines)
         and any("gbt-000" in line and "running" in line for line in lines)
-        and "Quit" in lines[-1]
+        and ("Quit" if size[0] < 80 else "p Programs") in lines[-1]
     )
 
 
@@ -157,7 +157,7 @@ async def test_the_way_out_is_always_seen(busy: _Busy, size: tuple[int, int]) ->
         await _sees(app, pilot, "? Help q Quit")
         await pilot.press("slash")
         await _sees(app, pilot, "\n⏎ Keep it esc All again ")
-        assert "/ Filter" not in _screen(app), "it would be part of the text"
+        assert "/ Find" not in _screen(app), "it would be part of the text"
         await pilot.press("escape", "enter")
         await _sees(app, pilot, "esc Close  c Cancel  ")
         await pilot.press("escape", "question_mark")

@@ -62,6 +62,9 @@ def _other(world: World, name: str, *, is_known: bool) -> dict[str, JsonValue]:
 
 
 def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
+    unusable: dict[str, JsonValue] = {
+        digest: one.to_dict() for digest, one in host.cannot_use(now).items()
+    }
     return {
         "host": host.name,
         "status": "online" if host.online else "offline",
@@ -71,7 +74,7 @@ def _row(world: World, host: Host, now: Now) -> dict[str, JsonValue]:
         "why": host.offline_why,
         "barred": host_commands.told_restraints(world, host),
         "policy": policy_to_dict(world.policy(host.name)),
-        **({"distrusts": {**host.distrusts}} if host.distrusts else {}),
+        **({"unusable": unusable} if unusable else {}),
         "jobs": _jobs(world, host),
         "last_seen": host.heard.text() if host.heard else None,
     }

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.topics import user_of
-from coordinator.core import assignment, catalogue, earlier_attempts
+from coordinator.core import assignment, catalogue, earlier_attempts, programs
 from coordinator.core.authorization import Data, RequestRefused, paged, refused
 from coordinator.core.commands import prospects
 from coordinator.core.effects import LookUp
@@ -158,6 +158,8 @@ def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
     who, kept = user_of(client), job.artifact_id
     share = result_words.share_of(_going(world, job, now))
     lost = causes.set_aside(job.state.value, job.host, share, job.metrics, kept)
+    if job.spec.program is not None:
+        programs.trust_anew(world, job.spec.program.digest)
     after = world.move(
         job, Event.REQUEUED, now, who, lost, host=None, losses=0, failures=0, checkpoint=None
     )

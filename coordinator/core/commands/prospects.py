@@ -20,10 +20,10 @@ from broker.protocol.reasons import Reason
 from coordinator.core import earlier_attempts, successors
 from coordinator.core.assignment import bring_up_to_date
 from coordinator.core.authorization import Data, fitting, paged
-from coordinator.core.entries import Holdback
 from coordinator.core.host_views import explain, host_views, refusals, retry_wait_s, waited
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
+from coordinator.jobs.hosts import Holdback
 from coordinator.jobs.jobs import Job, claim_order
 from coordinator.jobs.plan_entries import JobSpec, spec_to_dict
 from coordinator.jobs.reasons import NATURES, UNUSABLE, Wait, wait

@@ -48,7 +48,7 @@
       node.title = p.data.name; // it may be too long for its column
       if (p.data.planned !== false) return node;
       const both = make("span");
-      both.append(dim("orphaned "), node);
+      both.append(node, dim(" orphaned"));
       both.title = "no longer in the manifest";
       return both;
     },

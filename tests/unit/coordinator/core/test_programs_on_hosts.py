@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_a_host_that_cannot_use_what_a_job_needs_is_not_asked_again_at_once(
     run(fleet)
     assign = host.heard(m.Assign)[-1]
     host.reports(m.Accepted, fleet.job("mine"), request_id=assign.id)
-    fault = m.Fault(code="not-installed", quoted="no network")
+    fault = m.Fault(code="not-sent", limit_s=60.0)
     why = m.Why(code=code, fault=fault)
     host.reports(m.Released, fleet.job("mine"), why=why)
     assert not host.heard(m.Assign)
@@ -107,24 +108,42 @@ def starts_again(_: Coordinator, host: Host) -> None:
     host.returns(anew=True, programs=pinned, trainers={})
 
 
-@pytest.mark.parametrize("changes", [no_revocations, signs_again, starts_again])
-def test_a_host_that_does_not_trust_a_program_is_asked_no_more_until_something_changes(
-    tmp_path: Path, changes: Callable[[Coordinator, Host], None]
+def requeues(fleet: Coordinator, _: Host) -> None:
+    fleet.asks(m.AskCancel(id=fleet.new_id(), job="mine"))
+    fleet.asks(m.AskRequeue(id=fleet.new_id(), job="mine"))
+
+
+def waits_long(fleet: Coordinator, host: Host) -> None:
+    fleet.waits(900.0)
+    host.beats()
+
+
+@pytest.mark.parametrize("code", ["signer-revoked", "not-installed"])
+@pytest.mark.parametrize("changes", [
+    no_revocations, signs_again, starts_again, requeues, waits_long,
+])  # fmt: skip
+def test_a_host_that_cannot_use_a_program_is_asked_no_more_until_something_changes(
+    tmp_path: Path, changes: Callable[[Coordinator, Host], None], code: str
 ) -> None:
     """No job of the program waits for it, and the forecast does not hope for it."""
     fleet = pushed(tmp_path)
     host = fleet.host()
     host.joins(programs=m.ProgramsAllowed(pinned=(programs.DIGEST,)), trainers={})
     run(fleet)
-    fault = m.Fault(code="signer-revoked", signer="alice")
+    fault = m.Fault(code=code)
     host.reports(m.Released, fleet.job("mine"), why=m.Why(code="program", fault=fault))
     host.heard(m.Assign)
-    fleet.waits(31.0)
+    fleet.waits(400.0)
+    pinned = m.ProgramsAllowed(pinned=(programs.DIGEST,))
+    host.joins(programs=pinned, trainers={}, holdings=(programs.DIGEST,))
+    other = b"y" * len(programs.PARCEL)
+    push_all(fleet, programs.offer("else", hashlib.sha256(other).hexdigest()), (other,))
+    run(fleet, name="other", parameters={"lr": 0.2})
     assert not host.heard(m.Assign)
     why = fleet.asks(m.AskWhy(id=fleet.new_id(), job="mine")).data
     assert why["hopeless"]
     told = why["hosts"][0]["reasons"]
-    assert {"code": "distrusts", "fault": fault.told()} in told
+    assert {"code": "unusable", "fault": fault.told()} in told
     assert look(client_of(fleet)).forecast().outlooks[fleet.job("mine").job_id].verdict == "stuck"
     changes(fleet, host)
     (assign,) = host.heard(m.Assign)
@@ -138,7 +157,7 @@ def test_a_job_that_another_host_may_take_is_not_said_to_wait(tmp_path: Path) ->
     host.joins(programs=allowed, trainers={})
     run(fleet)
     host.reports(m.Accepted, fleet.job("mine"), request_id=host.heard(m.Assign)[-1].id)
-    why = m.Why(code="program", fault=m.Fault(code="slow", limit_s=9.0))
+    why = m.Why(code="program", fault=m.Fault(code="not-sent", limit_s=9.0))
     host.reports(m.Released, fleet.job("mine"), why=why)
     assert fleet.asks(m.AskStatus(id=fleet.new_id())).data["waiting"]["count"] == 1
     other.joins(programs=allowed, trainers={}, slots=1)

@@ -17,7 +17,7 @@ from coordinator.scheduler.feasibility import Against, Waiting
 from coordinator.scheduler.forecast import Forecast, forecast
 from coordinator.scheduler.play import Held
 from coordinator.scheduler.rules import HostView
-from coordinator.ui.outlook import rests_on
+from coordinator.ui.outlook import grouped, rests_on
 from tests.harness.coordinator import with_id
 from tests.unit.coordinator.scheduler.test_durations import ran
 from tests.unit.coordinator.scheduler.test_rules import DRAINED, gpu, host, job
@@ -175,6 +175,16 @@ def test_hosts_that_are_away_are_given_nothing() -> None:
         Against((ASLEEP,), host="gpu"),
         Against((reason("refuses", holds=[{"code": "quiet"}]),), host="quiet"),
     )  # fmt: skip
+
+
+@pytest.mark.words
+def test_what_is_against_several_hosts_alike_is_said_once() -> None:
+    views = [
+        host("a", data=None), host("b", data=None, online=False, presence="asleep"),
+        host("c", data=None), host("d", data=None, restraints=(DRAINED,)),
+    ]  # fmt: skip
+    ((text, _),) = grouped(play(waits("gbt"), views=views).values())
+    assert [one.partition(": ")[0] for one in text.split("; ") if ": " in one] == ["a, c", "b", "d"]
 
 
 def test_a_job_waits_for_what_it_may_have_soonest() -> None:
