@@ -149,7 +149,7 @@ class Hub:
         itself within a minute of that carries it out all the same, since it allows that much for
         clocks that differ; whoever gave it is told so.
         """
-        return await asyncio.wrap_future(self.watcher.ask(request))
+        return await asyncio.wrap_future(self.watcher.send(request))
 
     def _wake(self) -> None:
         if not self._due and self._loop is not None:
