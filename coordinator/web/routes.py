@@ -79,8 +79,7 @@ def routes(site: Site) -> list[BaseRoute]:
         if wait_s > 0.0:
             text = f"Too many wrong passwords. Try again in {wait_s:.0f} s."
             return _page(site, path, text, 429)
-        may = site.hub.is_operator()
-        token = site.sessions.start(form.get("password", ""), now_s) if may else None
+        token = site.sessions.start(form.get("password", ""), now_s)
         if token is None:
             return _page(site, path, "That is not the password.", 403)
         answer = RedirectResponse(path, 303)
@@ -155,9 +154,9 @@ async def _brought(site: Site, row: JobRow, attempt: str) -> tuple[int | None, s
 
 
 def _page(site: Site, path: str, problem: str = "", code: int = 200) -> HTMLResponse:
-    may = site.hub.is_operator() and site.sessions.password is not None
+    may = site.sessions.password is not None
     said = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
-    hint = HINT if may else NOBODY.format(user=escape(site.hub.user))
+    hint = HINT if may else NOBODY.format(user=escape(site.hub.watcher.user))
     fields = _FIELDS.replace("{path}", escape(path)) if may else ""
     look = "" if site.settings.private else _LOOK
     text = _LOGIN.replace("{hint}", hint).replace("{problem}", said)
