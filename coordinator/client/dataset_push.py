@@ -131,31 +131,24 @@ class _Push:
         ends = dict(zip((one[0] for one in ours), accumulate(one[1] for one in ours), strict=True))
         with transfer(offer.name, max(ends.values())) as advance:
             shown = 0
-            while (blob := self._send_next(sent, advance, ends, shown)) is not None:
-                sent[blob.artifact_id] = blob.size_bytes
-                shown = ends[blob.artifact_id]
+            while True:
+                with self._connect() as client:
+                    if (lacks := self._ask(client)) is None:
+                        break
+                    if lacks not in ends:
+                        why = "the fleet lacks a part of an earlier version; push again"
+                        raise _PackGoneError(why)
+                    if lacks in sent:
+                        why = "what was sent is gone from the store; the coordinator's log says"
+                        raise BadStream(why)
+                    blob = next(one for one in ours if one.artifact_id == lacks)
+                    advance(ends[lacks] - blob.size_bytes - shown)
+                    self._transmit(client, blob, advance)
+                sent[lacks], shown = blob.size_bytes, ends[lacks]
         sent.pop(offer.layout.artifact_id, None)  # it holds no bytes of files
         return PushedData(
             offer.name, offer.digest, offer.size_bytes, offer.files, sum(sent.values())
         )  # fmt: skip
-
-    def _send_next(
-        self, sent: dict[str, int], advance: Callable[[int], object], ends: dict[str, int],
-        shown: int,
-    ) -> m.Blob | None:  # fmt: skip
-        """Send the first blob that is lacking and return it; none: there is none."""
-        with self._connect() as client:
-            lacks = self._ask(client)
-            if lacks is None:
-                return None
-            blob = next(one for one in self._offer.blobs() if one.artifact_id == lacks)
-            if lacks not in ends:
-                raise _PackGoneError("the fleet lacks a part of an earlier version; push again")
-            if lacks in sent:
-                raise BadStream("what was sent is gone from the store; the coordinator's log says")
-            advance(ends[lacks] - blob.size_bytes - shown)
-            self._transmit(client, blob, advance)
-            return blob
 
     def _ask(self, client: OperatorClient) -> str | None:
         """Offer the dataset; return the id of the first blob that the coordinator lacks."""
