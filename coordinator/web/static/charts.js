@@ -276,12 +276,7 @@
     const lost = new Set(gone);
     for (const key of lost) it.jobs.delete(key);
     if (lost.size) it.past = it.past.filter((one) => !lost.has(one.id));
-    if (past) {
-      const made = past.runs.map(
-        ([id, name, attempt, host, started, finished, state]) => ({ id, name, attempt, host, started, finished, state }),
-      );
-      it.past = [...(past.afresh ? [] : it.past), ...made].slice(-past.most);
-    }
+    if (past) it.past = [...(past.afresh ? [] : it.past), ...past.runs].slice(-past.most);
   };
   const noTimeline = () => ({ jobs: new Map(), past: [], hosts: [], shown: [], listed: [], told: false, table: 0, hours: 0 });
 
