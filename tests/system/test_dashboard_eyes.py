@@ -163,6 +163,7 @@ def test_why_a_job_waits_comes_first_and_is_whole_on_a_phone(shown: Shown) -> No
     page = shown.browser.page(**PHONE)
     _open(shown, page, "big-one")
     page.until_text(LONG_HOST, "table")
+    page.until_text("if min_vram_gib were", "ul li")
     headings = page.run(
         "[...document.querySelectorAll('h2')].filter(one => one.checkVisibility())"
         ".map(one => one.innerText)"

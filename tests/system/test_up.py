@@ -54,6 +54,15 @@ def _command(folder: Path, data: Path, state: str, *more: str, port: str = "0") 
     ]  # fmt: skip
 
 
+def _idle(folder: Path, data: Path, plan: str, *more: str) -> Done:
+    """`fleet up --until-idle` of a plan of its own, in a wide window."""
+    (folder / "plan.toml").write_text(f"schema_version = 1\n{plan}", "utf-8")
+    return process(
+        "up", "--port", "0", "--manifest", str(folder / "plan.toml"), "--data", str(data),
+        "--state", str(folder / "state"), "--until-idle", *more, environment={"COLUMNS": "200"},
+    )  # fmt: skip
+
+
 def _without_agents(folder: Path, *more: str) -> list[str]:
     return ["up", "--agents", "0", "--port", "0", "--state", str(folder / "state"), *more]
 
@@ -214,18 +223,11 @@ def test_where_nothing_could_run_it_says_so_and_why(
     tmp_path: Path, data: Path, *, as_json: bool
 ) -> None:
     """What is left, what speaks against each job, what would help; an exit code of its own."""
-    plan = tmp_path / "plan.toml"
-    plan.write_text(
-        "schema_version = 1\n"
+    plan = (
         "[[jobs]]\nmodel = 'gru'\nmode = 'oracle'\nrequire_cuda = true\n"
-        "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nmin_ram_gib = 100000\n",
-        "utf-8",
+        "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nmin_ram_gib = 100000\n"
     )
-    done = process(
-        "up", "--port", "0", "--manifest", str(plan), "--data", str(data),
-        "--state", str(tmp_path / "state"), "--host-prefix", "desk", "--until-idle",
-        *["--json"] * as_json, environment={"COLUMNS": "200"},
-    )  # fmt: skip
+    done = _idle(tmp_path, data, plan, "--host-prefix", "desk", *["--json"] * as_json)
     assert done.returncode == 5, done.stderr
     said = done.stderr if as_json else done.stdout
     assert "2 pending; 1 host is online" in said
@@ -242,13 +244,9 @@ def test_where_nothing_could_run_it_says_so_and_why(
 
 
 def test_what_is_waited_for_while_nothing_runs_is_said(tmp_path: Path, data: Path) -> None:
-    plan = tmp_path / "plan.toml"
     job = "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nprefer_cuda = true\nhyper.epochs = 5\n"
-    plan.write_text(f"schema_version = 1\ndefaults.n_resamples = 50\n{job}", "utf-8")
-    done = process(
-        "up", "--port", "0", "--manifest", str(plan), "--data", str(data),
-        "--state", str(tmp_path / "state"), "--prefer-cuda-grace", "20", "--until-idle", "--json",
-    )  # fmt: skip
+    plan = f"defaults.n_resamples = 50\n{job}"
+    done = _idle(tmp_path, data, plan, "--prefer-cuda-grace", "20", "--json")
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("gbt-oracle")]
     assert "waits: prefers CUDA" in said[0], done.stderr
@@ -259,19 +257,13 @@ def test_what_is_waited_for_while_nothing_runs_is_said(tmp_path: Path, data: Pat
 
 def test_behind_a_job_that_failed_no_job_is_waited_for(tmp_path: Path, data: Path) -> None:
     """What comes after one that is completed is done; exit code 1: a job failed."""
-    plan = tmp_path / "plan.toml"
     jobs = {"good": "", "bad": "train_hosts = ['nobody']\n"}
     jobs |= {
         f"after-{name}": f"after = ['{name}']\nseed = 1\n{more}" for name, more in jobs.items()
     }
     job = "[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nhyper.epochs = 5\n"
-    head = "schema_version = 1\ndefaults.n_resamples = 50\n"
     tables = (f"{job}name = '{name}'\n{more}" for name, more in jobs.items())
-    plan.write_text(head + "".join(tables), "utf-8")
-    done = process(
-        "up", "--port", "0", "--manifest", str(plan), "--data", str(data),
-        "--state", str(tmp_path / "state"), "--until-idle", "--json",
-    )  # fmt: skip
+    done = _idle(tmp_path, data, "defaults.n_resamples = 50\n" + "".join(tables), "--json")
     assert done.returncode == 1, done.stderr
     rows = {row["name"]: row for row in json.loads(done.stdout)}
     assert {name: row["state"] for name, row in rows.items()} == {
