@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from html import escape
 from pathlib import Path
@@ -97,9 +98,6 @@ def routes(site: Site) -> list[BaseRoute]:
         answer.delete_cookie(COOKIE)
         return answer
 
-    async def artifact(request: Request) -> Response:
-        return await _artifact(site, request)
-
     async def report(request: Request) -> Response:
         found = site.artifacts.known_report(request.path_params["artifact_id"])
         if found is None or found.page is None:
@@ -107,16 +105,13 @@ def routes(site: Site) -> list[BaseRoute]:
         headers = {"content-security-policy": REPORT_POLICY}
         return FileResponse(found.page, media_type="text/html; charset=utf-8", headers=headers)
 
-    async def icon(_: Request) -> Response:
-        return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml")
-
+    artifact = functools.partial(_artifact, site)
     return [
         Route("/login", login, methods=["GET", "POST"]),
         Route("/logout", logout, methods=["POST"]),
         Route("/artifact/{job_id}", artifact),
         Route("/artifact/{job_id}/{attempt}", artifact),
         Route("/report/{artifact_id}", report),
-        Route("/favicon.ico", icon),
         Mount("/fleet", StaticFiles(directory=STATIC)),
     ]
 
