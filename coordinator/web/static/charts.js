@@ -216,7 +216,7 @@
     api.setGridOption("rowData", rows);
     document.getElementById("shown-attempts").textContent = ` ${rows.length || "none"}`;
   }, "api");
-  const timeAxis = (it, first, now) => ({
+  const timeAxis = (first, now) => ({
     xAxis: { type: "time", position: "top", min: first, max: now, ...axis },
     dataZoom: [
       { type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false },
@@ -250,7 +250,7 @@
     chart.resize();
     show(chart, `Timeline of ${it.hosts.length} hosts and ${jobs.length} attempts. The table below has each of them.`, {
       grid: { left: isNarrow ? 92 : 140, right: 18, top: 72, bottom: 12 },
-      ...timeAxis(it, Math.max(from, first), now),
+      ...timeAxis(Math.max(from, first), now),
       yAxis: hostAxis(rows, isNarrow),
       tooltip: { ...tooltip, formatter: barTip(it) },
       series: [{
