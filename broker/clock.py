@@ -46,14 +46,17 @@ def rfc3339(wall_s: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def seconds_of(text: str | None) -> float | None:
+    """Return an RFC 3339 time in seconds since the epoch; none for what is no time."""
+    try:
+        return datetime.fromisoformat(text or "").timestamp()
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
 def until(text: str | None, now: Now) -> float:
     """Return how many seconds an RFC 3339 time is ahead of the wall clock; 0 if it is past."""
-    if not text:
-        return 0.0
-    try:
-        return max(0.0, datetime.fromisoformat(text).timestamp() - now.wall_s)
-    except ValueError:
-        return 0.0
+    return max(0.0, (seconds_of(text) or 0.0) - now.wall_s)
 
 
 def earliest(*when_s: float | None) -> float | None:

@@ -19,15 +19,11 @@ if TYPE_CHECKING:
     from broker.system.settings import BrokerSettings
 
 DEFAULT_CERTIFICATES = "/etc/fleet/broker"
-BROKERS = ("mosquitto", "rabbitmq", "nats")
+# What its service is called in the packages of Debian; it runs as the user of its own name.
+_SERVICES = {"mosquitto": "mosquitto", "rabbitmq": "rabbitmq-server", "nats": "nats-server"}
+BROKERS = tuple(_SERVICES)
 CRL = "crl.pem"
 _CERTIFICATES = ("ca.crt", "broker.crt", "broker.key")
-# Who the broker runs as, and what its service is called, in the packages of Debian.
-_SERVICES = {
-    "mosquitto": ("mosquitto", "mosquitto"),
-    "rabbitmq": ("rabbitmq", "rabbitmq-server"),
-    "nats": ("nats", "nats-server"),
-}
 
 
 @click.command("config")
@@ -197,7 +193,6 @@ def _tell_steps(kind: str, site: Site, made: Path, output: Path) -> None:
     missing = [name for name in needed if not (folder / name).is_file()]
     if not missing:
         return
-    user, service = _SERVICES[kind]
     lacks = "nobody can be revoked" if missing == [CRL] else "the broker does not start"
     say(f"\n{folder} has no {', '.join(missing)} yet: {lacks}. On the broker's machine:", err=True)
     steps = []
@@ -210,17 +205,17 @@ def _tell_steps(kind: str, site: Site, made: Path, output: Path) -> None:
         source, target = shlex.quote(str(made)), shlex.quote(str(folder))
         public = " ".join(f"{source}/{name}" for name in needed if name != "broker.key")
         steps.append(
-            f"copy them to {folder}, from another machine first to this one (scp -r); {user}, as "
+            f"copy them to {folder}, from another machine first to this one (scp -r); {kind}, as "
             "whom the broker runs, has to read them, and nobody else its key:\n"
             f"  sudo install -d -m 755 {target}\n"
-            f"  sudo install -o {user} -m 644 {public} {target}\n"
-            f"  sudo install -o {user} -m 400 {source}/broker.key {target}"
+            f"  sudo install -o {kind} -m 644 {public} {target}\n"
+            f"  sudo install -o {kind} -m 400 {source}/broker.key {target}"
         )
     if kind == "mosquitto" and not site.revoked:
         steps.append(f"run this command again: the files name {CRL} once it is there")
     if site.nodes or Path(site.folder) != output.absolute():
         steps.append(f"copy what was written into {output} to {site.folder}")
-    steps.append(f"have the broker read all of it:\n  sudo systemctl restart {service}")
+    steps.append(f"have the broker read all of it:\n  sudo systemctl restart {_SERVICES[kind]}")
     for number, step in enumerate(steps, 1):
         words, *commands = step.split("\n")
         say(f"  {number}. {words}", err=True, indent=3)

@@ -30,7 +30,7 @@ from coordinator.ui.several import (
     one_by_one,
     tell,
 )
-from coordinator.ui.words import answer, is_json, print_json, say, short, tell_of_namesakes
+from coordinator.ui.words import answer, is_json, say, short, tell_of_namesakes
 
 Action = Literal["cancel", "requeue"]
 NAMED: Final = 8  # jobs of several
@@ -180,13 +180,10 @@ def requeue_command(client: OperatorClient, choice: Choice, yes: bool) -> int:
         return EXIT_REFUSED
     data = client.ask(AskRequeue(id=new_id(), job=job))
     tell_of_namesakes(data, job)
-    if is_json():
-        print_json(data)
-        return 0
-    told = f"{data['name']} ({data['job_id'][:12]}) is {data['state']}"
+    told = f"{data['name']} ({short(data['job_id'])}) is {data['state']}"
     lost = in_words(data["set_aside"])
-    say(printable(f"{told}; {lost}" if lost else told))
-    if lost and data.get("artifact_id"):
+    answer(data, f"{told}; {lost}" if lost else told)
+    if lost and data.get("artifact_id") and not is_json():
         job = short(data["job_id"]) if data["others"] else data["name"]
         kept = kept_words(data["keep_results_s"])
         say(printable(f"{command(job, data['attempt'])} fetches it, {kept}"), err=True)

@@ -70,7 +70,7 @@ def dashboard_command(at: Where, **options: Any) -> None:
         click.echo(f"dashboard    {settings.url(port)}")
         if settings.public_url:
             click.echo(f"by proxy     {settings.public_origin}/")
-        click.echo(f"broker       {hub.watcher.address}, as {hub.user}")
+        click.echo(f"broker       {hub.watcher.address}, as {hub.watcher.user}")
         if settings.read_only or not hub.is_operator():
             click.echo("log in       nobody can: the page is read only")
         elif file is not None:

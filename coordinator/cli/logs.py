@@ -18,7 +18,7 @@ from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topic
 from broker.system.machine import new_id
 from broker.wrapping import printable
-from coordinator.ui.follow import FINAL
+from coordinator.jobs.states import FINAL
 from coordinator.ui.live import until
 from coordinator.ui.options import Where, asking, flag, option
 from coordinator.ui.several import Choice, choosing, each

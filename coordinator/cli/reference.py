@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 
-from coordinator.cli import HELP_COLUMNS, VERBS, fleet
+from coordinator.cli import HELP_COLUMNS, fleet
 
 _HEAD: Final = Path(__file__).with_name("reference.md")  # what the page begins with
 
@@ -21,28 +22,17 @@ def text() -> str:
         terminal_width=HELP_COLUMNS - 2,  # as in a window that is wide enough
         **fleet.context_settings,  # what `main` would have set
     )
-    parts = [_HEAD.read_text("utf-8"), _block("fleet", fleet.get_help(context))]
-    for name in VERBS:
-        command = fleet.get_command(context, name)
-        if command is not None:
-            inner = click.Context(command, info_name=name, parent=context)
-            parts.append(_block(f"fleet {name}", command.get_help(inner)))
-            parts += _subcommands(command, inner)
-    return "\n".join(parts)
+    return "\n".join([_HEAD.read_text("utf-8"), *_blocks(context)])
 
 
-def _subcommands(command: click.Command, context: click.Context) -> list[str]:
-    if not isinstance(command, click.Group):
-        return []
-    blocks = []
-    for name, inner in sorted(command.commands.items()):
-        at = click.Context(inner, info_name=name, parent=context)
-        blocks.append(_block(at.command_path, inner.get_help(at)))
-    return blocks
-
-
-def _block(title: str, body: str) -> str:
-    return f"## {title}\n\n```\n{body.rstrip()}\n```\n"
+def _blocks(context: click.Context) -> Iterator[str]:
+    """Yield the help of a command, then that of each command within it."""
+    command = context.command
+    yield f"## {context.command_path}\n\n```\n{command.get_help(context).rstrip()}\n```\n"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            if (inner := command.get_command(context, name)) is not None:
+                yield from _blocks(click.Context(inner, info_name=name, parent=context))
 
 
 if __name__ == "__main__":

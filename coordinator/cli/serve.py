@@ -7,17 +7,15 @@ process turns into it.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from broker.errors import LocalError
 from coordinator.cli.broker_config import config_command
 from coordinator.ui.options import PATH, Where, flag, option, where, where_options
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group("broker", invoke_without_command=True)

@@ -203,18 +203,15 @@ def _start(
     fleet.environment["FLEET_PLAIN"] = str(settings.plain)
     fleet.environment.pop("FLEET_IDENTITY", None)  # each program has its own
     key = {OPERATOR_KEY: os.environ[OPERATOR_KEY]} if OPERATOR_KEY in os.environ else {}
-    common = {"config": config}
-    flags: dict[str, Any] = {"state": fleet.state / "coordinator"}
-    flags["manifest"] = options["manifest"]
-    flags["prefer_cuda_grace"] = options["prefer_cuda_grace"]
-    arguments = ["--no-metrics", *arguments_of(flags | common)]
+    said: dict[str, Any] = {"config": config, "state": fleet.state / "coordinator"}
+    said |= {name: options[name] for name in ("manifest", "prefer_cuda_grace")}
+    arguments = ["--no-metrics", *arguments_of(said)]
     children = [fleet.start("coordinator", "coordinator.service", arguments, key)]
     threads = max(1, (os.cpu_count() or 1) // max(1, options["agents"]))
     for host in hosts:
-        flags = {"state": fleet.state / host, "host": host, "data": options["data"]}
-        flags |= {"heartbeat": options["heartbeat"], "threads": threads}
-        name = f"agent {host}"
-        children.append(fleet.start(name, "agent.service", arguments_of(flags | common)))
+        said = {"config": config, "state": fleet.state / host, "host": host, "threads": threads}
+        said |= {name: options[name] for name in ("data", "heartbeat")}
+        children.append(fleet.start(f"agent {host}", "agent.service", arguments_of(said)))
     for child in children:
         with waiting(f"starting the {child.name}"):
             child.wait_ready(READY_TIMEOUT_S)

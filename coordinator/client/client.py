@@ -18,8 +18,7 @@ from broker.system.address import IS_IT_THERE, Address, text_of
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import USUAL_S, Unreachable
-from coordinator.client.session import Listed, Session, pages
-from coordinator.jobs import host_paging
+from coordinator.client.session import Session
 
 MAX_HEARD: Final = 50_000
 
@@ -97,26 +96,7 @@ class OperatorClient(Session):
                 where = text_of(self.addresses)
                 raise ConfigError(f"{where}: is that the fleet? say so by --broker")
             self._unnamed(self.addresses[0], True)
-        return self.send(request).result()
-
-    def pages(self, wanted: Listed) -> Iterator[dict[str, Any]]:
-        """Yield the pages of a list; see `session.pages`."""
-        return pages(self.ask, wanted)
-
-    def list_jobs(
-        self, states: Sequence[Any] = (), models: Sequence[str] = ()
-    ) -> list[dict[str, Any]]:
-        """Return the rows of all jobs, or those in these states and of these models."""
-        ask = m.AskList(id=new_id(), states=tuple(states), models=tuple(models))
-        return [row for page in self.pages(ask) for row in page["jobs"]]
-
-    def list_workers(self) -> list[dict[str, Any]]:
-        """Return all hosts."""
-        return [row for page in self.host_pages() for row in host_paging.whole(page)]
-
-    def host_pages(self, *, absent: bool = False, brief: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield the pages of hosts."""
-        return self.pages(m.AskWorkers(id=new_id(), absent=absent, brief=brief))
+        return super().ask(request)
 
     def story(
         self, wanted: m.AskEvents, tell: Callable[[list[dict[str, Any]]], object]

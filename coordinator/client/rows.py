@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from broker.clock import Now
+from broker.clock import Now, seconds_of
 from broker.errors import RemoteError
 from broker.figures import is_figure, rounded
 from broker.protocol.messages import Gpu, JobRow, Progress
@@ -351,10 +350,8 @@ def _known(count: Callable[[list[Any]], Any], values: Iterable[Any]) -> Any:
 
 def epoch_ms(text: Any) -> int | None:
     """Return an RFC 3339 time in milliseconds since the epoch; none for what is no time."""
-    try:
-        return round(datetime.fromisoformat(text or "").timestamp() * 1000)
-    except (TypeError, ValueError, OverflowError, OSError):
-        return None
+    at_s = seconds_of(text)
+    return None if at_s is None else round(at_s * 1000)
 
 
 def meant(jobs: Iterable[Row], text: str) -> list[Row]:

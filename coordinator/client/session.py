@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,6 +26,7 @@ from broker.protocol.topics import Topic, Topics
 from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import USUAL_S, Contact, NotDone, Unreachable
+from coordinator.jobs import host_paging
 from coordinator.jobs.causes import in_words, refusal
 
 REPEAT_S: Final = 1.0
@@ -103,7 +104,38 @@ class Session:
         """Whether there is a connection to the broker."""
         return self._contact.connected
 
-    def send(self, request: m.OperatorRequest, timeout_s: float | None = None) -> Future[Any]:
+    def ask(self, request: m.OperatorRequest) -> Any:
+        """Return the data of the answer, waited for. Raises what the future of `send` bears."""
+        return self.send(request).result()
+
+    def pages(self, wanted: Listed) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a list, each asked for when the one before has been looked at."""
+        cursor = "before" if isinstance(wanted, m.AskAttempts) else "offset"
+        place: dict[str, Any] = {}
+        while True:
+            page = self.ask(wanted.model_copy(update={"id": new_id(), **place}))
+            yield page
+            if page["next"] is None:
+                return
+            place = {cursor: page["next"]}
+
+    def list_jobs(
+        self, states: Sequence[Any] = (), models: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """Return the rows of all jobs, or those in these states and of these models."""
+        ask = m.AskList(id=new_id(), states=tuple(states), models=tuple(models))
+        return [row for page in self.pages(ask) for row in page["jobs"]]
+
+    def list_workers(self, *, brief: bool = False) -> list[dict[str, Any]]:
+        """Return all hosts."""
+        pages = self.host_pages(brief=brief)
+        return [row for page in pages for row in host_paging.whole(page)]
+
+    def host_pages(self, *, absent: bool = False, brief: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield the pages of hosts."""
+        return self.pages(m.AskWorkers(id=new_id(), absent=absent, brief=brief))
+
+    def send(self, request: m.OperatorRequest) -> Future[Any]:
         """Ask the coordinator; the future bears its data, `NotDone` or `Unreachable`.
 
         Commands are signed where there is an operator key, anew at each repetition: a signature
@@ -112,10 +144,10 @@ class Session:
         """
         # Whoever only looks needs no key, and may have no right to read it.
         key = self._settings.operator_key() if isinstance(request, m.Command) else None
-        now, wait_s = self._clock(), self.timeout_s if timeout_s is None else timeout_s
+        now = self._clock()
         if isinstance(request, m.Command) and request.expires_at is None:
-            request = request.model_copy(update={"expires_at": now.wall_s + wait_s})
-        asked = _Asked(request, Future(), key, now.mono_s, now.mono_s + wait_s)
+            request = request.model_copy(update={"expires_at": now.wall_s + self.timeout_s})
+        asked = _Asked(request, Future(), key, now.mono_s, now.mono_s + self.timeout_s)
         with self._lock:
             if len(self._asked) >= MAX_ASKED:
                 asked.answer.set_exception(NotDone("too much is asked at once; try again"))
@@ -272,17 +304,3 @@ def _fail(asked: _Asked, error: FleetError) -> None:
     # Whoever asked may have gone meanwhile, and cancelled: that must not end this thread.
     if asked.answer.set_running_or_notify_cancel():
         asked.answer.set_exception(error)
-
-
-def pages(
-    ask: Callable[[m.OperatorRequest], Any],
-    wanted: Listed,
-) -> Iterator[dict[str, Any]]:
-    """Yield the pages of a list, each asked for when the one before has been looked at."""
-    while True:
-        page = ask(wanted.model_copy(update={"id": new_id()}))
-        yield page
-        if page["next"] is None:
-            return
-        cursor = "before" if isinstance(wanted, m.AskAttempts) else "offset"
-        wanted = wanted.model_copy(update={cursor: page["next"]})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from broker.clock import Clock, Now
 from broker.errors import FleetError
@@ -18,8 +17,7 @@ from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import Outage
 from coordinator.client.mirror import Mirror, Snapshot
-from coordinator.client.session import Session, pages
-from coordinator.jobs import host_paging
+from coordinator.client.session import Session
 
 HOSTS_EVERY_S: Final = 10.0
 JOBS_EVERY_S: Final = 120.0
@@ -84,10 +82,6 @@ class Watcher(Session):
     def refresh(self) -> None:
         """Ask for the hosts again soon, since something was done to one; any thread may."""
         self._ask_hosts_by(self._clock().mono_s)
-
-    def ask(self, request: m.OperatorRequest, timeout_s: float | None = None) -> Future[Any]:
-        """Ask the coordinator, as `send`."""
-        return self.send(request, timeout_s)
 
     def on_link(self, event: Connected | Disconnected, now: Now) -> None:
         """Ask for everything anew on a new connection."""
@@ -154,17 +148,13 @@ class Watcher(Session):
                     self._due_s[name] = min(self._due_s[name], again_s)
                 self._on_change()
 
-    def _answer(self, request: m.OperatorRequest) -> Any:
-        return self.send(request).result()
-
     def _load_hosts(self) -> None:
         # What a host is, it says itself when that changes: once on each connection is enough.
         brief, self._knows_hosts = self._knows_hosts, True
-        asked = pages(self._answer, m.AskWorkers(id=new_id(), limit=500, brief=brief))
-        rows = [row for page in asked for row in host_paging.whole(page)]
+        rows = self.list_workers(brief=brief)
         with self._lock:
             self._mirror.load_hosts(rows)
-        status = self._answer(m.AskStatus(id=new_id()))
+        status = self.ask(m.AskStatus(id=new_id()))
         with self._lock:
             self._mirror.load_status(status)
 
@@ -172,7 +162,7 @@ class Watcher(Session):
         lacks_curves, self._lacks_curves = self._lacks_curves, False
         with self._lock:
             self._mirror.expect_jobs()
-        rows = [row for page in pages(self._answer, m.AskList(id=new_id())) for row in page["jobs"]]
+        rows = self.list_jobs()
         with self._lock:
             self._mirror.load_jobs(rows)
             begun = self._mirror.begun() if lacks_curves else []
@@ -180,6 +170,6 @@ class Watcher(Session):
         # What was told before this client heard of it; it is asked for once on each connection.
         for start in range(0, len(begun), m.CURVES_AT_ONCE):
             some = tuple(begun[start : start + m.CURVES_AT_ONCE])
-            found = self._answer(m.AskCurves(id=new_id(), jobs=some))
+            found = self.ask(m.AskCurves(id=new_id(), jobs=some))
             with self._lock:
                 self._mirror.load_curves(found["curves"])

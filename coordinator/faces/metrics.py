@@ -11,13 +11,12 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from prometheus_client import Histogram, disable_created_metrics
 from prometheus_client.metrics_core import Metric as Family
 
-from broker.clock import Now
+from broker.clock import Now, seconds_of
 from broker.protocol.messages import Gpu, Heartbeat, NoRoom
 from coordinator.core import catalogue, filing
 from coordinator.core.state import World
@@ -87,8 +86,8 @@ def _ran_s(change: Change) -> float | None:
     job, before = change.after, change.before
     if job.ran_s is not None:
         return job.ran_s
-    started_s = _seconds(job.started_at or (before.started_at if before else None))
-    finished_s = _seconds(job.finished_at)
+    started_s = seconds_of(job.started_at or (before.started_at if before else None))
+    finished_s = seconds_of(job.finished_at)
     if started_s is None or finished_s is None:
         return None
     return max(0.0, finished_s - started_s)
@@ -200,7 +199,7 @@ METRICS: Final = (
            ("version", "python"),
            lambda of: [((of.world.settings.version, platform.python_version()), 1)]),
     _one("fleet_start_time_seconds", "When the coordinator was started, in Unix time.",
-         lambda of: _seconds(of.world.settings.started_at)),
+         lambda of: seconds_of(of.world.settings.started_at)),
     _one("fleet_broker_connected", "1 while the coordinator is connected.",
          lambda of: of.inbox.connected),
     _by("fleet_jobs", "Jobs by state.", "state",
@@ -292,13 +291,6 @@ def read(world: World, tally: Tally, inbox: Inbox, now: Now) -> list[Family]:
         for measured in histogram.collect():
             families[measured.name].samples = list(measured.samples)
     return [*families.values()]
-
-
-def _seconds(at: str | None) -> float | None:
-    try:
-        return datetime.fromisoformat(at or "").timestamp()
-    except ValueError:
-        return None
 
 
 def table(metrics: Iterable[Metric] = METRICS) -> str:

@@ -280,7 +280,7 @@ class Top(OneKeyAtATime):
     async def _command(self, command: Command, done: str) -> None:
         """Have something done; whatever comes of it is said."""
         try:
-            await asyncio.wrap_future(self.watcher.ask(command))  # type: ignore[arg-type] # each is
+            await asyncio.wrap_future(self.watcher.send(command))  # type: ignore[arg-type] # each is
         except FleetError as error:
             title = "No answer" if isinstance(error, Unreachable) else "Not done"
             # No markup: "[broker]" in it is text.

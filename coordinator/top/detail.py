@@ -141,7 +141,7 @@ class Detail(ModalScreen[None]):
 
     async def ask(self, request: Any) -> Any:
         """Return the data of the coordinator's answer. Raises `NotDone`."""
-        return await asyncio.wrap_future(self.watcher.ask(request))
+        return await asyncio.wrap_future(self.watcher.send(request))
 
 
 class JobDetail(Detail):

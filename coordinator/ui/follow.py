@@ -18,6 +18,7 @@ from broker.wrapping import printable
 from coordinator.client.rows import listed
 from coordinator.jobs.reason_words import alike, summary
 from coordinator.jobs.result_words import main_metric, metric_words, short_marks
+from coordinator.jobs.states import FINAL
 from coordinator.ui import terminal
 from coordinator.ui.fitted_table import Table
 from coordinator.ui.fleet_columns import JOBS, left, loss, shown, took
@@ -32,7 +33,6 @@ TELL_EVERY_S: Final = 20.0  # how far a job is, where no table is seen
 _ORDER: Final = ("running", "claimed", "failed", "pending", "completed", "cancelled")
 _UNTOLD: Final = frozenset({"claimed"})  # it runs in a moment
 _NOT_SHOWN: Final = ("attempt", "priority", "started", "finished", "artifact", "id")
-FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 WHY_EVERY_S: Final = 10.0
 MISSES: Final = 15  # questions without an answer, after which nobody is believed to be there
 # What comes next when a job is over: the verb, and what that does.

@@ -25,7 +25,7 @@ from rich.text import Text
 from broker.wrapping import printable
 from coordinator.client.contact import Unreachable
 from coordinator.ui import terminal
-from coordinator.ui.options import OperatorClient, client_options
+from coordinator.ui.options import OperatorClient, client_options, flag
 from coordinator.ui.words import is_json, print_json, print_json_line, say
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,10 +33,9 @@ POLL_S: Final = 2.0
 CALM_S: Final = 0.3  # at least so long between two looks, however much happens
 BACK: Final = "it is back"
 
-watch_option = click.option(
-    "--watch", "-w", is_flag=True,
-    help="Show it again whenever it changes, until Ctrl-C; with --json an object a line.",
-)  # fmt: skip
+watch_option = flag(
+    "--watch -w", "Show it again whenever it changes, until Ctrl-C; with --json an object a line."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,14 +141,11 @@ def client_options(function: F) -> F:
     return asking(wrapped)  # type: ignore[return-value] # likewise
 
 
-timeout_option = click.option(
-    "--timeout",
-    type=click.FloatRange(0.1, 3600),
-    default=USUAL_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for an answer; unless raised, less for a coordinator that is offline.",
-)
+timeout_option = option(
+    "--timeout", "SECONDS",
+    "How long to wait for an answer; unless raised, less for a coordinator that is offline.",
+    type=click.FloatRange(0.1, 3600), default=USUAL_S, show_default=True,
+)  # fmt: skip
 
 
 def _note_json(context: click.Context, _option: click.Parameter, value: bool) -> None:

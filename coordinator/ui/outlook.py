@@ -210,7 +210,7 @@ def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
 
     Of a job that waits for a `paused` fleet no moment is known: its spans begin when that goes on.
     """
-    moment = _unknown if paused and one.verdict != "running" else _moment
+    is_timed = not paused or one.verdict == "running"
     return {
         "job_id": one.spec.job_id,
         "name": one.spec.name,
@@ -218,8 +218,8 @@ def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
         "host": one.host,
         "starts_in_s": _spread(one.start),
         "ends_in_s": _spread(one.end),
-        "starts_at": moment(one.start, now),
-        "ends_at": moment(one.end, now),
+        "starts_at": _moment(one.start, now) if is_timed else None,
+        "ends_at": _moment(one.end, now) if is_timed else None,
         "basis": one.estimate.basis if one.estimate else None,
         "runs": one.estimate.runs if one.estimate else None,
         "scaled_from": (one.estimate.scaled_from or None) if one.estimate else None,
@@ -245,10 +245,9 @@ def _told(against: Against) -> dict[str, Any]:
 
 def summary_to_dict(found: Forecast, now: datetime) -> dict[str, Any]:
     """Return the whole of a forecast as JSON values; when a paused plan will end is not known."""
-    moment = _unknown if found.waits_for_fleet() else _moment
     return {
         "ends_in_s": _spread(found.end),
-        "ends_at": moment(found.end, now),
+        "ends_at": None if found.waits_for_fleet() else _moment(found.end, now),
         "unknown": found.unknown,
         "paused": found.paused,
         "absent": len(found.of("absent")),
@@ -293,10 +292,6 @@ def _spread(span: Span | None) -> dict[str, float] | None:
         return None
     figures = (round(value, 1) for value in span)
     return dict(zip(("quick", "median", "slow"), figures))
-
-
-def _unknown(_span: Span | None, _now: datetime) -> None:
-    return None
 
 
 def _moment(span: Span | None, now: datetime) -> str | None:

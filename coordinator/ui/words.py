@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from broker import figures
+from broker.clock import seconds_of
 from broker.figures import is_figure, rounded, some, span
 from broker.wrapping import HANG, json_text, laid_out, printable
 from coordinator.jobs.reason_words import key
@@ -77,14 +78,6 @@ def by(event: Mapping[str, Any]) -> str:
     """Return who did it: `operator:al`, `coordinator`; `host` where it is the one that is named."""
     who = str(event["who"])
     return "host" if event["host"] and who == f"host:{event['host']}" else who
-
-
-def seconds(at: str | None) -> float:
-    """Return an RFC 3339 time in seconds since the epoch; 0 for what is none."""
-    try:
-        return datetime.fromisoformat(at or "").timestamp()
-    except ValueError:
-        return 0.0
 
 
 def size(count_bytes: float | None) -> str:
@@ -162,7 +155,7 @@ def first_line(text: str | None, limit: int = 60) -> str:
 
 def by_row(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what rows of jobs are sorted by."""
-    ended_s = seconds(row["finished_at"])
+    ended_s = seconds_of(row["finished_at"]) or 0.0
     return by_activity(row["state"], ended_s, row["priority"], row["created_at"], row["name"])
 
 

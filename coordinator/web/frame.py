@@ -77,9 +77,6 @@ class Visit:
 
     def may_act(self) -> bool:
         """Whether this browser may give commands now; asked again at each of them."""
-        return self.site.hub.is_operator() and self._is_logged_in()
-
-    def _is_logged_in(self) -> bool:
         return self.site.sessions.is_open(self.token, self.site.clock().mono_s)
 
     def follow(self, listener: Callable[[News], object]) -> None:
@@ -95,7 +92,7 @@ class Visit:
 
     def end_when_over(self, _: News) -> None:
         """Show no more of a private page once its session has ended, by a logout or by its time."""
-        if not self._is_logged_in():
+        if not self.may_act():
             for end in self._ends:
                 end()
             self._ending = asyncio.get_running_loop().create_task(self._end())
@@ -211,10 +208,10 @@ def _who(visit: Visit) -> None:
         connected.classes(replace="link-state" if outage is None else "link-state off")
 
     visit.keep_current(tell)
-    if not hub.is_operator() or visit.site.sessions.password is None:
-        Tag("span", f"{hub.user} · read only", "name")
+    if visit.site.sessions.password is None:
+        Tag("span", f"{hub.watcher.user} · read only", "name")
     elif visit.may_act():
-        Tag("span", hub.user, "name")
+        Tag("span", hub.watcher.user, "name")
         with Tag("form", method="post", action="/logout"):
             Tag("button", "Log out", "plain-button", type="submit")
     else:
@@ -235,8 +232,7 @@ def show_banners(visit: Visit) -> None:
     hub = visit.site.hub
     # The style sheet takes the colours of what is old.
     _banner(visit, "banner alarm outage", lambda: _outage(hub))
-    title = "Paused: no new jobs are given out"
-    with _banner(visit, "banner", lambda: Said(title, hub.paused) if hub.paused else None):
+    with _banner(visit, "banner", lambda: _paused(hub)):
         if visit.may_act():
             Tag("span", "", "grow")
             visit.act_button("Give jobs out again", lambda: ask_pause(visit, off=True))
@@ -252,6 +248,11 @@ def _outage(hub: Hub) -> Said | None:
     since = "Since before this page was served. " if since_ms is None else ""
     why = f" ({outage.why})" if outage.why else ""
     return Said(title, f"{since}What is shown may be old. {remedy}{why}", since_ms)
+
+
+def _paused(hub: Hub) -> Said | None:
+    why = hub.seen.paused
+    return Said("Paused: no new jobs are given out", why) if why else None
 
 
 def _low_disk(hub: Hub) -> Said | None:

@@ -94,22 +94,12 @@ class Hub:
         self.tables.update(self.seen, clock())
         self.outage: Outage | None = self.watcher.outage
 
-    @property
-    def user(self) -> str:
-        """Who this process is on the broker."""
-        return self.watcher.user
-
     def is_operator(self) -> bool:
         """Whether the fleet lets this process give commands at all."""
         try:
-            return Principal.parse(self.user).role is Role.OPERATOR
+            return Principal.parse(self.watcher.user).role is Role.OPERATOR
         except ConfigError:
             return False
-
-    @property
-    def paused(self) -> str:
-        """Why no new jobs are given out, as far as it is known; empty when they are."""
-        return self.seen.paused
 
     def epoch_ms(self, mono_s: float | None) -> int | None:
         """Return a time of the monotonic clock in milliseconds since the epoch."""
@@ -149,7 +139,7 @@ class Hub:
         itself within a minute of that carries it out all the same, since it allows that much for
         clocks that differ; whoever gave it is told so.
         """
-        return await asyncio.wrap_future(self.watcher.ask(request))
+        return await asyncio.wrap_future(self.watcher.send(request))
 
     def _wake(self) -> None:
         if not self._due and self._loop is not None:

@@ -129,11 +129,6 @@ def ask(
     dialog.open()
 
 
-def css_word(word: str) -> str:
-    """Return a word that may be a class; `unknown` for any other."""
-    return word if word.isascii() and word.replace("-", "").isalpha() else "unknown"
-
-
 @dataclass(frozen=True, slots=True)
 class Link:
     """A link to a page of ours, or to a file to `download`, as a value."""

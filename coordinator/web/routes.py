@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from html import escape
 from pathlib import Path
@@ -79,8 +80,7 @@ def routes(site: Site) -> list[BaseRoute]:
         if wait_s > 0.0:
             text = f"Too many wrong passwords. Try again in {wait_s:.0f} s."
             return _page(site, path, text, 429)
-        may = site.hub.is_operator()
-        token = site.sessions.start(form.get("password", ""), now_s) if may else None
+        token = site.sessions.start(form.get("password", ""), now_s)
         if token is None:
             return _page(site, path, "That is not the password.", 403)
         answer = RedirectResponse(path, 303)
@@ -98,9 +98,6 @@ def routes(site: Site) -> list[BaseRoute]:
         answer.delete_cookie(COOKIE)
         return answer
 
-    async def artifact(request: Request) -> Response:
-        return await _artifact(site, request)
-
     async def report(request: Request) -> Response:
         found = site.artifacts.known_report(request.path_params["artifact_id"])
         if found is None or found.page is None:
@@ -108,16 +105,13 @@ def routes(site: Site) -> list[BaseRoute]:
         headers = {"content-security-policy": REPORT_POLICY}
         return FileResponse(found.page, media_type="text/html; charset=utf-8", headers=headers)
 
-    async def icon(_: Request) -> Response:
-        return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml")
-
+    artifact = functools.partial(_artifact, site)
     return [
         Route("/login", login, methods=["GET", "POST"]),
         Route("/logout", logout, methods=["POST"]),
         Route("/artifact/{job_id}", artifact),
         Route("/artifact/{job_id}/{attempt}", artifact),
         Route("/report/{artifact_id}", report),
-        Route("/favicon.ico", icon),
         Mount("/fleet", StaticFiles(directory=STATIC)),
     ]
 
@@ -155,9 +149,9 @@ async def _brought(site: Site, row: JobRow, attempt: str) -> tuple[int | None, s
 
 
 def _page(site: Site, path: str, problem: str = "", code: int = 200) -> HTMLResponse:
-    may = site.hub.is_operator() and site.sessions.password is not None
+    may = site.sessions.password is not None
     said = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
-    hint = HINT if may else NOBODY.format(user=escape(site.hub.user))
+    hint = HINT if may else NOBODY.format(user=escape(site.hub.watcher.user))
     fields = _FIELDS.replace("{path}", escape(path)) if may else ""
     look = "" if site.settings.private else _LOOK
     text = _LOGIN.replace("{hint}", hint).replace("{problem}", said)

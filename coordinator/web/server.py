@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import os
-import shutil
 import signal
 import socket
 import tempfile
@@ -81,25 +80,17 @@ def serve(
 
     `ready(port, hub)` is called once it serves. Raises `LocalError` when it cannot listen.
     """
-    folder = Path(tempfile.mkdtemp(prefix="fleet-dashboard-"))
-    try:
-        asyncio.run(_serve(settings, watcher, Artifacts(folder, fetch), password, clock, ready))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-async def _serve(
-    settings: WebSettings,
-    make_watcher: Callable[[Callable[[], None]], Watcher],
-    artifacts: Artifacts,
-    password: str | None,
-    clock: Clock,
-    ready: Callable[[int, Hub], None],
-) -> None:
-    sock = _bind(settings)
-    hub = Hub(make_watcher, clock)
+    sock, hub = _bind(settings), Hub(watcher, clock)
     sessions = Sessions(password if hub.is_operator() else None)
-    app = application(Site(hub, sessions, settings, artifacts, clock))
+    with tempfile.TemporaryDirectory(
+        prefix="fleet-dashboard-", ignore_cleanup_errors=True
+    ) as folder:
+        site = Site(hub, sessions, settings, Artifacts(Path(folder), fetch), clock)
+        asyncio.run(_serve(site, sock, ready))
+
+
+async def _serve(site: Site, sock: socket.socket, ready: Callable[[int, Hub], None]) -> None:
+    hub = site.hub
 
     def started() -> None:
         # Not sooner: NiceGUI's start-up walks through all objects (`gc.get_objects`).
@@ -107,7 +98,7 @@ async def _serve(
         hub.start()
         ready(sock.getsockname()[1], hub)
 
-    server = _Server(_config(app, settings), started)
+    server = _Server(_config(application(site), site.settings), started)
     loop = asyncio.get_running_loop()
     end_with_parent(lambda: loop.call_soon_threadsafe(setattr, server, "should_exit", True))
     try:

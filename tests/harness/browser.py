@@ -285,6 +285,3 @@ class Page:
             elif event["method"] == "Log.entryAdded" and what["entry"]["level"] == "error":
                 found.append(f"{what['entry']['text']} {what['entry'].get('url', '')}")
         return found
-
-    def forget(self) -> None:
-        self._cdp.events.clear()

@@ -151,24 +151,14 @@ class Shown:
         (folder / "train.py").write_text("", "utf-8")
         return push(lambda: nullcontext(self.fleet.client), folder, transfer)
 
-    def job(self, state: str, skip: frozenset[str] = frozenset()) -> dict[str, Any]:
+    def job(self, state: str) -> dict[str, Any]:
         """A job in a state, waited for."""
         end_s = time.monotonic() + 60
         while time.monotonic() < end_s:
-            found = [
-                row for row in self.fleet.client.list_jobs([state]) if row["name"] not in skip
-            ]  # fmt: skip
-            if found:
+            if found := self.fleet.client.list_jobs([state]):
                 return found[0]
             self.fleet.look(0.2)
         raise AssertionError(f"no job became {state}")
-
-    def until_ledger(self, job: str, state: str, page: Page) -> None:
-        """Wait until the coordinator says that a job is in a state."""
-        end_s = time.monotonic() + 60
-        while (found := self.fleet.show(job)["state"]) != state:
-            assert time.monotonic() < end_s, f"{found}: {page.text()}"
-            self.fleet.look(0.2)
 
 
 @contextmanager

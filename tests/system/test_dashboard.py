@@ -155,14 +155,6 @@ def test_jobs_are_filtered_searched_and_sorted(shown: Shown) -> None:
     )
 
 
-def test_a_pending_job_says_why(shown: Shown) -> None:
-    job = next(row for row in shown.fleet.client.list_jobs(["pending"]) if row["name"] == "big-one")
-    page = shown.page(f"/job/{job['job_id']}")
-    page.until_text("Why it waits", "h2")
-    page.until_text("needs CUDA; this host has none", "table")
-    page.until_text("if min_vram_gib were", "ul li")
-
-
 def test_a_job_that_no_host_can_run_is_marked_as_long_as_it_waits(shown: Shown) -> None:
     page, other = shown.page(), shown.page()
     page.click(".warn a", "1 job that no host can run")

@@ -91,7 +91,7 @@ def test_a_running_job_is_cancelled_and_requeued_once_somebody_says_yes(shown: S
     assert shown.fleet.show(job["job_id"])["state"] == "running"
     shown.ask(page, "Cancel")
     shown.confirm(page)
-    shown.until_ledger(job["job_id"], "cancelled", page)
+    shown.fleet.until(job["name"], "cancelled")
     page.until_text("cancelled", ".state.big")
     page.until_text("operator:local", "table")
     shown.ask(page, "Requeue")

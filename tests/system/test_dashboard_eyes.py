@@ -125,9 +125,10 @@ FAINT = """(() => {
 FATES = """(() => {
   const ends = ["completed", "failed", "cancelled", "lost", "released"];
   const runs = ends.map((end, at) => {
-    const began = Date.now() - 20000 * (ends.length + 1 - at);
-    const ended = began + 19000 - 2000 * at;
-    return [String(at).repeat(64), `it-${end}`, 1, "pc-gone", began, ended, end];
+    const started = Date.now() - 20000 * (ends.length + 1 - at);
+    const finished = started + 19000 - 2000 * at;
+    const id = String(at).repeat(64);
+    return { id, name: `it-${end}`, attempt: 1, host: "pc-gone", started, finished, state: end };
   });
   const chart = document.querySelector("[data-bars]").id.slice(1);
   fleet.feedTimeline(Number(chart), { past: { runs, afresh: false, most: 3000 } });
@@ -162,6 +163,7 @@ def test_why_a_job_waits_comes_first_and_is_whole_on_a_phone(shown: Shown) -> No
     page = shown.browser.page(**PHONE)
     _open(shown, page, "big-one")
     page.until_text(LONG_HOST, "table")
+    page.until_text("if min_vram_gib were", "ul li")
     headings = page.run(
         "[...document.querySelectorAll('h2')].filter(one => one.checkVisibility())"
         ".map(one => one.innerText)"
@@ -312,7 +314,8 @@ def test_the_timelines_attempts_are_a_table_for_screen_readers_and_keys(shown: S
 # An attempt of more than an hour ago.
 OLD = """(() => {
   const now = Date.now();
-  const one = ["e".repeat(64), "of-old", 1, "pc-gone", now - 9e6, now - 8e6, "failed"];
+  const one = { id: "e".repeat(64), name: "of-old", attempt: 1, host: "pc-gone" };
+  Object.assign(one, { started: now - 9e6, finished: now - 8e6, state: "failed" });
   const chart = document.querySelector("[data-bars]").id.slice(1);
   fleet.feedTimeline(Number(chart), { past: { runs: [one], afresh: false, most: 3000 } });
 })()"""

@@ -31,7 +31,7 @@ from coordinator.web.pages.job_parts import (
     show_spec,
     show_why,
 )
-from coordinator.web.parts import Facts, Link, Moment, Tag, Value, call, card, css_word
+from coordinator.web.parts import Facts, Link, Moment, Tag, Value, call, card
 
 JOB_ID: Final = re.compile(r"[0-9a-f]{64}")
 MAX_TEXT: Final = 100
@@ -123,7 +123,7 @@ class _Page:
     def _tell_row(self, *, moved: bool) -> None:
         row = self.row
         self._state.set_text(row["state"])
-        word = "tone-warn" if row["mark"] else css_word(row["state"])
+        word = "tone-warn" if row["mark"] else row["state"]
         self._state.classes(replace=f"state big {word}")
         self._hopeless.say(row["waits"] or row["marked"] or (NO_HOST if row["unplaceable"] else ""))
         self._facts.tell({

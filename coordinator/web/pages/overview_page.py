@@ -61,7 +61,7 @@ def _running(visit: Visit) -> None:
             if visit.may_act():
                 Tag("span", "", "grow")
                 pause = visit.act_button("Pause the fleet", lambda: ask_pause(visit))
-                visit.keep_current(lambda: pause.set_visibility(not hub.paused))
+                visit.keep_current(lambda: pause.set_visibility(not hub.seen.paused))
         table = grid(
             "Jobs that run now", shown(JOBS, "page", *_OVER), list(part.rows.values()),
             sort="ends", height=as_rows(RUNNING_ROWS), empty="nothing runs now",

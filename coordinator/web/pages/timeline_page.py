@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from nicegui import ui
 
@@ -47,23 +47,11 @@ SPANS: Final = {
 Ask = Callable[[OperatorRequest], Awaitable[Any]]  # raises `FleetError`
 
 
-class Attempt(NamedTuple):
-    """One attempt that has ended; times in ms since the epoch, `end` as the coordinator says it."""
-
-    job_id: str
-    name: str
-    attempt: int
-    host: str
-    began_ms: int
-    ended_ms: int
-    end: str
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a page is told: attempts, oldest first; `afresh`: in the place of all it knew."""
 
-    attempts: list[Attempt]
+    attempts: list[Row]
     afresh: bool
 
 
@@ -81,7 +69,7 @@ class Attempts:
         """Prepare; nothing is asked until somebody follows."""
         self.fault = ""
         self.known = False
-        self.rows: deque[Attempt] = deque(maxlen=most)
+        self.rows: deque[Row] = deque(maxlen=most)
         self.is_cut = False
         self._hub, self._ask_for, self._wait, self._most = hub, ask, wait, most
         self._newest = 0  # a place in the coordinator's table of events
@@ -110,7 +98,7 @@ class Attempts:
         # Another process may have been given another ledger, such as a backup.
         is_other = of != self._of
         after = 0 if is_other else self._newest
-        found: list[Attempt] = []
+        found: list[Row] = []
         newest: int | None = None
         before: int | None = None
         while newest is None or (before is not None and len(found) <= self._most):
@@ -132,8 +120,8 @@ class Attempts:
             self._listeners.tell(Told(new[-self._most :], afresh))
 
 
-def attempt_of(told: Mapping[str, Any]) -> Attempt | None:
-    """Return an attempt as the coordinator tells it; none for one that never ran.
+def attempt_of(told: Mapping[str, Any]) -> Row | None:
+    """Return what is drawn of an attempt that has ended; none for one that never ran.
 
     It ended with its trainer, not when the coordinator knew.
     """
@@ -143,10 +131,11 @@ def attempt_of(told: Mapping[str, Any]) -> Attempt | None:
     ran_ms = round(told["s"] * 1000)
     if began_ms is not None:
         ended_ms = min(ended_ms, began_ms + ran_ms)
-    return Attempt(
-        told["job_id"], told["name"], told["attempt"], told["host"], ended_ms - ran_ms, ended_ms,
-        told["end"],
-    )  # fmt: skip
+    return {
+        "id": told["job_id"], "name": told["name"], "attempt": told["attempt"],
+        "host": told["host"], "started": ended_ms - ran_ms, "finished": ended_ms,
+        "state": told["end"],
+    }  # fmt: skip
 
 
 def register(site: Site) -> None:
@@ -183,7 +172,7 @@ def _follow_jobs(site: Site, visit: Visit, chart_id: int, table_id: int) -> None
     """Feed the chart with the hosts, and with each job's newest attempt."""
     rows = site.hub.tables.jobs.rows.values()
 
-    def feed(jobs: list[dict[str, Any]], **more: Any) -> None:
+    def feed(jobs: list[Row], **more: Any) -> None:
         hosts = [(row["id"], row["slots"]) for row in site.hub.tables.hosts.rows.values()]
         call(visit.client, "feedTimeline", chart_id, {"jobs": jobs, "hosts": hosts, **more})
 
@@ -201,7 +190,7 @@ def _follow_jobs(site: Site, visit: Visit, chart_id: int, table_id: int) -> None
 def _follow_attempts(visit: Visit, chart_id: int, attempts: Attempts, note: Tag) -> None:
     """Feed the chart with the attempts that have ended, and say which are not there."""
 
-    def feed(found: Iterable[Attempt], *, afresh: bool) -> None:
+    def feed(found: Iterable[Row], *, afresh: bool) -> None:
         past = {"runs": list(found), "afresh": afresh, "most": MOST}
         call(visit.client, "feedTimeline", chart_id, {"past": past, "told": True})
 
@@ -216,7 +205,7 @@ def _follow_attempts(visit: Visit, chart_id: int, attempts: Attempts, note: Tag)
     note.set_text(_missing(attempts))
 
 
-def bar_of(row: Row) -> dict[str, Any]:
+def bar_of(row: Row) -> Row:
     """Return what is drawn of a job's newest attempt."""
     return {name: row[name] for name in FIELDS}
 
@@ -227,7 +216,7 @@ class Bars:
     def __init__(self, rows: Iterable[Row]) -> None:
         self._told = {row["id"]: bar_of(row) for row in rows}
 
-    def take(self, news: Delta) -> list[dict[str, Any]]:
+    def take(self, news: Delta) -> list[Row]:
         """Return the bars that are other than the page was told; one that is gone is unknown."""
         for key in news.remove:
             self._told.pop(key, None)

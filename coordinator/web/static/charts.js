@@ -216,7 +216,7 @@
     api.setGridOption("rowData", rows);
     document.getElementById("shown-attempts").textContent = ` ${rows.length || "none"}`;
   }, "api");
-  const timeAxis = (it, first, now) => ({
+  const timeAxis = (first, now) => ({
     xAxis: { type: "time", position: "top", min: first, max: now, ...axis },
     dataZoom: [
       { type: "inside", filterMode: "weakFilter", zoomOnMouseWheel: "ctrl", moveOnMouseWheel: false },
@@ -250,7 +250,7 @@
     chart.resize();
     show(chart, `Timeline of ${it.hosts.length} hosts and ${jobs.length} attempts. The table below has each of them.`, {
       grid: { left: isNarrow ? 92 : 140, right: 18, top: 72, bottom: 12 },
-      ...timeAxis(it, Math.max(from, first), now),
+      ...timeAxis(Math.max(from, first), now),
       yAxis: hostAxis(rows, isNarrow),
       tooltip: { ...tooltip, formatter: barTip(it) },
       series: [{
@@ -276,12 +276,7 @@
     const lost = new Set(gone);
     for (const key of lost) it.jobs.delete(key);
     if (lost.size) it.past = it.past.filter((one) => !lost.has(one.id));
-    if (past) {
-      const made = past.runs.map(
-        ([id, name, attempt, host, started, finished, state]) => ({ id, name, attempt, host, started, finished, state }),
-      );
-      it.past = [...(past.afresh ? [] : it.past), ...made].slice(-past.most);
-    }
+    if (past) it.past = [...(past.afresh ? [] : it.past), ...past.runs].slice(-past.most);
   };
   const noTimeline = () => ({ jobs: new Map(), past: [], hosts: [], shown: [], listed: [], told: false, table: 0, hours: 0 });
 

@@ -40,7 +40,6 @@
     node.classList.add("of");
     return node;
   };
-  const state = (text) => make("span", `state ${/^[a-z-]+$/.test(text) ? text : "unknown"}`, text);
   const NO_HOST = "no host can run it";
   const cells = {
     job: (p) => {
@@ -66,7 +65,7 @@
     },
     state: (p) => {
       const { mark, marked, error, share, unplaceable, awaits, waits, planned } = p.data;
-      const node = mark ? make("span", "state tone-warn", p.value) : state(p.value);
+      const node = make("span", `state ${mark ? "tone-warn" : p.data.state}`, p.value);
       if (mark) node.title = marked;
       // Where the table is too narrow for the column of progress.
       if (mark) node.append(make("span", "narrow", mark));

@@ -24,9 +24,10 @@ def test_whoever_gives_up_does_not_end_the_view(
 
     peer(answer)
     watcher = Watcher(where)
+    watcher.timeout_s = DEADLINE_S
     watcher.start()
     try:
-        assert watcher.ask(closed, timeout_s=3 * DEADLINE_S).cancel()
-        assert watcher.ask(open_, timeout_s=DEADLINE_S).result(DEADLINE_S) == "open"
+        assert watcher.send(closed).cancel()
+        assert watcher.send(open_).result(DEADLINE_S) == "open"
     finally:
         watcher.stop()

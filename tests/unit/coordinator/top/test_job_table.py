@@ -1,4 +1,4 @@
-"""What the full-screen view says of a job: columns, order, filters, remarks."""
+"""What the full-screen view says of a job: columns, order, filters, remarks, reasons."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.jobs import reason_words
 from coordinator.top import job_table
-from coordinator.top.detail import job_facts
+from coordinator.top.detail import job_facts, why
 from coordinator.top.table import fitted
 from coordinator.ui import words
 from coordinator.ui.fleet_columns import BAD, DIM, PLAIN, Cell
@@ -118,3 +119,22 @@ def test_what_is_over_or_waits_has_a_remark_and_no_progress(fleet: Mirrored) -> 
     fleet.mirror.load_status({"unplaceable": said})
     assert cells(fleet, "big")["Host"] == "no host can"
     assert job_table.remark(fleet.job_row("big")) == ("no known host can; why: Enter, 3", BAD)
+
+
+@pytest.mark.words
+def test_reasons_are_told_once_with_their_hosts() -> None:
+    """What would help comes first; what no waiting ends before what passes."""
+    reasons = [{"code": "no-cuda"}, {"code": "busy", "available": 1}]
+    change = {"code": "resume", "host": "pi-0", "hosts": ["pi-0"], "count": 1}
+    hosts = [{"host": f"pi-{n}", "reasons": reasons} for n in range(8)]
+    data = {
+        "state": "pending", "in_plan": True, "paused": None, "known": 9,
+        "hopeless": False, "suitable": {}, "remedies": [change],
+        "hosts": [*hosts, {"host": "pc", "reasons": []}],
+    }  # fmt: skip
+    lines = [line.strip() for line in why(data).plain.splitlines() if line]
+    assert lines == [
+        "none of 9 known hosts can take it now", "What would change that:",
+        reason_words.remedy(change), *map(reason_words.words, reasons),
+        "8: pi-0, pi-1, pi-2, pi-3, pi-4, pi-5 and 2 more", "nothing else is against it", "1: pc",
+    ]  # fmt: skip

@@ -84,8 +84,11 @@ def test_metrics_have_their_intervals_beside_them() -> None:
 
 
 def test_an_artifact_and_its_report_are_fetched_once_for_all_who_ask(tmp_path: Path) -> None:
-    """At the same time, or later; and none takes the other's files away."""
-    store = _Store(_bundle(TRAINED))
+    """At the same time, or later; and none takes the other's files away.
+
+    Of the report's bundle nothing else is kept.
+    """
+    store = _Store(_bundle(TRAINED | {"model/weights.bin": b"w" * 1000}))
 
     async def ask() -> tuple[list[Path], list[Report]]:
         artifacts = Artifacts(tmp_path, store.fetch)
@@ -100,12 +103,6 @@ def test_an_artifact_and_its_report_are_fetched_once_for_all_who_ask(tmp_path: P
     assert all(report is reports[0] for report in reports)
     assert reports[0].page is not None
     assert reports[0].page.read_bytes() == b"<h1>drawings</h1>"
-
-
-def test_the_report_of_a_bundle_is_read_and_nothing_else_of_it_is_kept(tmp_path: Path) -> None:
-    store = _Store(_bundle(TRAINED | {"model/weights.bin": b"w" * 1000}))
-    artifacts = Artifacts(tmp_path, store.fetch)
-    asyncio.run(artifacts.report("job", store.artifact_id))
     assert sorted(path.suffix for path in tmp_path.rglob("*")) == [".html", ".zst"]
 
 

@@ -82,12 +82,12 @@ class Scene:
 
     def looks(self) -> tuple[list[str], Callable[[], None]]:
         """Somebody opens the page: what is drawn there, and what closes it."""
-        drawn = [one.name for one in self.attempts.rows]
+        drawn = [one["name"] for one in self.attempts.rows]
 
         def on_told(told: Told) -> None:
             if told.afresh:
                 drawn.clear()
-            drawn.extend(one.name for one in told.attempts)
+            drawn.extend(one["name"] for one in told.attempts)
 
         return drawn, self.attempts.follow(on_told)
 
@@ -142,7 +142,7 @@ async def test_of_too_many_the_newest_are_drawn_and_the_rest_is_said() -> None:
     for number in range(9):
         scene.ends(f"b{number}")
     await scene.time_passes()
-    assert drawn == [one.name for one in attempts.rows] == ["b5", "b6", "b7", "b8"]
+    assert drawn == [one["name"] for one in attempts.rows] == ["b5", "b6", "b7", "b8"]
     assert attempts.is_cut
 
 
@@ -175,5 +175,5 @@ async def test_another_coordinator_may_have_another_past(scene: Scene) -> None:
 def test_a_bar_ends_with_its_trainer_and_not_with_the_word_of_it() -> None:
     one = attempt_of(TOLD)
     assert one is not None
-    assert (one.ended_ms - one.began_ms, one.began_ms) == (60_000, 1_779_962_400_000)
+    assert (one["finished"] - one["started"], one["started"]) == (60_000, 1_779_962_400_000)
     assert attempt_of(TOLD | {"s": None}) is None
