@@ -132,6 +132,7 @@ def test_why_and_plan_predict_the_same_of_the_same_state() -> None:
         begins = {"running": "It will likely end", "starts": "It will likely start", "stuck": ""}
         one = predicted.outlooks[found["job_id"]]
         assert likely(one, predicted).startswith(begins[found["verdict"]])
+        assert one.verdict == "running" or to_dict(one, NOON, paused=True)["ends_at"] is None
         if one.estimate:
             assert f", by {rests_on(one.estimate)}" in likely(one, predicted)
     verdicts = {name: one["verdict"] for name, one in planned.items()}
