@@ -24,11 +24,10 @@ from coordinator.ledger.ledger import Ledger
 from coordinator.ledger.replay import contradiction
 from coordinator.store.index_rows import INDEX, Key, ended, is_known, row_in, row_key, row_line
 from coordinator.store.partfile import sha256_of
-from coordinator.store.store import BUNDLE, PARTS_KEPT_S, is_checkpoint
+from coordinator.store.store import PARTS_KEPT_S, bundles_in, is_checkpoint
 
 SETTLING_S: Final = 60.0
 _MAX_EVENTS: Final = 10_000
-_HEX: Final = re.compile(r"[0-9a-f]{64}")
 _LOG: Final = re.compile(r"([0-9a-f]{64})\.\d+\.log")
 
 
@@ -81,7 +80,8 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
     running coordinator adds looks missing.
     """
     report = Report()
-    bundles = _listed(folder)
+    models = folder.root / "models"
+    bundles = bundles_in(folder.disk, models)
     ledger = open_ledger()
     try:
         jobs = ledger.load()
@@ -92,7 +92,7 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
         ledger.close()
     if missing := _missing(bundles, jobs, report):
         # What the ledger has let go of since the bundles were listed has become a file.
-        again = _listed(folder)
+        again = bundles_in(folder.disk, models)
         bundles |= {artifact_id: again[artifact_id] for artifact_id in missing & again.keys()}
     report.jobs, report.checkpoints = len(jobs), sum(map(is_checkpoint, bundles.values()))
     report.artifacts = len({*bundles, *report.sizes}) - report.checkpoints
@@ -139,14 +139,6 @@ def _bundles(
         remedy = "" if holder is None else _train_again(holder)
         what = f"its bytes hash to {digest[:12]}…"
         yield Finding("damaged", str(path), what, Repair("move", path), remedy)
-
-
-def _listed(folder: Folder) -> dict[str, Path]:
-    return {
-        path.parent.name: path
-        for path in folder.disk.glob(folder.root / "models", f"*/*/{BUNDLE}")
-        if _HEX.fullmatch(path.parent.name)
-    }
 
 
 def _missing(bundles: Mapping[str, Path], jobs: Mapping[str, Job], report: Report) -> set[str]:

@@ -63,14 +63,11 @@ class Store:
         self.on_stored: Callable[[int], object] = lambda _: None  # told the size of what comes
         self._incoming = root / "incoming"
         self._models = root / "models"
-        self._paths: dict[str, Path] = {}
         self._durable: set[Path] = set()
         with storage(root):
             disk.make_folder(self._incoming)
             disk.make_folder(self._models)
-            for path in disk.glob(self._models, f"*/*/{BUNDLE}"):
-                if _HEX.fullmatch(path.parent.name):
-                    self._paths[path.parent.name] = path
+            self._paths = bundles_in(disk, self._models)
             self._sweep()
             self._settle()
             self.index = IndexRows(disk, self._models)
@@ -249,6 +246,12 @@ class Store:
                     disk.remove_tree(path.parent)
                     del self._paths[artifact_id]
         self.index.compact(self._paths.keys() | unfiled)
+
+
+def bundles_in(disk: RealDisk, models: Path) -> dict[str, Path]:
+    """Return the bundles of a store by their ids; `models` is its folder."""
+    found = disk.glob(models, f"*/*/{BUNDLE}")
+    return {path.parent.name: path for path in found if _HEX.fullmatch(path.parent.name)}
 
 
 def is_checkpoint(path: Path) -> bool:

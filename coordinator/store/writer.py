@@ -31,7 +31,7 @@ class Intake:
     def __init__(
         self,
         store: Store,
-        put: Callable[[fx.ShellEvent], object],
+        put: Put,
         writing: Submit,
         background: Submit,
     ) -> None:
