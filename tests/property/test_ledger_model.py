@@ -67,7 +67,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if word in {"failed", "exhausted"}:
             changes = {"error": "e"}
         if word in {"completed", "kept"}:
-            changes = {"artifact_id": HEX}
+            changes = {"artifact_id": HEX, "metrics": {"val_loss": 1, "auroc": 0.5}}
         if state not in sources:
             with pytest.raises(AssertionError):
                 self.book.move(job, Event(word), self._now(), "test", **changes)
@@ -79,6 +79,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         self.ledger.commit(self.book.take_changes())
         self.committed = dict(self.model)
+        assert self.ledger.load() == {job.job_id: job for job in self.book.all()}
 
     @rule()
     def crash(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -58,33 +57,6 @@ def ledger() -> Iterator[Ledger]:
 @pytest.fixture
 def book() -> JobBook:
     return JobBook()
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(list(TRANSITIONS))), max_size=30))
-def test_what_was_committed_is_what_is_loaded(moves: list[tuple[int, Event]]) -> None:
-    """Any sequence of movements: the mirror, the rows and the history agree."""
-    ledger, book = Ledger(":memory:"), JobBook()
-    ids = [book.add(spec(str(number)), NOW, "test").job_id for number in range(3)]
-    ledger.commit(book.take_changes())
-    for number, event in moves:
-        job = book.get(ids[number])
-        assert job is not None
-        if leads_to(job.state, event) is None:
-            with pytest.raises(AssertionError):
-                move(book, job, event)
-            continue
-        move(book, job, event)
-        ledger.commit(book.take_changes())
-    assert ledger.load() == {job.job_id: job for job in book.all()}
-    assert sum(book.counts().values()) == 3
-    for one in ids:
-        history = ledger.events(one)
-        assert history[-1]["to"] == book.get(one).state
-        for before, after in itertools.pairwise(history):
-            assert after["from"] == before["to"]
-            assert after["attempt"] >= before["attempt"]
-    ledger.close()
 
 
 def test_the_metric_that_was_said_first_stays_the_first(ledger: Ledger, book: JobBook) -> None:
