@@ -10,7 +10,7 @@ from broker.pki import certificates as certs
 from broker.pki import identity as ids
 from broker.pki import keyfiles
 from broker.pki.ca import CRL_FILE, Authority
-from tests.harness.brokers import BrokerProcess, find_program
+from tests.harness.brokers import BrokerProcess, mosquitto
 
 LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -52,32 +52,17 @@ class House:
         keyfiles.write(self.folder / "broker" / CRL_FILE, data)
 
 
-def mosquitto_tls(house: House, acl: str = "") -> BrokerProcess:
+def mosquitto_tls(house: House) -> BrokerProcess:
     """Return a mosquitto that takes its users from their certificates, not started."""
-    program = find_program("mosquitto")
-    log = house.folder / "mosquitto.log"
-
-    def command(port: int) -> list[str]:
-        broker = house.folder / "broker"
-        config = house.folder / "mosquitto.conf"
-        lines = [
-            # As root, mosquitto would become a user who may not read the test's files.
-            "user root",
-            f"log_dest file {log}",
-            f"listener {port} 127.0.0.1",
-            f"cafile {broker / 'ca.crt'}",
-            f"certfile {broker / 'broker.crt'}",
-            f"keyfile {broker / 'broker.key'}",
-            f"crlfile {broker / 'crl.pem'}",
-            "require_certificate true",
-            "use_identity_as_username true",
-            "set_tcp_nodelay true",
-            "max_packet_size 1200000",
-        ]
-        if acl:
-            (house.folder / "acl").write_text(acl)
-            lines.append(f"acl_file {house.folder / 'acl'}")
-        config.write_text("\n".join(lines) + "\n")
-        return [program, "-c", str(config)]
-
-    return BrokerProcess(command, announces=False, scheme="mqtts")
+    broker = house.folder / "broker"
+    made = mosquitto(house.folder, "".join(f"{line}\n" for line in (
+        f"cafile {broker / 'ca.crt'}",
+        f"certfile {broker / 'broker.crt'}",
+        f"keyfile {broker / 'broker.key'}",
+        f"crlfile {broker / 'crl.pem'}",
+        "require_certificate true",
+        "use_identity_as_username true",
+        f"log_dest file {house.folder / 'mosquitto.log'}",
+    )))  # fmt: skip
+    made.scheme = "mqtts"
+    return made

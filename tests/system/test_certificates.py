@@ -12,7 +12,7 @@ import pytest
 from agent.service import status
 from broker.deploy import Ports
 from tests.harness.brokers import BrokerProcess, find_program, free_port
-from tests.harness.fleet import wait_until
+from tests.harness.fleet import Program, wait_until
 from tests.harness.owner import DEADLINE_S, Owner
 
 
@@ -74,17 +74,6 @@ def test_a_certificate_that_is_lost_on_the_last_step_says_how_to_get_another(
     assert waiting.wait(DEADLINE_S) == 0
 
 
-@pytest.fixture
-def start(owner: Owner, program: Any) -> Callable[..., dict[str, Any]]:
-    """`start(module, *arguments, who=...)`: one of the programs; what it says when it is ready."""
-
-    def begin(module: str, *arguments: str, who: Owner = owner) -> dict[str, Any]:
-        ready: dict[str, Any] = program(who, module, *arguments).ready
-        return ready
-
-    return begin
-
-
 def rows(owner: Owner, verb: str, *where: str) -> list[dict[str, Any]]:
     """What a command shows, as JSON."""
     found: list[dict[str, Any]] = json.loads(owner.done(verb, "--json", *where))
@@ -94,18 +83,18 @@ def rows(owner: Owner, verb: str, *where: str) -> list[dict[str, Any]]:
 @pytest.mark.words
 @pytest.mark.smoke
 def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
-    owner: Owner, start: Callable[..., dict[str, Any]], tmp_path: Path
+    owner: Owner, program: Callable[..., Program], tmp_path: Path
 ) -> None:
     broker = str(owner.fleet / "broker")
-    port = start("broker.embedded", "--listen", "127.0.0.1:0", "--identity", broker)["port"]
-    url, bundle = f"mqtts://127.0.0.1:{port}", tmp_path / "pi.fleet"
+    served = program(owner, "broker.embedded", "--listen=127.0.0.1:0", "--identity", broker)
+    url, bundle = f"mqtts://127.0.0.1:{served.ready['port']}", tmp_path / "pi.fleet"
     said = owner.run("enroll", "pi", "-o", str(bundle), "--broker", url)
     assert said.returncode == 0
     assert "not recorded at the coordinator yet: the broker" in said.stderr
-    start("coordinator.service", "--broker", url, "--state", str(tmp_path / "coordinator"))
+    program(owner, "coordinator.service", "--broker", url, "--state", str(tmp_path / "coordinator"))
     host = Owner(tmp_path / "host")
     host.done("join", str(bundle))
-    start("agent.service", "--broker", url, "--state", str(tmp_path / "pi"), who=host)
+    program(host, "agent.service", "--broker", url, "--state", str(tmp_path / "pi"))
     wait_until(lambda: _presences(owner, url) == {"pi": "online"}, "the host is there")
     assert rows(owner, "events", "--broker", url) == []
 
@@ -128,15 +117,15 @@ def test_what_is_done_with_the_ca_is_recorded_and_a_revoked_host_is_out(
 
 
 def test_a_coordinator_that_has_the_ca_needs_nobody_to_tell_it(
-    owner: Owner, start: Callable[..., dict[str, Any]], tmp_path: Path
+    owner: Owner, program: Callable[..., Program], tmp_path: Path
 ) -> None:
     """What was done while it was away, and what is done while nobody can reach it."""
     owner.run("enroll", "pi", "-o", str(tmp_path / "pi.fleet"))
     broker = str(owner.fleet / "broker")
-    port = start("broker.embedded", "--listen", "127.0.0.1:0", "--identity", broker)["port"]
-    url = f"mqtts://127.0.0.1:{port}"
+    served = program(owner, "broker.embedded", "--listen=127.0.0.1:0", "--identity", broker)
+    url = f"mqtts://127.0.0.1:{served.ready['port']}"
     ca = ("--ca", str(owner.fleet / "ca"))
-    start("coordinator.service", "--broker", url, "--state", str(tmp_path / "c"), *ca)
+    program(owner, "coordinator.service", "--broker", url, "--state", str(tmp_path / "c"), *ca)
 
     def told() -> list[str]:
         return [row["event"] for row in rows(owner, "events", "--broker", url)]
@@ -178,14 +167,14 @@ def ports(owner: Owner, tmp_path: Path) -> Iterator[Ports]:
 
 @pytest.mark.slow
 def test_mosquittos_two_ports_are_kept_apart_without_anybody_naming_them(
-    owner: Owner, ports: Ports, start: Callable[..., dict[str, Any]], tmp_path: Path
+    owner: Owner, ports: Ports, program: Callable[..., Program], tmp_path: Path
 ) -> None:
-    start("coordinator.service", "--state", str(tmp_path / "coordinator"))
+    program(owner, "coordinator.service", "--state", str(tmp_path / "coordinator"))
     bundle = tmp_path / "pi.fleet"
     owner.done("enroll", "pi", "-o", str(bundle))
     host = Owner(tmp_path / "host")
     host.done("join", str(bundle))
-    start("agent.service", "--state", str(tmp_path / "pi"), who=host)
+    program(host, "agent.service", "--state", str(tmp_path / "pi"))
     wait_until(lambda: [row["presence"] for row in rows(owner, "workers")] == ["online"], "it is")
 
     let_in = f"pi is still let in by mqtts://127.0.0.1:{ports.hosts}"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from agent.host.data_folder import ANSWER_S, SCHEMA_FILE
 from tests.harness.fleet import Fleet, wait_until
 from tests.harness.shell import ID, finished
 
@@ -39,9 +36,8 @@ def ends_with(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def training(fleet: Fleet, tmp_path: Path, ends_with: Path) -> Fleet:
-    """A fleet of one host, on a copy of the data, whose trainer runs."""
-    fleet.data = shutil.copytree(fleet.data, tmp_path / "copy")
+def training(fleet: Fleet, ends_with: Path) -> Fleet:
+    """A fleet of one host whose trainer runs."""
     command = json.dumps([sys.executable, "-c", TRAINER, str(ends_with)])
     schema = 'schema = { type = "object", properties = {} }'
     trainer = f"[trainers.waits]\ntelemetry = true\ncommand = {command}\n{schema}\n"
@@ -50,45 +46,6 @@ def training(fleet: Fleet, tmp_path: Path, ends_with: Path) -> Fleet:
     fleet.agent(more=trainer)
     fleet.until("waits-oracle", "running")
     return fleet
-
-
-def barred(fleet: Fleet) -> list[str]:
-    """Why the host is given no jobs, by code; it is there all the while."""
-    (row,) = fleet.client.list_workers()
-    assert row["status"] == "online"
-    return [one["code"] for one in row["barred"]]
-
-
-def hold(pipe: Path) -> int:
-    """Wait until somebody reads a pipe, and have him wait until what is returned is closed."""
-    held: list[int] = []
-
-    def is_held() -> bool:
-        with contextlib.suppress(OSError):  # of a pipe that nobody reads yet
-            held.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-        return bool(held)
-
-    wait_until(is_held, "a look at the data")
-    return held[0]
-
-
-def test_a_disk_that_hangs_costs_nothing_else(training: Fleet) -> None:
-    schema = training.data / SCHEMA_FILE
-    pipe, kept = training.data / "pipe", training.data / "kept"
-    os.mkfifo(pipe)
-    shutil.copy(schema, kept)
-    pipe.replace(schema)
-    held = hold(schema)
-    training.cancel("waits-oracle")
-    agent = training.programs[-1]
-    is_over = "its trainer has ended; the attempt is cancelled"
-    wait_until(lambda: is_over in agent.said(), "the end of a trainer", ANSWER_S - 2)
-    wait_until(lambda: bool(barred(training)), "a host without data")
-    assert barred(training) == ["no-data"]
-    assert f"{training.data} has not answered for 10 s" in agent.said()
-    kept.replace(schema)
-    os.close(held)
-    wait_until(lambda: not barred(training), "a host with data")
 
 
 def test_a_disk_that_hangs_keeps_no_agent_from_ending(training: Fleet, ends_with: Path) -> None:

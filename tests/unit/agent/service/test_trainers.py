@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.core.effects import StartTrainer, TrainerExited
-from agent.host.data_folder import DataFolder
+from agent.host.data_folder import SCHEMA_FILE, DataFolder
 from agent.programs.parts import Part, Parts, open_parts
 from agent.programs.programs import open_programs
 from agent.programs.settings import ProgramSettings
@@ -26,18 +27,19 @@ MADE = Made({"schema.json": b"{}"}, name="prepared")
 
 
 class Host:
-    """An agent without a data folder, and the trainers that it starts."""
+    """An agent without a data folder, unless one is named, and the trainers that it starts."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, data: DataFolder | None = None) -> None:
         settings, mailbox = AgentSettings(host="pi", state=state), Mailbox[Any]()
         programs = open_programs(
             ProgramSettings(), state, None, system_clock, lambda build: build()
         )
         self.parts: Parts = open_parts(state, 1e9, system_clock, Checkpoints(state), programs)
         self.mailbox = mailbox
+        self.agent = Agent()
         self.trainers = Trainers(
-            Agent().core, settings, {}, Spool(state), self.parts, programs, DataFolder(None),
-            mailbox,
+            self.agent.core, settings, {}, Spool(state), self.parts, programs,
+            data or DataFolder(None), mailbox,
         )  # fmt: skip
 
 
@@ -69,3 +71,26 @@ def test_a_trainer_with_data_of_its_own_does_not_fail_for_want_of_the_hosts(
     (event,) = host.mailbox.take(0.0)
     assert isinstance(event, TrainerExited)
     assert event.data_gone == (not brings)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no file of this system holds its reader")
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_trainer_that_was_told_to_end_waits_for_no_disk(
+    tmp_path: Path, *, cancelled: bool
+) -> None:
+    """What its data was the last time is good enough; one that fails by itself has it looked at."""
+    schema = tmp_path / SCHEMA_FILE
+    schema.write_text("{}")
+    data = DataFolder(tmp_path, answer_s=0.05)
+    data.look()
+    host = Host(tmp_path, data)
+    host.agent.runs()
+    if cancelled:
+        host.agent.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
+    schema.unlink()
+    os.mkfifo(schema)
+    host.trainers.ended(assign(), -15)
+    (event,) = host.mailbox.take(0.0)
+    assert event.data_gone == (not cancelled)
+    if not cancelled:
+        os.close(os.open(schema, os.O_WRONLY))  # the look that waits is answered
