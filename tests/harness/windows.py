@@ -7,6 +7,11 @@ import numpy as np
 from agent.trainer.data.dataset import WindowIndex
 
 
+def some_hosts(count: int, rows: int = 300) -> list[tuple[str, int]]:
+    """Return an episode for each of so many hosts."""
+    return [(f"h{number:02}", rows) for number in range(count)]
+
+
 def an_index(
     episodes: list[tuple[str, int]], length: int = 10, stride: int = 5, unlabelled: int = 0
 ) -> WindowIndex:

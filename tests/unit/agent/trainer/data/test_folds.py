@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.splits import PURGED, TEST, TRAIN, VALIDATION, fold_hosts, split_fold
-from tests.harness.windows import an_index
-
-
-def some_hosts(count: int) -> list[tuple[str, int]]:
-    """Return an episode of 300 rows for each of so many hosts."""
-    return [(f"h{number:02d}", 300) for number in range(count)]
+from tests.harness.windows import an_index, some_hosts
 
 
 @given(hosts=st.integers(2, 12), folds=st.integers(2, 15), seed=st.integers(0, 20))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.data.splits import PURGED, TEST, TRAIN, VALIDATION, Splits, split
-from tests.harness.windows import an_index
+from tests.harness.windows import an_index, some_hosts
 
 PARTS = (TRAIN, VALIDATION, TEST)
 
@@ -52,12 +52,10 @@ def test_no_two_parts_share_a_row(
 
 @given(hosts=st.integers(2, 9), seed=st.integers(0, 20), chosen=st.integers(0, 5))
 def test_no_host_is_both_tested_and_trained_on(hosts: int, seed: int, chosen: int) -> None:
-    index = an_index([(f"h{number}", 300) for number in range(hosts)])
+    index = an_index(some_hosts(hosts))
     train_hosts = index.hosts[: min(chosen, hosts - 1)]
     splits = split(index, "host", train_hosts, seed)
-    learnt = set(index.host[_windows(splits, TRAIN)]) | set(
-        index.host[_windows(splits, VALIDATION)]
-    )
+    learnt = {*index.host[np.isin(splits.part, (TRAIN, VALIDATION))]}
     tested = set(index.host[_windows(splits, TEST)])
     assert not learnt & tested
     assert len(learnt | tested) == hosts
@@ -69,7 +67,7 @@ def test_no_host_is_both_tested_and_trained_on(hosts: int, seed: int, chosen: in
 
 def test_of_a_few_hosts_to_train_on_most_are_trained_on() -> None:
     for hosts, chosen in ((8, 3), (20, 5), (23, 6)):
-        index = an_index([(f"h{number:02d}", 300) for number in range(hosts)])
+        index = an_index(some_hosts(hosts))
         splits = split(index, "host", index.hosts[:chosen], 0)
         train, validation = (set(index.host[splits.windows(part)]) for part in (TRAIN, VALIDATION))
         assert len(train | validation) == chosen
@@ -79,7 +77,7 @@ def test_of_a_few_hosts_to_train_on_most_are_trained_on() -> None:
 
 def test_a_tested_host_without_anomalies_does_not_cost_validation_its_own() -> None:
     """What is tested has no say in who validates; else there may be no threshold to be had."""
-    index = an_index([(f"h{number}", 300) for number in range(5)])
+    index = an_index(some_hosts(5))
     for seed in range(10):
         parts = []
         for anomalous in ((0, 1, 4), (0, 1)):
@@ -112,24 +110,24 @@ def test_time_goes_forward() -> None:
 
 
 def test_train_hosts_restrict_the_other_recipes() -> None:
-    index = an_index([(f"h{number}", 500) for number in range(3)])
+    index = an_index(some_hosts(3, 500))
     for recipe in ("time", "sample"):
-        splits = split(index, recipe, ("h1",), 0)
-        assert {index.hosts[host] for host in index.host[splits.part != PURGED]} == {"h1"}
+        splits = split(index, recipe, ("h01",), 0)
+        assert {index.hosts[host] for host in index.host[splits.part != PURGED]} == {"h01"}
 
 
 @pytest.mark.parametrize(
     ("hosts", "recipe", "train_hosts", "message"),
     [
         (1, "host", (), "use the time recipe"),
-        (2, "host", ("h0", "h1"), "leave some out of train_hosts"),
-        (2, "host", ("h0", "pi"), "train_hosts: pi: no such host; the data has h0, h1"),
+        (2, "host", ("h00", "h01"), "leave some out of train_hosts"),
+        (2, "host", ("h00", "pi"), "train_hosts: pi: no such host; the data has h00, h01"),
     ],
 )
 def test_a_split_that_cannot_be_is_refused(
     hosts: int, recipe: str, train_hosts: tuple[str, ...], message: str
 ) -> None:
-    index = an_index([(f"h{number}", 300) for number in range(hosts)])
+    index = an_index(some_hosts(hosts))
     with pytest.raises(BadInputError) as refused:
         split(index, recipe, train_hosts, 0)
     assert message in str(refused.value)
