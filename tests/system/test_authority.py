@@ -1,4 +1,4 @@
-"""Signed commands with the real programs, on a broker that asks nobody who they are."""
+"""Signed commands with the real programs, on brokers that ask nobody who they are."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def key_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def keyed(
-    tmp_path: Path, embedded_broker: Any, make_fleet: Any, key_file: Path, short: str
+    tmp_path: Path, any_broker: Any, make_fleet: Any, key_file: Path, short: str
 ) -> Any:  # fmt: skip
     """A fleet whose coordinator has the key, with one job that waits for a host."""
-    fleet = make_fleet(tmp_path, embedded_broker.url, tmp_path)
+    fleet = make_fleet(tmp_path, any_broker.url, tmp_path)
     fleet.plan(short)
     plain = fleet.environment
     fleet.environment = {**plain, "FLEET_OPERATOR_KEY_FILE": str(key_file)}
@@ -49,10 +49,10 @@ def cli(keyed: Any) -> Run:
 
 
 @pytest.fixture
-def trace(keyed: Any, embedded_broker: Any, client: Any) -> Iterator[Callable[[], list[Any]]]:
+def trace(keyed: Any, any_broker: Any, client: Any) -> Iterator[Callable[[], list[Any]]]:
     """`trace()`: all that went over the broker so far, as (topic, payload)."""
     seen: list[tuple[str, bytes]] = []
-    watcher = client(embedded_broker.port, f"trace-{keyed.root}")
+    watcher = client(any_broker.port, f"trace-{keyed.root}")
     watcher.subscribe(f"{keyed.root}/#")
 
     def take() -> list[tuple[str, bytes]]:
@@ -105,7 +105,7 @@ def test_the_command_line_signs_by_itself(keyed: Any, cli: Run, key_file: Path) 
 
 
 def test_what_was_recorded_on_the_broker_is_of_no_use(
-    keyed: Any, cli: Run, trace: Any, embedded_broker: Any, client: Any, wait_for: Any
+    keyed: Any, cli: Run, trace: Any, any_broker: Any, client: Any, wait_for: Any
 ) -> None:
     for name in ("cancel", "requeue"):
         assert cli(name, "gbt-oracle", FLEET_OPERATOR_KEY=KEY).returncode == 0
@@ -113,7 +113,7 @@ def test_what_was_recorded_on_the_broker_is_of_no_use(
     assert history[-2:] == ["cancelled", "requeued"]
     recorded = _commands(trace())
     assert len(recorded) >= 2
-    evil = client(embedded_broker.port, f"evil-{keyed.root}")
+    evil = client(any_broker.port, f"evil-{keyed.root}")
     keyed.program.kill()
     keyed.program.start()
     for topic, payload in recorded:

@@ -59,9 +59,9 @@ def check(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., subpr
 
 @pytest.mark.slow
 def test_whoever_switches_it_off_has_no_ghosts(
-    make_fleet: Any, embedded_broker: Any, client: Any, tmp_path: Path, wait_for: Any
+    make_fleet: Any, any_broker: Any, client: Any, tmp_path: Path, wait_for: Any
 ) -> None:
-    fleet = make_fleet(tmp_path, embedded_broker.url, tmp_path)
+    fleet = make_fleet(tmp_path, any_broker.url, tmp_path)
     retained: dict[str, bytes] = {}
 
     def shown() -> set[str]:
@@ -70,7 +70,7 @@ def test_whoever_switches_it_off_has_no_ghosts(
             retained[topic] = payload
         return {topic.split("/")[-2] for topic, payload in retained.items() if payload}
 
-    watcher = client(embedded_broker.port, f"watch-{fleet.root}")
+    watcher = client(any_broker.port, f"watch-{fleet.root}")
     watcher.subscribe(f"homeassistant/+/{fleet.root}__coordinator/+/config")
     watcher.subscribe(f"{fleet.root}/homeassistant/+/state")
     coordinator = fleet.coordinator(more="[homeassistant]\nenabled = true")

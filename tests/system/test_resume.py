@@ -51,18 +51,24 @@ def told(fleet: Any, event: str) -> dict[str, Any]:
 
 
 @pytest.mark.smoke
-def test_a_job_goes_on_where_its_agent_left(fleet: Any, undisturbed: str, wait_for: Any) -> None:
+@pytest.mark.parametrize("where", [pytest.param("elsewhere", marks=pytest.mark.slow), "here"])
+def test_a_job_goes_on_where_its_agent_left(
+    fleet: Any, undisturbed: str, where: str, wait_for: Any
+) -> None:
     """What comes of it is what would have come of it undisturbed, bit for bit."""
     fleet.plan(JOB)
     fleet.coordinator()
-    agent = fleet.agent()
-    fleet.until("mlp-oracle", "running")
+    hosts = ["first", "second"] if where == "elsewhere" else ["first"]
+    agents = {host: fleet.agent(host) for host in hosts}
+    left = fleet.until("mlp-oracle", "running")["host"]
     wait_for(lambda: any("epoch 2/60" in line for line in lines_of(fleet)), "two epochs")
-    agent.stop()
-    fleet.until("mlp-oracle", "pending")
-    agent.start()
+    agents[left].stop()
+    if where == "here":
+        fleet.until("mlp-oracle", "pending")
+        agents[left].start()
     row = fleet.until("mlp-oracle", "completed")
 
+    assert (row["host"] == left) == (where == "here")
     assert told(fleet, "released")["checkpoint"] is True
     assert told(fleet, "assigned") == {"code": "resumes", "resumed_from": 1}
     assert any("going on from a checkpoint in epoch" in line for line in lines_of(fleet))

@@ -66,16 +66,16 @@ class Two:
 
 
 @pytest.fixture
-def two(make_fleet: MakeFleet, embedded_broker: BrokerProcess, data: Path, tmp_path: Path) -> Two:
-    return Two(make_fleet, embedded_broker.url, data, tmp_path)
+def two(make_fleet: MakeFleet, any_broker: BrokerProcess, data: Path, tmp_path: Path) -> Two:
+    return Two(make_fleet, any_broker.url, data, tmp_path)
 
 
 def test_a_second_coordinator_yields_and_harms_nothing(
-    two: Two, embedded_broker: BrokerProcess, client: Any
+    two: Two, any_broker: BrokerProcess, client: Any
 ) -> None:
     two.runs()
     requests, status = two.topics.request("pi"), two.topics.coordinator_status()
-    witness = client(embedded_broker.port, "witness")
+    witness = client(any_broker.port, "witness")
     witness.subscribe(two.topics.holder())
     holder = witness.next()
     witness.subscribe(status)
@@ -126,19 +126,19 @@ def test_the_same_ledger_comes_back_without_a_wait(two: Two, how: int) -> None:
 
 
 def test_who_only_waits_says_no_goodbye(
-    two: Two, embedded_broker: BrokerProcess, client: Any
+    two: Two, any_broker: BrokerProcess, client: Any
 ) -> None:  # fmt: skip
     """It was thrown off, and finds another as the holder: it would be that one's goodbye."""
     waits = two.first.coordinator()
     holder = Holder(ledger="another", installation="it", machine="there", instance="i")
-    other = client(embedded_broker.port, "other")
+    other = client(any_broker.port, "other")
     other.subscribe(two.topics.holder())
     other.next()  # its own, which would replace the other's
     other.publish(two.topics.holder(), encode(holder), retain=True)
-    client(embedded_broker.port, two.topics.client_id("coordinator"))
+    client(any_broker.port, two.topics.client_id("coordinator"))
     wait_until(lambda: "20 s to come back" in waits.said(), "the reason why it waits")
     assert waits.end(signal.SIGTERM) == 0
-    witness = client(embedded_broker.port, "witness")
+    witness = client(any_broker.port, "witness")
     witness.subscribe(two.topics.coordinator_status())
     assert decode(STATUS, witness.next()[1]).reason == "lost"
 
