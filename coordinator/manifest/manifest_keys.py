@@ -1,7 +1,7 @@
 """What the tables of a manifest may say: keys, kinds and limits. The format is manifest.md.
 
 A new key of a job begins in `JobTable` here, with a field of `JobSpec` (jobs/plan_entries.py) that
-`reader.py` fills. If the result depends on it: `job_id`, and `_IDENTITY` in `diff.py`. If the agent
+`reader.py` fills. If the result depends on it: `id_of`, and `_IDENTITY` in `diff.py`. If the agent
 needs it: `Assign` (broker/protocol/messages/jobs.py), core/assignment.py, and for the trainer
 agent/process/command.py. A key of a host: `HostTable`, `HostPolicy`. At last `make generate`, and
 docs/reference/manifest.md.

@@ -19,14 +19,13 @@ from coordinator.jobs.plan_entries import (
     HostPolicy,
     JobSpec,
     Plan,
-    job_id,
     policy_from_dict,
     spec_from_dict,
 )
 from coordinator.manifest.diff import from_list
 from coordinator.scheduler import unknown_hosts
 from coordinator.scheduler.durations import History
-from tests.harness.coordinator import OPERATOR, Fleet, spec
+from tests.harness.coordinator import OPERATOR, Fleet, spec, with_id
 from tests.harness.drawn import drawn
 
 HOSTS = ("pi", "pc", "yet-to-come")
@@ -35,8 +34,7 @@ HOSTS = ("pi", "pc", "yet-to-come")
 def entry(name: str, lr: float, priority: int) -> JobSpec:
     """A job; with another `lr` it is another job of the same name."""
     one = spec(name, priority)
-    identity = job_id(one.model, one.mode, {"of": name, "lr": lr}, "host", (), 0)
-    return replace(one, job_id=identity, hyper={"lr": lr})
+    return replace(with_id(one, of=name, lr=lr), hyper={"lr": lr})
 
 
 @st.composite

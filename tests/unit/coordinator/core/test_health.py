@@ -1,4 +1,4 @@
-"""Retries, quarantine, drains, late results, twins, and how a host is in one word."""
+"""Retries, quarantine, late results, twins, and how a host is in one word."""
 
 from __future__ import annotations
 
@@ -124,22 +124,6 @@ def test_a_success_clears_a_host() -> None:
     _fails(pi, "a")
     pi.finishes(pi.runs("b"))
     assert "pi" not in fleet.core.world.evidence
-
-
-def test_a_drained_host_gets_no_new_jobs_and_keeps_what_it_has() -> None:
-    fleet, pi = joined(spec("a", 2), spec("b", 1))
-    fleet.core.world.stored[HEX] = 2000
-    job = pi.runs("a")
-    assert fleet.asks(m.AskDrain(id="d", host="pi")).data["jobs"] == ["a"]
-    assert fleet.job("a").state == "running"
-    pi.reports(m.Finished, job, artifact_id=HEX, size_bytes=2000)
-    assert fleet.job("a").state == "completed"
-    assert fleet.job("b").state == "pending"
-    assert "drained" in fleet.reasons("b")
-    assert fleet.worker()["barred"]
-    assert fleet.asks(m.AskDrain(id="d3", host="nobody")).code == "not_found"
-    fleet.asks(m.AskResume(id="r", host="pi"))
-    assert fleet.job("b").state == "claimed"
 
 
 def _gives_up(fleet: Fleet, pi: Host) -> Any:
