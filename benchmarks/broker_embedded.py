@@ -1,4 +1,4 @@
-"""The embedded broker beside stock amqtt and mosquitto: what each bears.
+"""The embedded broker beside stock amqtt, which it is made of, and mosquitto: what each bears.
 
     python -m benchmarks.broker_embedded [--quick] [--only connects] [--brokers ours,mosquitto]
 

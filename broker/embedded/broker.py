@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
+
+from amqtt.broker import Broker
+from amqtt.contexts import BrokerConfig, ListenerType
+from amqtt.errors import BrokerError
 
 from broker.embedded.admission import Admission
 from broker.embedded.channel import Channel
@@ -31,52 +36,66 @@ log = logging.getLogger("fleet.broker")
 WATCH_EVERY_S: Final = 0.5
 TELL_EVERY_S: Final = 2.0
 LOAD_EVERY_S: Final = 15.0
+WEBSOCKET: Final = "websocket"  # the listener's name
 BACKLOG: Final = 4_096  # connections that are not accepted yet: a fleet comes back at once
 
 
-class EmbeddedBroker:
-    """The listeners, and each client that comes to one."""
+class EmbeddedBroker(Broker):
+    """amqtt's listeners, and this package's MQTT behind them.
+
+    amqtt 0.12.1 speaks no MQTT 5, knows no limits, and sends a message to whoever matches an access
+    list level by level. So its connections are handed over before it reads anything.
+    """
 
     def __init__(self, settings: ServerSettings) -> None:
         """Prepare a broker for the running event loop. Raises `ConfigError` for a bad identity."""
-        self._loop = asyncio.get_running_loop()
+        # At ERROR amqtt logs tracebacks of what is reported better here.
+        logging.getLogger("amqtt").setLevel(logging.CRITICAL)
+        logging.getLogger("transitions").setLevel(logging.ERROR)
+        ports = {"default": settings.port}
+        if settings.websocket is not None:
+            ports[WEBSOCKET] = settings.websocket
+        listeners = {
+            name: {"type": "tcp", "bind": f"{settings.host}:{port}"} for name, port in ports.items()
+        }
+        super().__init__(BrokerConfig.from_dict({"listeners": listeners, "plugins": {}}))
         self._settings = settings
         self._identity = Identity(settings.identity) if settings.identity is not None else None
         self.router = Router(settings, self._loop.time)
         self._refusals = self.router.refusals
         self._admission = Admission(settings, self._identity, self._refusals)
         self._watchers: list[asyncio.Task[None]] = []
-        self._listeners: list[asyncio.Server] = []  # MQTT's, and then that of websockets, if any
 
     @property
     def port(self) -> int:
         """The port it listens on, once started."""
-        return _port_of(self._listeners[0])
+        return self._port_of("default")
 
     @property
     def websocket_port(self) -> int | None:
         """The port of websockets, once started; none where there is none."""
-        return _port_of(self._listeners[1]) if self._listeners[1:] else None
+        return self._port_of(WEBSOCKET) if WEBSOCKET in self._servers else None
 
     @property
     def refused(self) -> dict[Reason, int]:
         """How much was refused since the start, by reason."""
         return self._refusals.counts
 
+    def _port_of(self, listener: str) -> int:
+        sockets = self._servers[listener].instance.sockets
+        return int(next(iter(sockets)).getsockname()[1])
+
     async def start(self) -> None:
         """Start to serve. Raises `LinkError` when it cannot listen."""
-        settings = self._settings
         try:
-            await self._listen(partial(Channel, self._serve), settings.port)
-            if settings.websocket is not None:
-                await self._listen(
-                    partial(WebsocketChannel, self._serve, settings), settings.websocket
-                )
-        except OSError as error:
+            await super().start()
+        except BrokerError as error:
+            settings, cause = self._settings, error.__cause__
             more = f" and {settings.websocket}" if settings.websocket is not None else ""
+            why = cause.strerror or str(cause) if isinstance(cause, OSError) else str(error)
             raise LinkError(
-                f"cannot listen on {settings.host}:{settings.port}{more}: "
-                f"{error.strerror or error}; {why_not_here(error)}"
+                f"cannot listen on {settings.host}:{settings.port}{more}: {why}; "
+                f"{why_not_here(cause)}"
             ) from None
         self._watchers = [asyncio.create_task(one) for one in (self._watch(), self._tell_state())]
 
@@ -90,15 +109,23 @@ class EmbeddedBroker:
         for one in clients:
             one.tell_end(Code.SHUTTING_DOWN)
         await asyncio.gather(*(one.channel.close() for one in clients))
-        for listener in self._listeners:
-            listener.close()
-            await listener.wait_closed()
+        await super().shutdown()
 
-    async def _listen(self, make: Callable[[], Channel], port: int) -> None:
-        self._listeners.append(
-            await self._loop.create_server(
-                make, self._settings.host, port, reuse_address=True, backlog=BACKLOG
-            )
+    async def _create_server_instance(
+        self,
+        listener_name: str,
+        listener_type: ListenerType,  # noqa: ARG002 - all are TCP
+        address: str | None,
+        port: int,
+        ssl_context: ssl.SSLContext | None,  # noqa: ARG002 - see Admission
+    ) -> asyncio.Server:
+        """Replaces amqtt's whole handling of connections."""
+        if listener_name == WEBSOCKET:
+            make: Callable[[], Channel] = partial(WebsocketChannel, self._serve, self._settings)
+        else:
+            make = partial(Channel, self._serve)
+        return await self._loop.create_server(
+            make, address, port, reuse_address=True, backlog=BACKLOG
         )
 
     async def _serve(self, channel: Channel) -> None:
@@ -194,7 +221,3 @@ class EmbeddedBroker:
         message = Message(topic, encode(what), qos)
         self.router.send(message)
         self.router.retain("", message)
-
-
-def _port_of(listener: asyncio.Server) -> int:
-    return int(listener.sockets[0].getsockname()[1])

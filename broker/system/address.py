@@ -133,12 +133,13 @@ def machine_of(address: str) -> str:
     return str(parsed)
 
 
-def why_not_here(error: OSError) -> str:
+def why_not_here(error: BaseException | None) -> str:
     """Return the advice for a socket that cannot listen."""
+    number = error.errno if isinstance(error, OSError) else None
     # From 3.13 on asyncio tells by an error without a number that none of the addresses is here.
-    is_elsewhere = error.errno in {None, errno.EADDRNOTAVAIL}
-    if is_elsewhere or isinstance(error, socket.gaierror):
+    of_none = isinstance(error, OSError) and number is None
+    if of_none or number == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         return "it is no address of this machine; 127.0.0.1 is for this machine alone, 0.0.0.0 all"
-    if error.errno == errno.EACCES:
+    if number == errno.EACCES:
         return "ports below 1024 are for root; choose one above"
     return "is another program listening there? choose another port"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from broker.embedded import EmbeddedBroker
+from amqtt.broker import Broker
 
 DEADLINE_S = 60.0
 
@@ -16,14 +16,14 @@ DEADLINE_S = 60.0
 class InThread:
     """A broker that runs while a test looks on."""
 
-    def __init__(self, make: Callable[[], EmbeddedBroker]) -> None:
+    def __init__(self, make: Callable[[], Broker]) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.broker: Any = self.call(self._start(make))
         self.port: int = self.broker.port
 
-    async def _start(self, make: Callable[[], EmbeddedBroker]) -> EmbeddedBroker:
+    async def _start(self, make: Callable[[], Broker]) -> Broker:
         broker = make()
         await broker.start()
         return broker
