@@ -1,15 +1,16 @@
 """A folder of data to the coordinator and to a host, beside `scp -r` and `rsync -a` over ssh.
 
     python -m benchmarks.datasets [--rounds 5] [--large-mib 1024] [--small 20000]
-        [--kinds large,small] [--alone]
+        [--kinds large,small] [--alone] [--fill-gib 0]
 
 Two folders of random bytes: 8 large files, and many of 1 to 16 KiB. `push` goes from the start of
 `fleet data push` to its end. `to the host` goes from the start of `fleet run DIR --data` to the
 first line of the program that reads them, on a host that has none of them. Both check every sha256
 and fsync, which the others do not. The bare limit is paho to paho through the same broker, with
 messages of 256 KiB at QoS 0. All programs are on this machine; the ways alternate in each round.
-`--alone` leaves scp and rsync out. Memory is the most that a process had beyond what it had at
-first.
+`--alone` leaves scp and rsync out. `--fill-gib` first writes that much beside the data: a virtual
+machine that gives free memory back to its host has memory for the disk's cache then, as a machine
+of its own has. Memory in the table is the most that a process had beyond what it had at first.
 
 What is written is deleted at the very end: ext4 without a journal is slow to make files for five
 minutes after others were deleted. All that is written is on the disk before the next way begins.
@@ -161,6 +162,7 @@ def main() -> None:
     parser.add_argument("--broker", default="embedded")
     parser.add_argument("--kinds", type=words, default=["large", "small"])
     parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--fill-gib", type=int, default=0)
     arguments = parser.parse_args()
     openssh = None if arguments.alone else stream_scp.find()
     print(machine("paho-mqtt"))
@@ -174,6 +176,9 @@ def main() -> None:
             "large": partial(large, size_mib=arguments.large_mib),
             "small": partial(small, count=arguments.small),
         }
+        with (folder / "fill").open("wb") as fill:
+            for _ in range(arguments.fill_gib * 1024):
+                fill.write(bytes(MIB))
         for data in [makers[kind](folder / kind) for kind in arguments.kinds]:
             found: dict[str, list[float]] = {}
             for number in range(arguments.rounds):

@@ -12,8 +12,9 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,7 +104,7 @@ def probe_capability(
     `work` is the folder of the agent's files. A fault of torch or CUDA is told, not raised.
     """
     found = probe_torch()
-    gpus = tuple(Gpu.model_validate(gpu) for gpu in found["gpus"]) if cuda else ()
+    gpus = _numbered(Gpu.model_validate(gpu) for gpu in found["gpus"]) if cuda else ()
     memory = psutil.virtual_memory()
     return Capability(
         session="-",
@@ -268,6 +269,18 @@ def _commit() -> str | None:
     command = ["git", "-C", str(PACKAGE_ROOT), "rev-parse", "--short=12", "HEAD"]
     text = (said(command, GIT_TIMEOUT_S) or "").strip()
     return text if text.isalnum() else None
+
+
+def _numbered(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """Give GPUs the driver's numbers.
+
+    torch's own begin with the fastest GPU, and leave out what `CUDA_VISIBLE_DEVICES` hides.
+    """
+    rows = said(["nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"], SMI_TIMEOUT_S)
+    cells = (row.partition(", GPU-") for row in (rows or "").splitlines())
+    numbers = {uuid: int(index) for index, _, uuid in cells if index.isdigit()}
+    known = (one.model_copy(update={"index": numbers.get(one.uuid, one.index)}) for one in gpus)
+    return tuple(sorted(known, key=attrgetter("index")))
 
 
 def _measure_gpus(known: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

@@ -149,6 +149,7 @@ def trainer_environment(
     }
     path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), environment.get("PYTHONPATH", "")]))
     return environment | {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the driver's numbers
         "CUDA_VISIBLE_DEVICES": "" if gpu is None else str(gpu),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # torch's deterministic mode asks for it
         "OMP_NUM_THREADS": str(threads),

@@ -266,6 +266,7 @@ def _environment(
         kept["PATH"] = os.pathsep.join(filter(None, [scripts, kept.get("PATH", "")]))
         kept["VIRTUAL_ENV"] = str(packages)
     return kept | {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the driver's numbers
         "HOME": sandbox.HOME,
         "OMP_NUM_THREADS": str(threads),
         "PYTHONHASHSEED": "0",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _ETC: Final = ("alternatives", "group", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
                "nsswitch.conf", "passwd")  # fmt: skip
 _ETC_NETWORK: Final = ("ca-certificates", "hosts", "pki", "resolv.conf", "ssl")
+_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 _GPU: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 # CUDA looks there for the GPU; /sys/kernel and /sys/fs stay hidden.
 _SYS_OF_GPU: Final = ("bus", "class", "dev", "devices", "module")
@@ -113,7 +115,7 @@ def _arguments(view: View) -> Iterator[str]:
     if view.network:
         yield "--share-net"
     if view.gpu is not None:
-        for name in (f"nvidia{view.gpu}", *_GPU):
+        for name in (_node(view.gpu), *_GPU):
             yield from ("--dev-bind-try", f"/dev/{name}", f"/dev/{name}")
         for name in _SYS_OF_GPU:
             yield from ("--ro-bind-try", f"/sys/{name}", f"/sys/{name}")
@@ -122,6 +124,13 @@ def _arguments(view: View) -> Iterator[str]:
     for path in view.writes:
         yield from ("--bind", str(path), str(path))
     yield from ("--remount-ro", "/", "--chdir", str(view.start))
+
+
+def _node(gpu: int) -> str:
+    """Return the name in /dev of a GPU, by the driver's number: containers may have others."""
+    told = sorted(_GPUS.glob("*/information"))  # by PCI address, as the driver counts
+    found = re.search(r"Device Minor:\s*(\d+)", told[gpu].read_text()) if gpu < len(told) else None
+    return f"nvidia{gpu if found is None else found[1]}"
 
 
 def _system() -> Iterator[str]:

@@ -58,9 +58,9 @@ def push(connect: Connect, folder: Path, transfer: Transfer) -> Pushed:
 
 
 def _signatures(connect: Connect, name: str, digest: str) -> tuple[m.ProgramSignature, ...]:
-    with connect() as client:
-        if client.identity is None:
-            return ()
-        from broker.programs.signatures import sign  # with a certificate alone: it loads 11 MiB
+    identity = connect().identity  # not entered, it makes no connection
+    if identity is None:
+        return ()
+    from broker.programs.signatures import sign  # with a certificate alone: it loads 11 MiB
 
-        return (sign(client.identity.folder, name, digest),)
+    return (sign(identity.folder, name, digest),)

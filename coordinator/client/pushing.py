@@ -27,7 +27,7 @@ _REMEDIES: Final = {
 
 
 # Each blob has a connection of its own: what still comes of one would be taken for the next.
-Connect = Callable[[], AbstractContextManager[OperatorClient]]
+Connect = Callable[[], OperatorClient]
 Transfer = Callable[[str, int], AbstractContextManager[Callable[[int], object]]]
 
 

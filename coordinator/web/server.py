@@ -34,6 +34,7 @@ from coordinator.web.pages import (
     curves_page,
     host_page,
     job_page,
+    jobs_page,
     overview_page,
     programs_page,
     timeline_page,
@@ -43,7 +44,9 @@ from coordinator.web.routes import STATIC, routes
 from coordinator.web.security import MAX_CONNECTIONS, MAX_OF_ONE, Connection, Guard, Sessions
 from coordinator.web.settings import WebSettings
 
-PAGES: Final = (overview_page, job_page, host_page, curves_page, timeline_page, programs_page)
+PAGES: Final = (
+    overview_page, jobs_page, job_page, host_page, curves_page, timeline_page, programs_page
+)  # fmt: skip
 SCRIPTS: Final = ("page", "tables", "charts")  # in this order
 STOP_S: Final = 2
 MAX_WEBSOCKET_BYTES: Final = 1024 * 1024

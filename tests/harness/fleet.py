@@ -196,11 +196,14 @@ class Fleet:
     def client(self) -> OperatorClient:
         """An operator's client that watches every job."""
         if self._client is None:
-            settings = BrokerSettings(url=self.broker_url, topic_root=self.root)
-            watch = [f"{self.root}/jobs/+"]
-            self._client = OperatorClient(settings, DEADLINE_S, watch=watch, patient=True)
-            self._client.__enter__()
+            self._client = self.another_client().__enter__()
         return self._client
+
+    def another_client(self) -> OperatorClient:
+        """A client that has no connection yet."""
+        settings = BrokerSettings(url=self.broker_url, topic_root=self.root)
+        watch = [f"{self.root}/jobs/+"]
+        return OperatorClient(settings, DEADLINE_S, watch=watch, patient=True)
 
     def ask(self, kind: Any, /, **fields: Any) -> dict[str, Any]:
         """Ask the coordinator as an operator does; the answer's data."""

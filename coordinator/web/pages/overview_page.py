@@ -1,4 +1,4 @@
-"""The first page: how many jobs are in which state, what runs now, every host; and all jobs."""
+"""The first page: how many jobs are in which state, what runs now, and every host."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 from nicegui import ui
 
 from broker.figures import counted
-from coordinator.client.rows import HELD, NO_HOST, STATES, UNPLACEABLE, Row, counts
+from coordinator.client.rows import HELD, STATES, UNPLACEABLE, counts
 from coordinator.ui.fleet_columns import HOSTS, JOBS, shown
 from coordinator.web.frame import Site, Visit, ask_pause, frame, not_found
 from coordinator.web.hub import Hub, News
-from coordinator.web.parts import Tag, choice, heading, search, table_card
+from coordinator.web.parts import Tag, heading, table_card
 from coordinator.web.tables import Part, as_rows, feed, grid
 
 RUNNING_ROWS: Final = 10
@@ -20,8 +20,6 @@ RUNNING_ROWS: Final = 10
 _OVER: Final = ("state", "value", "took", "finished", "interval", "ap", "f1")
 # As high as its rows, but no higher than the window, except on a phone or a very low one.
 HOSTS_HEIGHT: Final = f"min(var(--hosts-most), {as_rows(400)})"
-MAX_TEXT: Final = 100
-CHOICES: Final = {state: state for state in STATES} | {UNPLACEABLE: NO_HOST}
 
 
 def missing(site: Site) -> Callable[[], None]:
@@ -38,7 +36,6 @@ def missing(site: Site) -> Callable[[], None]:
 
 def register(site: Site) -> None:
     """Make the pages known."""
-    _register_jobs(site)
 
     @ui.page("/")
     def overview() -> None:
@@ -133,40 +130,3 @@ def _tiles(hub: Hub) -> Callable[[], None]:
             stack.props.update({"aria-label": label, "title": label})
 
     return tell
-
-
-def _register_jobs(site: Site) -> None:
-    """Make the page of all jobs known: a table that is filtered and sorted in the browser."""
-
-    @ui.page("/jobs")
-    def jobs() -> None:
-        visit = site.visit()
-        rows = list(site.hub.tables.jobs.rows.values())
-        with frame(visit, "Jobs", "/jobs"):
-            with Tag("div", classes="head"):
-                Tag("h1", "Jobs")
-                Tag("span", "", "dim", id="shown-jobs", role="status", aria_live="polite")
-            query = visit.client.request.query_params
-            wanted = {name: (query.get(name) or "")[:MAX_TEXT] for name in query}
-            states = [state for state in query.getlist("state") if state in CHOICES]
-            _filters(rows, wanted, states[0] if len(states) == 1 else "")
-            with Tag("section", classes="card flush", style="padding-top: 0"):
-                table = grid(
-                    "Jobs", shown(JOBS, "page"), rows, sort="state", is_filtered=True,
-                    height="max(320px, calc(100dvh - 200px))", empty="no job to show",
-                )  # fmt: skip
-            visit.follow(lambda news: feed(table, news.jobs))
-
-
-def _filters(rows: list[Row], wanted: dict[str, str], state: str) -> None:
-    """Make the fields, filled as the address says, which the browser reads as well."""
-    with Tag("form", classes="filters head", role="search", onsubmit="return false"):
-        act = "fleet.filter({text: this.value.slice(0, 100)})"
-        search("name, host, error, id", act, value=wanted.get("text", ""))
-        act = "fleet.filter({states: this.value ? [this.value] : []})"
-        choice("State", {"": "all"} | CHOICES, act, state)
-        for name in ("model", "mode", "host"):
-            value = wanted.get(name, "")
-            found = sorted({row[name] for row in rows if row[name]} | ({value} - {""}))
-            options = {"": "all"} | {one: one for one in found}
-            choice(name.capitalize(), options, f"fleet.filter({{{name}: this.value}})", value)

@@ -18,7 +18,7 @@ import pytest
 
 import agent
 from agent.core.effects import Vitals
-from agent.host.capability import Measurer, probe_torch
+from agent.host.capability import Measurer, probe_capability, probe_torch
 from agent.host.data_folder import DataFolder
 from broker.system.children import answer_of
 from tests.harness.inthread import until
@@ -158,6 +158,30 @@ def test_an_agent_that_cannot_tell_what_its_host_is_says_why(torch: Torch, tmp_p
         alarm.cancel()
         started.kill()
     assert told
+
+
+TWO_GPUS = """
+class Properties:
+    def __init__(self, name): self.name = self.uuid = name
+class cuda:
+    device_count = staticmethod(lambda: 2)
+    mem_get_info = staticmethod(lambda index: (1, 2))
+    get_device_properties = staticmethod(lambda index: Properties(("fast", "slow")[index]))
+"""
+
+
+def test_a_gpu_has_the_number_that_the_driver_gives_it(
+    torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For torch the fastest is the first; nvidia-smi, which tells the figures, counts otherwise."""
+    torch.is_for(hip="7.1")
+    torch.has(TWO_GPUS)
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\nprintf '0, GPU-other\\n1, GPU-slow\\n2, GPU-fast\\n'\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    found = probe_capability(slots=None, cuda=True, own={}, work=tmp_path)
+    assert [(gpu.index, gpu.name) for gpu in found.gpus] == [(1, "slow"), (2, "fast")]
 
 
 def test_a_torch_that_does_not_load_trains_nothing(torch: Torch) -> None:

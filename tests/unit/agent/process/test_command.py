@@ -46,6 +46,7 @@ def test_a_trainer_sees_its_own_gpu_and_nothing_of_the_fleet() -> None:
     assert "s3cret" not in environment.values()
     assert not [name for name in environment if name.startswith("FLEET_")]
     assert environment["CUDA_VISIBLE_DEVICES"] == "3"
+    assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "3 is another GPU"
     assert trainer_environment(inherited, None, 2, caches)["CUDA_VISIBLE_DEVICES"] == ""
     assert environment["OMP_NUM_THREADS"] == "2"
     assert environment["MPLCONFIGDIR"] == str(caches / "matplotlib")
