@@ -7,6 +7,7 @@ the top: hosts that differ) one has to allow the values.
 
 from __future__ import annotations
 
+import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,6 +34,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known are: {', '.join(names)}" if names else ""
 
 
+MAX_DEPTH: Final = 32  # of lists and tables in one another
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _TYPES: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
     "integer": ("a whole number", (int,)),
@@ -171,3 +173,19 @@ def _range_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
     if is_number and all(holds(measured, bound) for _, bound, holds in limits):
         return []
     return [f"must be {_wanted(limits, unit) or 'a number'}, not {measured}{unit}"]
+
+
+def is_json(value: Any) -> bool:
+    """Tell whether a message can bear what TOML can: no dates, no nan, no inf, no depths."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return _is_shallow(value, MAX_DEPTH)
+
+
+def _is_shallow(value: Any, most: int) -> bool:
+    inner = [*value.values()] if isinstance(value, dict) else value
+    if not isinstance(inner, list):
+        return True
+    return most > 0 and all(_is_shallow(one, most - 1) for one in inner)

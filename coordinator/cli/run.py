@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from broker.errors import LocalError
-from broker.protocol.messages import AskRun
+from broker.protocol.messages import AskRun, AskTrainers
 from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
 from coordinator.client.contact import NotDone
@@ -56,18 +56,19 @@ def _typed(
     client: OperatorClient, model: str | None, program: str, texts: dict[str, str]
 ) -> dict[str, Any]:
     """Return parameters, read as TOML, or left as they are where that alone is allowed."""
-    from broker.protocol.hyperschema import check_hyper
-    from coordinator.cli.check import known_to
-    from coordinator.manifest.manifest_keys import is_json
+    from broker.protocol import hyperschema
 
     values = {key: _value(text) for key, text in texts.items()}
-    if values == texts or not is_json(values):  # what no request bears is told when it is made
+    if values == texts or not hyperschema.is_json(
+        values
+    ):  # what no request bears is told when it is made
         return values
-    trainers = known_to(client).trainers
+    trainers = client.ask(AskTrainers(id=new_id()))["trainers"]
     found = [model] if model else meant(program, [one for one in trainers if "@" in one])
-    known = trainers.get(found[0]) if found else None
-    schema = {} if known is None else known.hyper_schema
-    wrong, unread = ({key for key, _ in check_hyper(one, schema, "")} for one in (values, texts))
+    schema = trainers.get(found[0], {}).get("hyper_schema", {}) if found else {}
+    wrong, unread = (
+        {key for key, _ in hyperschema.check_hyper(one, schema, "")} for one in (values, texts)
+    )
     return values | {key: texts[key] for key in (wrong - unread) & texts.keys()}
 
 

@@ -9,7 +9,6 @@ docs/reference/manifest.md.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
@@ -27,7 +26,6 @@ from coordinator.jobs.plan_entries import (
 Priority = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 # No longer than an assignment can carry: `broker.protocol.messages.Assign`.
 MAX_HYPER: Final = 64
-MAX_DEPTH: Final = 32  # of lists and tables in one another
 MAX_HOURS: Final = 32
 MAX_AFTER: Final = 100  # jobs that one is to come after
 TrainHosts = Annotated[list[Annotated[str, Field(max_length=2000)]], Field(max_length=1000)]
@@ -114,19 +112,3 @@ def is_plan_name(value: Any) -> bool:
         and value.isprintable()
         and value == value.strip()
     )
-
-
-def is_json(value: Any) -> bool:
-    """Tell whether a message can bear what TOML can: no dates, no nan, no inf, no depths."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return _is_shallow(value, MAX_DEPTH)
-
-
-def _is_shallow(value: Any, most: int) -> bool:
-    inner = [*value.values()] if isinstance(value, dict) else value
-    if not isinstance(inner, list):
-        return True
-    return most > 0 and all(_is_shallow(one, most - 1) for one in inner)

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from broker import toml_text
 from broker.file_names import is_plain
-from broker.protocol.hyperschema import check_hyper, did_you_mean, meant
+from broker.protocol.hyperschema import MAX_DEPTH, check_hyper, did_you_mean, is_json, meant
 from broker.protocol.messages import MAX_PLAN_NAME, Needs, TrainerInfo
 from broker.protocol.topics import is_host
 from broker.toml_lines import Lines
@@ -24,11 +24,9 @@ from coordinator.jobs.plan_entries import OF_TELEMETRY, HostPolicy, JobSpec, Pla
 from coordinator.manifest import linking, program_keys
 from coordinator.manifest.data_keys import NO_DATA, DataReader, Datasets
 from coordinator.manifest.manifest_keys import (
-    MAX_DEPTH,
     Defaults,
     HostTable,
     JobTable,
-    is_json,
     is_plan_name,
 )
 from coordinator.manifest.problems import ManifestError, Problem, single_problem
