@@ -27,7 +27,7 @@ _ETC: Final = ("alternatives", "group", "ld.so.cache", "ld.so.conf", "ld.so.conf
                "nsswitch.conf", "passwd")  # fmt: skip
 _ETC_NETWORK: Final = ("ca-certificates", "hosts", "pki", "resolv.conf", "ssl")
 _GPUS: Final = Path("/proc/driver/nvidia/gpus")
-_GPU: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+_GPU: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "dxg")  # the last is WSL's
 # CUDA looks there for the GPU; /sys/kernel and /sys/fs stay hidden.
 _SYS_OF_GPU: Final = ("bus", "class", "dev", "devices", "module")
 # Root may write there without any capability, and so set the kernel's parameters. All of /proc
