@@ -16,13 +16,13 @@ from broker.protocol.messages import ProgramsAllowed
 from broker.protocol.topics import is_user
 from broker.system.settings import Settings
 
-_PINNED: Final = re.compile(r"sha256:([0-9a-f]{64})")
+_PINNED: Final = re.compile(r"(?:sha256:|[^:@]+@)([0-9a-f]{64})")
 
 
 def _digest(text: str) -> str:
     found = _PINNED.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r}: write sha256: and 64 hex digits, as `fleet push` prints them")
+        raise ValueError(f"{text!r}: write sha256:DIGEST, or NAME@DIGEST as `fleet push` prints it")
     return found[1]
 
 
@@ -51,7 +51,7 @@ class ProgramSettings(Settings):
         default=None, description="bwrap where bubblewrap works, if unset; none: no sandbox."
     )
     pinned: tuple[Annotated[str, AfterValidator(_digest)], ...] = Field(
-        default=(), max_length=1000, description="These parcels only: sha256:DIGEST."
+        default=(), max_length=1000, description="These parcels only: NAME@DIGEST or sha256:DIGEST."
     )
     signed_by: tuple[Annotated[str, AfterValidator(_operator)], ...] = Field(
         default=(), max_length=100, description="Any parcel that one of these operators signed."

@@ -61,11 +61,11 @@ class Program(BaseModel):
     def hyper_schema(self) -> dict[str, JsonValue]:
         """Return the JSON Schema of its parameters.
 
-        One without a default is required; no others are allowed.
+        One without a default is required, but for the job's seed; no others are allowed.
         """
         properties: dict[str, JsonValue] = dict(self.parameters)
         required: list[JsonValue] = [
-            name for name, one in self.parameters.items() if "default" not in one
+            name for name, one in self.parameters.items() if "default" not in one and name != "seed"
         ]
         return {
             "type": "object",

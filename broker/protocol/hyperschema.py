@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from broker.figures import in_toml
+from broker.figures import counted, in_toml
 
 
 def meant(word: str, known: Iterable[str]) -> str | None:
@@ -95,7 +95,7 @@ def may_be(schema: Any) -> str:
     if isinstance(options, list) and options:
         return " or ".join(map(may_be, options))
     if isinstance(allowed := _allowed(schema), list):
-        return f"one of {', '.join(map(in_toml, allowed))}"
+        return f"{'one of ' * (len(allowed) > 1)}{', '.join(map(in_toml, allowed))}"
     words, types = _TYPES.get(str(schema.get("type")), ("", ()))
     limits = [
         _wanted(_limits(schema, least, most), unit)
@@ -110,8 +110,9 @@ def _faults(value: Any, schema: Any) -> list[str]:
         return []
     options = schema.get("anyOf")
     if isinstance(options, list) and options:
-        found = [_faults(value, option) for option in options]
-        return [] if any(not faults for faults in found) else min(found, key=len)
+        if all(_faults(value, option) for option in options):
+            return [f"must be {may_be(schema)}, not {in_toml(value)}"]
+        return []
     name = schema.get("type")
     if isinstance(name, str) and name in _TYPES:
         words, types = _TYPES[name]
@@ -123,7 +124,7 @@ def _faults(value: Any, schema: Any) -> list[str]:
 def _enum_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
     allowed = _allowed(schema)
     if isinstance(allowed, list) and value not in allowed:
-        return [f"must be one of {', '.join(map(in_toml, allowed))}, not {in_toml(value)}"]
+        return [f"must be {may_be(schema)}, not {in_toml(value)}"]
     return []
 
 
@@ -140,8 +141,8 @@ def _bound(schema: Mapping[str, Any], keyword: str) -> float | None:
 
 # What is measured of a value, its unit, and the keywords of its lowest and highest measure.
 _MEASURES: Final[tuple[tuple[type | tuple[type, ...], str, str, str], ...]] = (
-    (str, " characters", "minLength", "maxLength"),
-    (list, " entries", "minItems", "maxItems"),
+    (str, "character", "minLength", "maxLength"),
+    (list, "item", "minItems", "maxItems"),
     ((int, float), "", "minimum", "maximum"),
 )
 _Limit = tuple[str, float, Callable[[Any, Any], bool]]
@@ -159,7 +160,11 @@ def _limits(schema: Mapping[str, Any], least: str, most: str) -> list[_Limit]:
 
 
 def _wanted(limits: Iterable[_Limit], unit: str) -> str:
-    return " and ".join(f"{words} {bound}{unit}" for words, bound, _ in limits)
+    return " and ".join(f"{words} {_amount(bound, unit)}" for words, bound, _ in limits)
+
+
+def _amount(number: float, unit: str) -> str:
+    return counted(number, unit) if unit else f"{number}"
 
 
 def _range_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
@@ -172,7 +177,7 @@ def _range_faults(value: Any, schema: Mapping[str, Any]) -> list[str]:
     is_number = measured == measured  # noqa: PLR0124 - NaN is not
     if is_number and all(holds(measured, bound) for _, bound, holds in limits):
         return []
-    return [f"must be {_wanted(limits, unit) or 'a number'}, not {measured}{unit}"]
+    return [f"must be {_wanted(limits, unit) or 'a number'}, not {_amount(measured, unit)}"]
 
 
 def is_json(value: Any) -> bool:

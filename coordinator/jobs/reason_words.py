@@ -45,7 +45,7 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "not-signed": ("accepts no programs signed by {said}",
                    "signed_by in [programs] of its fleet.toml lets them in"),
     "unusable": ("could not use this program: {fault}",
-                 "it is tried again here later, and at once after a `fleet push` of it"),
+                 "it is tried again here later; `fleet push` it mended, or signed by another"),
     "no-environment": ("cannot make a program's environment: it has no {said}", ""),
     "hyper": ("its trainer does not take the parameter {key}: {said}", ""),
     "other-version": ("its trainer is version {said}; the job is of {key}",

@@ -189,14 +189,17 @@ def _tenths(size_bytes: float | None) -> float | None:
 
 
 def nearest(explained: Explained) -> Told | None:
-    """Return which host has the least against the job for good; none where there is none."""
+    """Return which host has the least against the job for good; none where there is none.
+
+    Of several it is one that has tried, for that knows more.
+    """
     counted = [
-        (len(lasting), view.host, lasting)
+        (len(lasting), lasting[0].code != "unusable", view.host, lasting)
         for view, rs in explained
         if (lasting := [one for one in rs if not NATURES[one.code].wait.passes])
     ]
     if not counted:
         return None
-    _, host, lasting = min(counted, key=lambda one: one[:2])
+    *_, host, lasting = min(counted, key=lambda one: one[:3])
     reasons: list[JsonValue] = [one.to_dict() for one in lasting]
     return {"code": "nearest", "hosts": [host], "count": 1, "reasons": reasons}

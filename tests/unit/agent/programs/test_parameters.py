@@ -22,7 +22,7 @@ from tests.unit.agent.programs.conftest import PROGRAM, Host
 SEEDED = (
     PROGRAM
     + """
-seed = { type = "integer", default = 0 }
+seed = { type = "integer" }
 title = { type = "string", default = "a b" }
 deep = { type = "boolean", default = false }
 """

@@ -46,7 +46,7 @@ def test_without_the_section_nothing_is_let_in(tmp_path: Path) -> None:
 
 
 def test_a_pinned_parcel_is_let_in_on_any_host(tmp_path: Path, *, works: bool) -> None:
-    allowed = read(tmp_path, f'pinned = ["sha256:{HEX}"]').allowed()
+    allowed = read(tmp_path, f'pinned = ["vision@{HEX}"]').allowed()
     assert allowed is not None
     assert (allowed.pinned, allowed.sandbox) == ((HEX,), "bwrap" if works else "none")
 
@@ -100,7 +100,7 @@ def test_all_mistakes_are_told_at_once_with_file_key_and_remedy(tmp_path: Path) 
     assert all(fault.startswith(where) for fault in faults)
     said = {fault.removeprefix(where).partition(":")[0]: fault for fault in faults}
     assert set(said) == {"pinned", "signed_by", "sandbox", "cache_gib", "netwrok"}
-    assert "write sha256: and 64 hex digits" in said["pinned"]
+    assert "write sha256:DIGEST, or NAME@DIGEST" in said["pinned"]
     assert "'bwrap' or 'none'" in said["sandbox"]
     assert "network" in said["netwrok"].partition("netwrok:")[2]
 

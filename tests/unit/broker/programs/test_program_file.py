@@ -104,6 +104,7 @@ def test_no_parameter_is_called_as_an_option_of_fleet_run(folder: Path) -> None:
 def test_the_seed_has_no_other_default_than_the_jobs(folder: Path) -> None:
     text = f'{LEAST}[parameters]\nseed = {{ type = "integer", default = SEED }}\n'
     assert read(folder, text.replace("SEED", "0")).parameters
+    assert read(folder, text.replace(", default = SEED", "")).hyper_schema()["required"] == []
     (fault,) = faults(folder, text.replace("SEED", "7"))
     assert fault.startswith(":4: parameters.seed.default: must be left out")
 
@@ -143,8 +144,8 @@ min_vram = 4
         ('{ type = "number", minimun = 1 }', ".minimun: unknown keyword; did you mean 'minimum'?"),
         ('{ type = "number", minimum = "1" }', '.minimum: must be a number, not "1"'),
         ('{ type = "string", maxLength = -1 }', ".maxLength: must be at least 0, not -1"),
-        ("{ enum = [] }", ".enum: must be at least 1 entries, not 0 entries"),
-        ('{ enum = ["a"], default = "b" }', '.default: must be one of "a", not "b"'),
+        ("{ enum = [] }", ".enum: must be at least 1 item, not 0 items"),
+        ('{ enum = ["a"], default = "b" }', '.default: must be "a", not "b"'),
         ('{ type = "integer", default = 1.5 }', ".default: must be a whole number, not 1.5"),
         ('{ type = "number", default = nan }',
          ": must hold finite numbers, strings, booleans, lists and tables: no dates"),

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from broker.protocol.messages import Why
+from broker.protocol import messages as m
 from broker.protocol.reasons import reason
 from coordinator.jobs.plan_entries import JobSpec
 from coordinator.scheduler import explanation
 from coordinator.scheduler.rules import HostView, reasons
-from tests.unit.coordinator.scheduler.test_rules import DRAINED, gpu, host, job
+from tests.harness.programs import program
+from tests.unit.coordinator.scheduler.test_rules import DRAINED, carried, gpu, host, job
 
 GRACE_S = 300.0
 FIGURES = ("key", "needed", "most", "free", "value")
 QUIET = {
     "ram_available_bytes": 2**33,
-    "refuses": (Why(code="quiet", by="owner", until="2026-05-29T07:00"),),
+    "refuses": (m.Why(code="quiet", by="owner", until="2026-05-29T07:00"),),
 }
 
 
@@ -104,6 +105,16 @@ def test_one_change_at_a_time() -> None:
     assert told["hosts"] == ["pi"]
     assert [one["code"] for one in told["reasons"]] == ["no-cuda", "cores"]
     assert remedies(job(require_cuda=True), PI) == [less("require_cuda", True, None, None)]
+
+
+def test_the_nearest_host_to_a_program_is_one_that_has_tried_it() -> None:
+    """That the owner of another lets no programs in is not what stands in its way."""
+    one, allowed = carried(program(signer="ann"), m.ProgramsAllowed(signed_by=("ann",)))
+    fault = reason("unusable", fault={"code": "not-installed", "said": "no such package"})
+    tried = replace(allowed, unusable={one.program_digest(): fault})
+    told = explanation.nearest(explained(one, PI, tried, host("nope")))
+    assert told is not None
+    assert told["hosts"] == [tried.host]
 
 
 def test_what_the_operator_has_closed_can_be_opened() -> None:
