@@ -132,6 +132,8 @@ def of_needs(
         yield reason("cores", needed=needs.min_cores, available=figures.cores)
     for what, amount in AMOUNTS.items():
         needed_gib = getattr(needs, amount.need)
+        if needed_gib is None and figures.rooms[what].free is not None:
+            needed_gib = amount.least_gib
         if needed_gib is not None and (not amount.of_gpu or uses_cuda(needs, figures)):
             yield from _short(what, needed_gib, figures.rooms[what])
 

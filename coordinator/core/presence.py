@@ -202,8 +202,8 @@ def _miss_absent(
     """Take as lost what the host should hold, and does not list.
 
     What an earlier process of this agent held is lost at once, unless that process may come back.
-    So is what this one has listed before. What it has yet to list is lost with its lease: a
-    heartbeat may be older than the job's start.
+    What this one has listed before is put back at once. So is what it has yet to list, as after the
+    ledger was restored, but later: a heartbeat may be older than the job's start.
     """
     if len(heartbeat.jobs) >= m.MAX_LISTED:
         return  # there may be more
@@ -213,6 +213,7 @@ def _miss_absent(
     held = {(job.job_id, job.attempt) for job in heartbeat.jobs}
     listed = before.jobs if before is not None and before.instance == heartbeat.instance else ()
     known = {(job.job_id, job.attempt) for job in listed}
+    since, host.unlisted = host.unlisted, {}
     for job in holds:
         key = (job.job_id, job.attempt)
         if key in held or job.job_id in world.claims:
@@ -221,7 +222,8 @@ def _miss_absent(
             if not host.may_have_twin(now):
                 lose(world, job, now, f"host:{host.name}", cause("restarted"))
             continue
-        if key in known:
+        host.unlisted[key] = since.get(key, now.mono_s)
+        if key in known or now.mono_s - host.unlisted[key] > world.settings.host_timeout_s:
             put_back(world, job, now, cause("dropped"))
 
 

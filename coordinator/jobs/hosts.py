@@ -64,6 +64,7 @@ class Host:
     heartbeat: Heartbeat | None = None
     early: Heartbeat | None = None  # the newest, of a session that it has yet to announce
     heard: Now | None = None  # the last time
+    unlisted: dict[tuple[str, int], float] = field(default_factory=dict)  # held, but not by it
     progress: dict[str, Progress] = field(default_factory=dict)  # of the newest attempts alone
     told_s: dict[str, float] = field(default_factory=dict)  # when each of these was heard
     boot_id: str | None = None

@@ -177,6 +177,7 @@ class Amount(NamedTuple):
 
     `need` is a job's, in GiB; `called` is for people. `free` is what a host has measured, `total`
     what it has in all, both in bytes; empty: nobody tells. `of_gpu`: they are fields of `Gpu`.
+    `least_gib` is needed by a job that asks for nothing.
     """
 
     need: str
@@ -184,12 +185,14 @@ class Amount(NamedTuple):
     free: str
     total: str = ""
     of_gpu: bool = False
+    least_gib: float | None = None
 
 
 AMOUNTS: Final[Mapping[str, Amount]] = {
     "vram": Amount("min_vram_gib", "VRAM", "vram_free_bytes", "vram_total_bytes", of_gpu=True),
     "ram": Amount("min_ram_gib", "RAM", "ram_available_bytes", "ram_total_bytes"),
-    "disk": Amount("min_disk_gib", "disk space", "disk_free_bytes"),
+    # On a full disk no trainer can be started, which would cost each job its tries.
+    "disk": Amount("min_disk_gib", "disk space", "disk_free_bytes", least_gib=0.1),
 }
 
 

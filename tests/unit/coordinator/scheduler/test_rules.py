@@ -153,6 +153,8 @@ def test_a_program_needs_neither_a_trainer_nor_data_of_the_host(allowed: m.Progr
          "ram-now", {"needed": 4, "available": 1, "total": 16}),
         (job(min_disk_gib=2), host(beat={"ram_available_bytes": GIB, "disk_free_bytes": GIB}),
          "disk-now", {"needed": 2, "available": 1}),
+        (job(), host(beat={"ram_available_bytes": GIB, "disk_free_bytes": 0}),
+         "disk-now", {"needed": 0.1, "available": 0}),
         (job(min_ram_gib=4), host(policy={"max_ram_gib": 3.0}),
          "ram", {"needed": 4, "available": 3}),
         (job(require_cuda=True, min_vram_gib=16), host(gpus=(gpu(),)),
