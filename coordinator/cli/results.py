@@ -224,7 +224,7 @@ def receive(
 
 @click.command("report")
 @click.argument("job", metavar="JOB|FOLDER", shell_complete=complete_job_or_file)
-@option("--output -o", "DIR", "Where to put a job's page.  [default: here]", type=PATH,
+@option("--output -o", "DIR|FILE.html", "Where to put a job's page.  [default: here]", type=PATH,
         default=Path())  # fmt: skip
 @attempt_option("Of what attempt N of a job has brought.")
 @asking
@@ -247,7 +247,8 @@ def report_command(at: Where, job: str, output: Path, attempt: int | None) -> in
         _tell_report(folder, None)
         return 0
     with fetched(at, job, attempt) as folder:
-        _tell_report(folder, output / f"{folder.name}.html")
+        is_page = output.suffix == ".html"
+        _tell_report(folder, output if is_page else output / f"{folder.name}.html")
     return 0
 
 

@@ -328,6 +328,8 @@ class Reader(DataReader):
             if "mode" not in own:
                 message = 'missing; write mode = "oracle", or "realistic"'
                 self._problem(label, "mode", message)
+            for key in {"fold", "folds"} & own.keys() if job.split_recipe != "folds" else ():
+                self._problem(label, key, 'counts with split_recipe = "folds" alone; write that')
             return job
         for key in OF_TELEMETRY:
             if key in own:

@@ -98,7 +98,7 @@ def _for_what(awaits: Wait, hosts: str) -> str:
         case Wait.DATA:
             return f"for data on {hosts or 'their hosts'}"
         case Wait.PREDECESSOR:
-            return "for jobs before them that do not go on"
+            return "for earlier jobs that do not go on"
         case _:
             of = f" ({hosts})" if hosts else ""
             return f"for hosts that are drained or in quarantine{of}"

@@ -277,7 +277,8 @@ def marks_of(metrics: Metrics, test: Scored) -> tuple[Mark, ...]:
     marks = []
     if between is not None and max(between) < CHANCE:
         marks.append(Mark(code="below_chance", metric="auroc", value=area, limit=CHANCE))
-    if area is not None and floor is not None and area < floor:
+    # To three decimals, as people see them.
+    if area is not None and floor is not None and round(area, 3) < round(floor, 3):
         marks.append(Mark(code="below_floor", metric="auroc", value=area, limit=floor))
     brier, limit = metrics.get("brier"), brier_of_base_rate(test)
     if brier is not None and brier > limit:

@@ -53,7 +53,7 @@ def test_a_folder_that_is_named_says_where_its_broker_is(
     authority: Authority, identities: Path, tmp_path: Path
 ) -> None:
     assert not identities.exists()
-    with pytest.raises(ConfigError, match="client.crt: cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read"):
         open_access(BrokerSettings(identity=identities), PEOPLE, time.time())
     folder = _join(authority, tmp_path / "else", "operator:alice", "mqtts://pi.lan:9000")
     named = open_access(BrokerSettings(identity=folder), PEOPLE, time.time())

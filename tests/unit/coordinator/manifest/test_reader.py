@@ -85,6 +85,7 @@ def test_defaults_hold_where_a_job_says_nothing() -> None:
         (GOOD + "train_hosts = ['-b']", "mlp-oracle", "train_hosts", "no leading '-'"),
         (GOOD + "split_recipe = 'folds'\nfolds = 3\nfold = 4", "mlp-oracle", "fold", "at most 3"),
         (GOOD + "folds = 1", "mlp-oracle", "folds", "2"),
+        (GOOD + "folds = 3", "mlp-oracle", "folds", "split_recipe"),
         (GOOD + "name = 'a b'", "job 1", "name", "must be 1 to 64 of a-z, A-Z, 0-9"),
         (GOOD + "name = 'aux.first'", "aux.first", "name", "folder on Windows"),
         (GOOD + f"name = '{'a' * 64}'", "a" * 64, "name", "not look like an id"),
