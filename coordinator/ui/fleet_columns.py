@@ -269,7 +269,7 @@ HOSTS: Final = (
     _column("device", "Device", "text", 6, 16, most=24, least=8),
     _column("seen", "Heard", "ago", 8, 10, right=True),
     _column("load", "Load", "load", 9, 5, right=True),
-    _column("cores", "Cores", "text", 10, 5, right=True),
+    _column("cores", "Cores", "text", 10, 6, right=True),
     _column("version", "Version", "text", 11, 8),
     _column("description", "Description", "text", 12, 20, most=40),
 )
