@@ -51,7 +51,7 @@ def trust_anew(world: World, digest: str = "") -> None:
 
 
 def takers(world: World) -> dict[str, list[str]]:
-    """Return the hosts whose owners let a program in, by its digest."""
+    """Return the hosts whose owners let a program in, by its digest, but for those that failed."""
     rules: dict[ProgramsAllowed | None, list[str]] = {}  # many hosts have the same
     for name, host in sorted(world.hosts.items()):
         if host.capability is not None:
@@ -59,7 +59,7 @@ def takers(world: World) -> dict[str, list[str]]:
     return {
         offer.digest: sorted(
             name for rule, hosts in rules.items() if not any(of_program(offer.program, rule))
-            for name in hosts
+            for name in hosts if offer.digest not in world.hosts[name].unusable
         )
         for offer in catalogue.programs(world)
     }  # fmt: skip

@@ -15,7 +15,7 @@ from coordinator.core.effects import JournalRead
 from tests.harness import programs
 from tests.harness.coordinator import Host
 from tests.harness.inclient import client_of
-from tests.harness.pushing import push, push_all, pushed, run
+from tests.harness.pushing import known, push, push_all, pushed, run
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 
@@ -144,6 +144,7 @@ def test_a_host_that_cannot_use_a_program_is_asked_no_more_until_something_chang
     assert why["hopeless"]
     told = why["hosts"][0]["reasons"]
     assert {"code": "unusable", "fault": fault.told()} in told
+    assert known(fleet, "program")[-1]["hosts"] == [], "it does not take it"
     assert look(client_of(fleet)).forecast().outlooks[fleet.job("mine").job_id].verdict == "stuck"
     changes(fleet, host)
     (assign,) = host.heard(m.Assign)
