@@ -160,16 +160,16 @@ def _results(rows: list[Row], state: Path) -> None:
     if not done:
         return
     listed_rows = [listed(row, time.time()) for row in done]
-    out.print(terminal.fleet_table(shown(JOBS, "list", *_NOT_SHOWN), listed_rows))
+    out.print(terminal.fleet_table(shown(JOBS, "list", *_NOT_SHOWN), listed_rows), end="\n\n")
     for row in done:
         if marks := row.get("marks"):
-            said = f"\n{row['name']} is {mark_words(marks, row['metrics'])}"
+            said = f"{row['name']} is {mark_words(marks, row['metrics'])}"
             terminal.put(out, [terminal.Line(said, style="yellow")])
         if row["error"]:
-            words = terminal.Line(f"\n{row['name']} failed: {row['error']}", style="red")
+            words = terminal.Line(f"{row['name']} failed: {row['error']}", style="red")
             terminal.put(out, [words])
     stored = sum(row["state"] == "completed" for row in rows)
-    terminal.put(out, [f"\n{counted(stored, 'artifact')} in {state / 'coordinator' / 'models'}"])
+    terminal.put(out, [f"{counted(stored, 'artifact')} in {state / 'coordinator' / 'models'}"])
 
 
 @dataclass(frozen=True, slots=True)
