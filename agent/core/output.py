@@ -17,11 +17,15 @@ from agent.core.state import Kept, Run, State
 from broker.clock import Now
 from broker.figures import some
 from broker.protocol.link_events import Outgoing
-from broker.protocol.loglines import MAX_KEPT_BYTES, MAX_LINE_BYTES, encode_lines
+from broker.protocol.loglines import (
+    MAX_KEPT_BYTES,
+    MAX_LINE_BYTES,
+    MAX_LINE_CHARS,
+    MAX_METRICS,
+    encode_lines,
+)
 
-MAX_LINE_CHARS: Final = 8192
 MAX_LEVELS: Final = 64  # of what is nested: messages bear some 250
-_METRICS: Final = 64
 _NAMED: Final = 3  # of those that are not kept
 _KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # `Word` of a message
 _MOST_COUNT: Final = 1 << 53  # beyond it a JSON number is not exact everywhere
@@ -37,6 +41,7 @@ class Line:
     result: dict[str, JsonValue] | None = None
     error: str | None = None
     kind: str | None = None  # of the error
+    unread: bool = False  # a result whose metrics are no object
 
 
 def understand(line: str) -> Line:
@@ -51,11 +56,8 @@ def understand(line: str) -> Line:
             return Line(f"checkpoint after epoch {epoch}")
         case {"event": "log", "message": str(message)}:
             return Line(message)
-        case {"event": "result", "metrics": dict(metrics)}:
-            kept = {key: clean(value) for key, value in list(metrics.items())[:_METRICS]}
-            lost = [key for key, value in metrics.items() if kept.get(key) != value]
-            said = f"done; not kept, as not finite or beyond {_METRICS}: {some(lost, _NAMED)}"
-            return Line(said if lost else "done", result=kept)
+        case {"event": "result", "metrics": metrics}:
+            return _result(metrics)
         case {"event": "error", "message": str(message), **rest}:
             kind = rest.get("kind")
             if not isinstance(kind, str):
@@ -63,6 +65,24 @@ def understand(line: str) -> Line:
             error = f"{kind}: {message}"
             return Line(error, error=error, kind=kind if _KIND.fullmatch(kind) else None)
     return Line(line)
+
+
+def _result(metrics: Any) -> Line:
+    if not isinstance(metrics, dict):
+        return Line("done; its metrics are not read", unread=True)
+    kept = {key: clean(value) for key, value in metrics.items()}
+    kept = marked(kept, "metrics_left_out") if len(kept) > MAX_METRICS else kept
+    lost = [key for key in metrics if key != "marks" and kept.get(key) != metrics[key]]
+    said = f"done; not kept, as not finite or beyond {MAX_METRICS}: {some(lost, _NAMED)}"
+    return Line(said if lost else "done", result=kept)
+
+
+def marked(metrics: dict[str, JsonValue], code: str) -> dict[str, JsonValue]:
+    """Return at most `MAX_METRICS` of some metrics; among them `marks`, with one more code."""
+    others, marks = dict(metrics), metrics.get("marks")
+    others.pop("marks", None)
+    codes = [code, *(marks if isinstance(marks, list) else [])]
+    return {"marks": codes} | dict(list(others.items())[: MAX_METRICS - 1])
 
 
 def _event(line: str) -> Any:
@@ -104,7 +124,7 @@ def _progress(event: dict[str, Any]) -> Line:
     }
     metrics = event.get("metrics")
     if isinstance(metrics, dict):
-        fields["metrics"] = {str(k): clean(v) for k, v in list(metrics.items())[:_METRICS]}
+        fields["metrics"] = {str(k): clean(v) for k, v in list(metrics.items())[:MAX_METRICS]}
     words = [f"epoch {fields['epoch']}/{fields['epochs']}"]
     words += [
         f"{name} {fields[name]:.4g}"

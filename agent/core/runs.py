@@ -85,6 +85,8 @@ def on_line(state: State, run: Run, event: TrainerLine, now: Now) -> None:
     if line.error:
         run.error, run.error_kind = line.error, line.kind
     run.result = line.result if line.result is not None else run.result
+    if line.unread:  # what it printed before counts
+        run.result = output.marked(run.result or {}, "metrics_unread")
     if line.progress is not None or line.phase is not None:
         # How long it would take was said of the phase before.
         run.progress |= line.progress or {"phase": line.phase, "eta_s": None}

@@ -100,9 +100,15 @@ def reads_telemetry(assign: Assign, own: Mapping[str, OwnTrainer]) -> bool:
 def _of_telemetry(assign: Assign, data: Path | None) -> Iterator[str]:
     """Yield what a trainer is told that reads prepared data."""
     from agent.trainer.common.config import joined_hosts  # a host without jobs needs none
+    from agent.trainer.data.schema import SCHEMA_FILE
 
     if data is None:
         raise BadMessage("this agent has no data folder")
+    if assign.data and not (data / SCHEMA_FILE).is_file():
+        raise BadMessage(
+            f"its data.{PREPARED}, the dataset {assign.data[0].digest[:12]}, is no prepared data; "
+            "make some by `python -m agent.trainer.prepare`, then `fleet data push` it"
+        )
     if not assign.mode:
         raise BadMessage(f"{assign.model} reads prepared data here, and the job has no mode")
     if any(host.startswith("-") for host in assign.train_hosts):

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.core.output import MAX_LINE_CHARS
 from agent.process.orphans import MARK, end_marked, mark_of
 from broker.errors import plain
+from broker.protocol.loglines import MAX_LINE_CHARS
 
 if sys.platform == "win32":
     from agent.process.job_object import Starter

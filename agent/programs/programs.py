@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.core.output import MAX_LINE_CHARS
 from agent.programs import sandbox
 from agent.programs.environment_keys import key_of
 from agent.programs.environments import Environments, python_of
@@ -27,6 +26,7 @@ from broker.programs.program_file import Program, read_program
 from broker.programs.trust import Verify, verifier
 from broker.programs.unusable import Unusable
 from broker.protocol.hyperschema import check_hyper
+from broker.protocol.loglines import MAX_LINE_CHARS
 from broker.protocol.messages import Assign, ProgramsAllowed
 from broker.protocol.reasons import of_program
 
@@ -205,7 +205,7 @@ def metrics_line(out: Path) -> str | None:
     """Return what `metrics.json` in a program's output says as a trainer's line; none without it.
 
     Whoever reads the line checks it, as it checks all that a trainer prints. A link could lead to
-    what the sandbox hides, and a pipe would never end: neither is read, and the line says so.
+    what the sandbox hides, and a pipe would never end: neither is read, and the line has none.
     """
     if not os.path.lexists(out / METRICS_FILE):
         return None
@@ -214,11 +214,8 @@ def metrics_line(out: Path) -> str | None:
             metrics = json.loads(file.read(MAX_METRICS_BYTES))
     except (OSError, ValueError, RecursionError):
         metrics = None
-    line = json.dumps({"event": "result", "metrics": metrics})
-    if isinstance(metrics, dict) and len(line) <= MAX_LINE_CHARS:
-        return line
-    rule = f"a plain file with a JSON object, of at most {MAX_LINE_CHARS} characters"
-    return f"{METRICS_FILE} is not read: it must be {rule}"
+    line, unread = (json.dumps({"event": "result", "metrics": one}) for one in (metrics, None))
+    return line if len(line) <= MAX_LINE_CHARS else unread
 
 
 def _open_plain(path: str, flags: int) -> int:

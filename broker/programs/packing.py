@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from broker.errors import ConfigError, why
+from broker.errors import ConfigError, StorageError, why
+from broker.figures import size
 from broker.programs.program_faults import LOCK_FILES
 from broker.programs.program_file import PROGRAM_FILE
 from broker.system import children
@@ -20,7 +21,6 @@ from broker.system.bundle import BundleInfo, bundle_files
 
 LIMIT_BYTES: Final = 64 * 1024**2  # of all files of a program, unpacked
 GIT_TIMEOUT_S: Final = 60.0
-_MIB: Final = 1024**2
 _LEFT_OUT: Final = frozenset({".git", ".venv", "__pycache__"})  # whatever git says
 _LARGEST: Final = 3  # files that the error of a large program names
 # A folder of somebody else must not start a program of theirs: `core.fsmonitor` names one.
@@ -31,10 +31,13 @@ _LIST: Final = ("-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--o
 def pack(folder: Path, out: Path, environment: Mapping[str, str] = os.environ) -> BundleInfo:
     """Pack the program in `folder` into the file `out`; return its digest and size.
 
-    Raises `ConfigError` or `StorageError` for files that no parcel may hold, and OSError when the
+    Raises `ConfigError` for files that no parcel may hold, and OSError when the
     disk refuses; `out` does not exist then.
     """
-    return bundle_files(files_of(folder, environment), out)
+    try:
+        return bundle_files(files_of(folder, environment), out)
+    except StorageError as error:
+        raise ConfigError(f"{folder}: {error}", "rename it, or leave it out") from None
 
 
 def files_of(folder: Path, environment: Mapping[str, str] = os.environ) -> dict[str, Path]:
@@ -109,8 +112,8 @@ def _check_size(folder: Path, sizes_bytes: Mapping[str, int]) -> None:
     if total_bytes <= LIMIT_BYTES:
         return
     largest = sorted(sizes_bytes, key=lambda name: (-sizes_bytes[name], name))[:_LARGEST]
-    told = ", ".join(f"{name} ({sizes_bytes[name] / _MIB:,.1f} MiB)" for name in largest)
+    told = ", ".join(f"{name} ({size(sizes_bytes[name])})" for name in largest)
     raise ConfigError(
-        f"{folder}: has {total_bytes / _MIB:,.1f} MiB, and a program at most "
-        f"{LIMIT_BYTES // _MIB}; leave out what it does not need; the largest files are {told}"
+        f"{folder}: has {size(total_bytes)}, and a program at most {size(LIMIT_BYTES)}; leave out "
+        f"what it does not need; the largest files are {told}"
     )

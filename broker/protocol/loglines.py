@@ -14,6 +14,8 @@ from typing import Final
 from broker.errors import BadMessage
 
 MAX_LINE_BYTES: Final = 8192
+MAX_LINE_CHARS: Final = 8192  # that an agent reads
+MAX_METRICS: Final = 64  # that it keeps of a result
 MAX_KEPT_BYTES: Final = 16 * 1024  # of lines that nobody has heard, in one message
 _HEAD: Final = re.compile(rb"([0-9]{1,9})\.([0-9]{1,9}) ")
 

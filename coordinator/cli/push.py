@@ -72,7 +72,8 @@ def push_data(at: Where, name: str, folder: Path) -> int:
     from coordinator.client import dataset_push
 
     pushed = dataset_push.push_data(at.connect, name, folder, transfer)
-    sent = f"{size(pushed.sent_bytes)} sent" if pushed.sent_bytes else "which were there already"
+    is_there = pushed.size_bytes and not pushed.sent_bytes  # what has no bytes is never sent
+    sent = "which were there already" if is_there else f"{size(pushed.sent_bytes)} sent"
     return _tell(pushed, f"{size(pushed.size_bytes)} in {counted(pushed.files, 'file')}, {sent}")
 
 

@@ -63,7 +63,7 @@ def _draw(data: dict[str, Any]) -> Iterator[Any]:
         line = terminal.Text(f"{title:<{_TITLE}}")
         shown = value if isinstance(value, terminal.Text) else terminal.printable(value)
         yield terminal.Line(line.append(shown), indent=_TITLE)
-    if data["metrics"]:
+    if (data["metrics"] or {}).keys() - {"marks"}:  # the state tells these
         yield "\nMetrics"
         for name, value in data["metrics"].items():
             if not name.endswith("_ci") and is_figure(value):

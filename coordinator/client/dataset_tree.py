@@ -50,7 +50,7 @@ def files_of(folder: Path) -> list[Found]:
         raise ConfigError(f"{folder}: is no folder")
     found = sorted(_walk(folder), key=lambda one: one.path)
     paths = Paths()
-    told = [f"{one.at}: {wrong}" for one in found if (wrong := paths.objection(one.path))]
+    told = [f"{str(one.at)!r}: {wrong}" for one in found if (wrong := paths.objection(one.path))]
     if told:
         raise ConfigError(faults=bounded(told))
     return found

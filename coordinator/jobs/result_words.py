@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from broker.figures import is_figure, rounded
+from broker.protocol.loglines import MAX_LINE_CHARS, MAX_METRICS
 from broker.wrapping import printable
 
 _ABBREVIATIONS: Final = {"auroc": "AUROC", "f1": "F1", "macro_f1": "macro F1", "r2": "R²"}
@@ -15,6 +16,13 @@ CHANCE: Final = 0.5  # the AUROC of a guess
 _MARKS: Final = {
     "below_chance": "below chance",
     "below_floor": "below its floor",
+    "metrics_unread": "without its metrics",
+    "metrics_left_out": "without some metrics",
+}
+_RULES: Final = {
+    "metrics_unread": ": metrics.json is no plain file with a JSON object of at most "
+    f"{MAX_LINE_CHARS} characters",
+    "metrics_left_out": f": {MAX_METRICS} are kept at most",
 }
 _MOST_MARKS: Final = 16
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -65,7 +73,7 @@ def mark_words(marks: Iterable[str], metrics: Mapping[str, Any] | None) -> str:
         if code == "below_floor" and is_figure(known.get("auroc")) and is_figure(floor):
             floors = f"the better of two plain models has {rounded(floor)}"
             said += f": its AUROC is {rounded(known['auroc'])}, {floors}"
-        found.append(said)
+        found.append(said + _RULES.get(code, ""))
     return "; ".join(found)
 
 

@@ -45,7 +45,8 @@ def of_job(job: JobTable, trainer: TrainerInfo | None) -> Iterator[tuple[str, st
             yield f"inputs.{name}", f"cannot be the name of an input: it must be {rule}"
         elif trainer is not None and trainer.inputs and name not in trainer.inputs:
             hint = did_you_mean(name, trainer.inputs) or "; add it to [inputs] of its program.toml"
-            yield f"inputs.{name}", f"{job.program} has no input of this name{hint}"
+            program = job.program.partition("@")[0]
+            yield f"inputs.{name}", f"{program} has no input of this name{hint}"
 
 
 def with_ids(spec: JobSpec, inputs: Mapping[str, str], after: Sequence[str]) -> JobSpec:

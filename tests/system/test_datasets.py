@@ -33,6 +33,11 @@ def test_a_dataset_is_pushed_with_its_job_and_removed_after_it(fleet: Fleet, ver
     fleet.coordinator()
     assert verb(*MODEL, "--data", f"prepared={folder}").returncode == 0
     (title,) = listed()
+    (fleet.tmp / "none").mkdir()
+    (fleet.tmp / "none" / "empty").touch()
+    first = verb("data", "push", "none", fleet.tmp / "none")
+    assert "already" not in first.stderr, "there are no bytes that could be sent"
+    assert verb("data", "rm", "none").returncode == 0
     shell = {"_FLEET_COMPLETE": "bash_complete", "COMP_CWORD": "2"}
     tab = {"COMP_WORDS": "fleet run --data=prepared=pre", **shell}
     wait_until(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,17 @@ def test_the_output_of_an_attempt_that_has_ended_meanwhile_comes_before_its_repo
     (said,) = heard(agent)
     assert (said.number, len(said.lines)) == (838, 163), "1,000 lines"
     assert (said.lines[0], said.lines[-1]) == (f"{838:0100}", "done")
+
+
+def test_a_result_that_cannot_be_read_is_marked_and_leaves_what_was_printed() -> None:
+    agent = running()
+    printed = {f"m{number}": number for number in range(64)}
+    agent.handle(fx.TrainerLine(JOB, 1, json.dumps({"event": "result", "metrics": printed})))
+    agent.ends(0, 1, '{"event": "result", "metrics": null}')
+    agent.handle(fx.BundleMade(JOB, 1, HEX, 2000))
+    (report,) = agent.said(m.Finished)
+    del printed["m63"]
+    assert report.metrics == {"marks": ["metrics_unread"]} | printed, "no more than a report bears"
 
 
 def test_a_log_says_where_lines_are_missing(tmp_path: Path) -> None:

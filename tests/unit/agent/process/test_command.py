@@ -54,11 +54,15 @@ def test_a_trainer_sees_its_own_gpu_and_nothing_of_the_fleet() -> None:
     assert mine["MPLCONFIGDIR"] == "/mine"
 
 
-def test_a_trainer_is_given_the_only_dataset_that_it_knows() -> None:
-    place, made = Place(Path("/tree"), Path("/work"), Path("/kept")), Made({"a": b"x"})
+def test_a_trainer_is_given_the_only_dataset_that_it_knows(tmp_path: Path) -> None:
+    place, made = Place(tmp_path, Path("/work"), Path("/kept")), Made({"a": b"x"})
     prepared = made.dataset.model_copy(update={"name": "prepared"})
+    with pytest.raises(BadMessage, match=prepared.digest[:12]) as refusal:
+        trainer_command(assign(data=(prepared,)), {}, place, 2, resume=False)
+    assert str(tmp_path) not in str(refusal.value), "the agent's own store is nobody's to fill"
+    (tmp_path / "feature_schema_v1.json").touch()
     command = trainer_command(assign(data=(prepared,)), {}, place, 2, resume=False)
-    assert "--data=/tree" in command
+    assert f"--data={tmp_path}" in command
     given = Input(name="weights", artifact_id="5a" * 32, size_bytes=1)
     mine = OwnTrainer(command=("mine",), schema={})
     for own, brought in (

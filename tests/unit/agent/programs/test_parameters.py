@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from agent.core.output import MAX_LINE_CHARS, understand
+from agent.core.output import understand
 from agent.programs import sandbox
 from agent.programs.environments import KEPT_S, Environments
 from agent.programs.programs import metrics_line
 from broker.errors import BadMessage, FleetError
+from broker.protocol.loglines import MAX_LINE_CHARS
 from broker.system.machine import system_clock
 from tests.unit.agent.programs.conftest import PROGRAM, Host
 
@@ -138,18 +139,17 @@ def test_metrics_that_are_no_file_of_the_program_are_not_read(tmp_path: Path, ki
         case _:
             path.mkdir()
     told = metrics_line(path.parent) or ""
-    assert understand(told).result is None
+    assert understand(told).unread, "whoever wrote it learns that it is not read"
     assert "secret" not in told
-    assert "metrics.json" in told, "whoever wrote it learns that it is not read"
 
 
 @pytest.mark.parametrize(
     "text", ['{"accuracy": 0.', "[1, 2]", "7", "", json.dumps({"long": "x" * MAX_LINE_CHARS})]
 )
-def test_metrics_that_are_no_object_are_told_in_the_log(tmp_path: Path, text: str) -> None:
+def test_metrics_that_are_no_object_are_not_read(tmp_path: Path, text: str) -> None:
     (tmp_path / "metrics.json").write_text(text, "utf-8")
     line = understand(metrics_line(tmp_path) or "")
-    assert (line.result, line.text[:12]) == (None, "metrics.json")
+    assert (line.result, line.unread) == (None, True)
 
 
 @pytest.mark.words
@@ -160,8 +160,12 @@ def test_metrics_that_are_no_finite_numbers_are_told_in_the_log(tmp_path: Path) 
     assert line.result == {"loss": None, "per_class": [0.5, None], "accuracy": 0.9}
     assert line.text.endswith(": loss, per_class")
     many = {f"m{number}": number for number in range(66)}
-    said = understand(json.dumps({"event": "result", "metrics": many})).text
-    assert said.endswith(": m64, m65")
+    line = understand(json.dumps({"event": "result", "metrics": many}))
+    assert line.text.endswith(": m63, m64, m65")
+    assert line.result == {"marks": ["metrics_left_out"]} | dict([*many.items()][:63])
+    line = understand(json.dumps({"event": "result", "metrics": many | {"marks": ["own"]}}))
+    assert line.text.endswith(": m63, m64, m65")
+    assert (line.result or {})["marks"] == ["metrics_left_out", "own"]
 
 
 def test_a_program_needs_no_metrics(tmp_path: Path) -> None:

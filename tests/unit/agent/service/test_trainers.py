@@ -23,7 +23,7 @@ from broker.system.machine import system_clock
 from tests.harness.agent import JOB, Agent
 from tests.harness.datasets import Made
 
-MADE = Made({"schema.json": b"{}"}, name="prepared")
+MADE = Made({SCHEMA_FILE: b"{}"}, name="prepared")
 
 
 class Host:
@@ -60,7 +60,7 @@ def test_the_dataset_of_a_job_takes_the_place_of_the_hosts_data(host: Host) -> N
         host.parts.install(job, Part.DATA, lacks.artifact_id)
     launch = host.trainers.launch(StartTrainer(job, 0, None), resume=False)
     (folder,) = [word.partition("=")[2] for word in launch.command if word.startswith("--data=")]
-    assert [path.name for path in Path(folder).iterdir()] == ["schema.json"]
+    assert [path.name for path in Path(folder).iterdir()] == [SCHEMA_FILE]
 
 
 @pytest.mark.parametrize("brings", [True, False])

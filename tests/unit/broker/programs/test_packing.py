@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import ConfigError, StorageError
+from broker.errors import ConfigError
 from broker.programs.packing import LIMIT_BYTES, files_of, pack
 from broker.system.archive import unpack
 
@@ -65,6 +65,7 @@ def test_a_link_is_refused(tmp_path: Path, target: str) -> None:
     assert not (tmp_path / "parcel").exists()
 
 
+@pytest.mark.words
 def test_a_program_that_is_too_large_is_told_its_largest_files(tmp_path: Path) -> None:
     folder = fill(tmp_path / "p", "d.bin")
     for name, size_bytes in (("a.bin", 1), ("b.bin", 2), ("w/c.bin", LIMIT_BYTES)):
@@ -73,15 +74,16 @@ def test_a_program_that_is_too_large_is_told_its_largest_files(tmp_path: Path) -
         os.truncate(folder / name, size_bytes)
     with pytest.raises(ConfigError) as refusal:
         pack(folder, tmp_path / "parcel")
-    assert "has 64.0 MiB, and a program at most 64; " in str(refusal.value)
+    assert "has 64.0 MiB, and a program at most 64.0 MiB; " in str(refusal.value)
     largest = str(refusal.value).partition("the largest files are ")[2].split(", ")
     assert len(largest) == 3
-    assert largest[0] == "w/c.bin (64.0 MiB)"
+    assert largest[:2] == ["w/c.bin (64.0 MiB)", "program.toml (11 B)"]
 
 
 def test_a_name_that_no_bundle_may_hold_is_refused(tmp_path: Path) -> None:
     folder = fill(tmp_path / "p", "a\nb")
-    with pytest.raises(StorageError, match="is no plain relative name"):
+    wrong = rf"{folder}: 'a\\nb' is no plain relative name of text; rename it, or leave it out"
+    with pytest.raises(ConfigError, match=wrong):
         pack(folder, tmp_path / "parcel")
 
 

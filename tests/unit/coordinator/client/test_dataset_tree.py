@@ -187,12 +187,19 @@ def test_a_path_that_some_system_cannot_store_is_refused_before_it_is_read(
 
 
 def test_all_names_that_some_system_cannot_store_are_told_with_the_cause(tmp_path: Path) -> None:
-    wrong = {"a:b": "':'", "b/con": "device", "c.": "'.'", "d\u200b": "seen", "e" * 201: "200"}
+    wrong = {
+        "a\n\x1b\ab": "/a\\n\\x1b\\x07b'",
+        "a:b": "':'",
+        "b/con": "device",
+        "c.": "'.'",
+        "d\u200b": "seen",
+        "e" * 201: "200",
+    }
     made(tmp_path, dict.fromkeys(("fine", *wrong), b"1"))
     with pytest.raises(ConfigError) as refusal:
         files_of(tmp_path)
     told = refusal.value.faults
-    assert [cause in one for cause, one in zip(wrong.values(), told, strict=True)] == [True] * 5
+    assert [cause in one for cause, one in zip(wrong.values(), told, strict=True)] == [True] * 6
     made(tmp_path / "many", {f"{number}?": b"1" for number in range(30)})
     with pytest.raises(ConfigError) as refusal:
         files_of(tmp_path / "many")

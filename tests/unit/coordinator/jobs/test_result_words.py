@@ -141,3 +141,21 @@ def test_a_result_below_chance_is_marked_on_every_face(
     facts = detail.job_facts(seen.jobs[job.job_id], found, seen, 80)
     assert ("below chance" in facts.plain) is is_below
     assert found["marked"].startswith("below chance") is is_below
+
+
+@pytest.mark.words
+@pytest.mark.parametrize(
+    ("code", "figure"), [("metrics_unread", " 8192 "), ("metrics_left_out", ": 64 ")]
+)
+def test_metrics_that_were_not_kept_are_told_with_their_limit(
+    code: str, figure: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, pi = joined(spec())
+    fleet.core.world.stored[HEX] = 2000
+    pi.reports(m.Finished, pi.runs(), artifact_id=HEX, size_bytes=2000, metrics={"marks": [code]})
+    fleet.asks(m.AskShow(id="s", job="job"))
+    (asked,) = fleet.took(LookUp)
+    shown = asked.data | {"events": [], "results": []}
+    put(Console(width=300), [*show._draw(shown)])
+    told = capsys.readouterr().out
+    assert (figure in told, "Metrics" in told) == (True, False)

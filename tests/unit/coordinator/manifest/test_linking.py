@@ -125,7 +125,9 @@ def test_each_error_says_what_to_do() -> None:
     assert "a after b after c after a;" in said
     (typo,) = problems(PRETRAIN, gbt("typo", "after = ['pretrane']"))
     assert "did you mean 'pretrain'?" in typo[3]
-    (undeclared,) = problems(PRETRAIN, TUNE.replace("weights", "wieghts"))
+    pinned = TUNE.replace("'vision'", f"'vision@{NEW}'")
+    (undeclared,) = problems(PRETRAIN, pinned.replace("weights", "wieghts"))
+    assert undeclared[3].startswith("vision has no input")
     assert "did you mean 'weights'?" in undeclared[3]
     (odd,) = problems(PRETRAIN, TUNE.replace("inputs.weights", "inputs.'a b'"))
     assert (odd[2], odd[1]) == ("inputs.a b", "tune")
