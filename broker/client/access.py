@@ -68,10 +68,10 @@ def open_access(
     epoch. Raises `ConfigError` for an unsafe connection, and for an identity that is incomplete or
     of somebody else.
     """
-    if settings.identity is not None and not settings.identity.is_dir():
-        load_identity(settings.identity, now_s)  # tells what is missing
     addresses = parse_addresses(settings.url)
     if "url" not in settings.model_fields_set:
+        if settings.identity is not None and not settings.identity.is_dir():
+            load_identity(settings.identity, now_s)  # tells what is missing
         addresses = _of_identity(settings, accepts, name) or addresses
     if not addresses[0].tls:
         for address in addresses:

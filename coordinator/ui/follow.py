@@ -162,7 +162,7 @@ def until_over(
         raise click.Abort
     if not quiet:
         if row["state"] == "failed":
-            say(printable(f"error: {row['error']}"))
+            say(printable(f"error: {row['error']}"), err=True)
         say(outcome(row, fetches=fetches))
     return row
 

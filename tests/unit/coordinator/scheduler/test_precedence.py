@@ -126,7 +126,7 @@ def test_behind_a_job_that_failed_no_job_has_an_end() -> None:
     assert by_name["second"].against == (Against((FAILED,)),)
     (third,) = by_name["third"].against[0].reasons
     assert (third.code, third.figures["job"]) == ("waits", "second")
-    assert "4 jobs wait for jobs before them that do not go on" in end_of_plan(found)
+    assert "4 jobs wait for earlier jobs that do not go on" in end_of_plan(found)
 
 
 def test_a_long_chain_is_predicted() -> None:
