@@ -160,7 +160,7 @@ def _results(rows: list[Row], state: Path) -> None:
     if not done:
         return
     listed_rows = [listed(row, time.time()) for row in done]
-    out.print(terminal.fleet_table(shown(JOBS, "list", *_NOT_SHOWN), listed_rows), end="\n\n")
+    out.print(terminal.fleet_table(shown(JOBS, "list", *_NOT_SHOWN), listed_rows), "")
     for row in done:
         if marks := row.get("marks"):
             said = f"{row['name']} is {mark_words(marks, row['metrics'])}"
