@@ -9,6 +9,7 @@ import pytest
 from broker.protocol.hyperschema import check_hyper, may_be
 
 
+@pytest.mark.words
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
