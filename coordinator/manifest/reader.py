@@ -328,7 +328,8 @@ class Reader(DataReader):
             if "mode" not in own:
                 message = 'missing; write mode = "oracle", or "realistic"'
                 self._problem(label, "mode", message)
-            for key in {"fold", "folds"} & own.keys() if job.split_recipe != "folds" else ():
+            told = () if job.split_recipe == "folds" else ("fold", "folds")
+            for key in filter(own.__contains__, told):
                 self._problem(label, key, 'counts with split_recipe = "folds" alone; write that')
             return job
         for key in OF_TELEMETRY:

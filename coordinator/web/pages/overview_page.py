@@ -35,7 +35,7 @@ def missing(site: Site) -> Callable[[], None]:
 
 
 def register(site: Site) -> None:
-    """Make the pages known."""
+    """Make the page known."""
 
     @ui.page("/")
     def overview() -> None:

@@ -166,6 +166,19 @@ def test_it_sees_no_other_process(room: Room) -> None:
     assert found == "1 2", "bwrap, and the program"
 
 
+def test_a_gpu_is_shown_by_its_number_in_dev(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a container that was given the third and the fourth GPU alone."""
+    for address, minor in (("0000:3b:00.0", 2), ("0000:5e:00.0", 3)):
+        (tmp_path / address).mkdir()
+        (tmp_path / address / "information").write_text(f"Model: x\nDevice Minor: \t {minor}\n")
+    monkeypatch.setattr(sandbox, "_GPUS", tmp_path)
+    command = sandbox.sandboxed(["true"], sandbox.View(tmp_path, (), (), gpu=1))
+    assert "/dev/nvidia3" in command
+    assert not {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"} & {*command}
+
+
 @pytest.mark.parametrize("network", [False, True])
 def test_it_reaches_the_network_only_where_the_owner_says_so(room: Room, *, network: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -71,7 +71,7 @@ def test_the_last_word_is_what_came_of_it_and_what_comes_next(followed: Any) -> 
     assert (told["score"], told["next"]) == ({"name": "auroc", "value": 0.9456}, "fleet get gbt")
     failed = _row("failed", 1, ran_s=12.0, error="no memory")
     assert followed(running, failed)[1:] == [
-        "gbt failed on lap: trained for 12 s; `fleet logs gbt` shows its output",
+        "gbt failed on lap: trained for 12 s; `fleet logs gbt` shows its output"
     ]
     cancelled = _row("cancelled", 0, host=None)
     assert followed(cancelled) == ["gbt cancelled; `fleet requeue gbt` brings it back"]
