@@ -157,9 +157,11 @@ def _twice(specs: Sequence[JobSpec], place: Callable[[int], str]) -> Iterator[Fa
     for index, spec in enumerate(specs):
         first = before.setdefault(spec.job_id, index)
         if spec.job_id and first != index:
-            keys = "data, inputs, split_recipe, fold, train_hosts and seed are equal"
-            keys = f"model, mode, hyper, {keys}"
-            if spec.program is not None:
-                keys = "program, parameters, data, inputs and seed are equal"
-            message = f"is the same job as {place(first)}: {keys}; change one, or remove an entry"
+            keys = "program, parameters, data, inputs"
+            if spec.program is None:
+                keys = "model, mode, hyper, data, inputs, split_recipe, fold, train_hosts"
+            message = (
+                f"is the same job as {place(first)}: {keys} and seed are equal; change one, or "
+                "remove an entry"
+            )
             yield Fault(index, "", message)

@@ -281,7 +281,7 @@ def test_several_classes_are_measured_one_against_the_rest() -> None:
     assert chance["auroc"] == 0.5
 
 
-def test_a_brier_score_above_the_base_rates_is_marked() -> None:
+def test_what_is_below_its_floor_or_above_the_base_rate_is_marked() -> None:
     label = np.array([1] + [0] * 9)
     test = Scored(np.arange(10), label, np.zeros(10))
     assert brier_of_base_rate(test) == pytest.approx(0.09)
@@ -290,6 +290,8 @@ def test_a_brier_score_above_the_base_rates_is_marked() -> None:
     assert mark.limit == pytest.approx(0.09)
     for brier in (0.08, None):
         assert marks_of({"auroc": None, "brier": brier}, test) == ()
+    assert marks_of({"auroc": 0.9449, "floor_auroc": 0.9451}, test) == (), "both are shown as 0.945"
+    assert len(marks_of({"auroc": 0.944, "floor_auroc": 0.945}, test)) == 1
 
 
 def test_of_several_classes_the_base_rates_score_is_over_all() -> None:
