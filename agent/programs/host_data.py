@@ -16,8 +16,10 @@ import contextlib
 import errno
 import hashlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import IO, Final
@@ -32,6 +34,8 @@ from broker.protocol.messages import Dataset
 from broker.system.files import RealDisk, read, write_atomically
 
 _BLOCK_BYTES: Final = 1024 * 1024
+_WRITERS: Final = 2  # threads that make files
+_LEAST_SHARE: Final = 50  # files for one of them
 FILES: Final = "files"
 LISTING: Final = "listing"
 LEFT_S: Final = 86_400.0  # since something came of a dataset; its job may come again
@@ -172,8 +176,11 @@ class HostData:
             path = files / one.path
             if self._disk.size_bytes(path) == one.size_bytes:
                 with self._disk.open(path, "rb") as source:
-                    if _copy(source, None, one.size_bytes) == digest:
-                        here.add(digest)
+                    found = hashlib.sha256()
+                    for _ in _hashed(source, one.size_bytes, found):
+                        pass
+                if found.hexdigest() == digest:
+                    here.add(digest)
 
     def _find_elsewhere(self, files: Path, wanted: Mapping[str, File], here: set[str]) -> None:
         """Add to `here` what another dataset has; it is linked."""
@@ -210,9 +217,10 @@ class HostData:
         if [(one.digest, one.size_bytes) for one in files] == [pack]:
             self._take(part, Path(paths[0]))
         else:
-            with self._disk.open(part, "rb") as source:
-                for one, path in zip(files, paths, strict=True):
-                    self._take_out(source, one, path)
+            share = max(_LEAST_SHARE, -(-len(files) // _WRITERS))
+            shares = [files[at : at + share] for at in range(0, len(files), share)]
+            with ThreadPoolExecutor(_WRITERS) as pool:  # the system makes files on several cores
+                list(pool.map(partial(self._take_out, part, at), shares))
         self._note_coming(wanted.path.parent)
         del wanted.lacking[number]
         return paths
@@ -227,12 +235,15 @@ class HostData:
         self._disk.replace(part, path)
         return str(path)
 
-    def _take_out(self, source: IO[bytes], file: File, path: str) -> None:
-        """Copy a file out of its pack. Raises `BadStream` unless it hashes to its name."""
-        source.seek(file.offset)
-        with self._create(path) as target:
-            if _copy(source, target, file.size_bytes) != file.digest:
-                raise BadStream(f"{file.path[:80]!r} is not in its pack as its layout says")
+    def _take_out(self, part: Path, at: str, files: Iterable[File]) -> None:
+        """Copy files out of their pack. Raises `BadStream` unless each hashes to its name."""
+        with self._disk.open(part, "rb") as source:
+            for one in files:
+                source.seek(one.offset)
+                copied = hashlib.sha256()
+                self._write(f"{at}/{one.path}", _hashed(source, one.size_bytes, copied))
+                if copied.hexdigest() != one.digest:
+                    raise BadStream(f"{one.path[:80]!r} is not in its pack as its layout says")
 
     def _complete(self, wanted: _Wanted, tree: Path) -> None:
         """Let a dataset be used, all of whose contents are here."""
@@ -241,7 +252,7 @@ class HostData:
         for one in layout.files:
             first = firsts.setdefault(one.digest, one.path)
             if not one.size_bytes:
-                self._create(f"{at}/{one.path}").close()
+                self._write(f"{at}/{one.path}", ())
             elif first != one.path:
                 self._link(wanted.files / first, wanted.files / one.path)
         write_atomically(self._disk, coming / LISTING, listing(layout.files))
@@ -251,12 +262,12 @@ class HostData:
         self._disk.replace(coming, tree)
         self._disk.sync_folder(tree.parent)
 
-    def _create(self, path: str) -> IO[bytes]:
+    def _write(self, path: str, blocks: Iterable[bytes]) -> None:
         try:
-            return self._disk.create(path)
+            self._disk.write_new(path, blocks)
         except FileExistsError:  # of an earlier try
             self._disk.unlink(Path(path))
-            return self._disk.create(path)
+            self._disk.write_new(path, blocks)
 
     def _link(self, file: Path, path: Path) -> None:
         self._disk.unlink(path)
@@ -265,8 +276,8 @@ class HostData:
         except OSError as error:
             if error.errno != errno.EMLINK:  # it has as many names as this file system allows
                 raise
-            with self._disk.open(file, "rb") as source, self._create(str(path)) as target:
-                _copy(source, target, self._size(file))
+            with self._disk.open(file, "rb") as source:
+                self._write(str(path), _hashed(source, self._size(file), hashlib.sha256()))
 
     def _make_room(self, in_use: Collection[str], needed_bytes: int) -> None:
         """Delete trees that are not in use, by their use, until there is room for so much."""
@@ -313,12 +324,9 @@ def _folders(layout: Layout) -> list[str]:
     return sorted(found)
 
 
-def _copy(source: IO[bytes], target: IO[bytes] | None, size_bytes: int) -> str:
-    """Copy so many bytes, or all that there are, unless there is no target; return their sha256."""
-    copied = hashlib.sha256()
+def _hashed(source: IO[bytes], size_bytes: int, digest: hashlib._Hash) -> Iterator[bytes]:
+    """Yield so many bytes, or all that there are; they are hashed."""
     while size_bytes and (data := source.read(min(size_bytes, _BLOCK_BYTES))):
-        copied.update(data)
-        if target is not None:
-            target.write(data)
+        digest.update(data)
+        yield data
         size_bytes -= len(data)
-    return copied.hexdigest()

@@ -11,13 +11,16 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
 from broker.errors import ConfigError, StorageError
 
 MANY: Final = 50  # for fewer, all that others have written may take longer
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+# Not so on Windows, where it could not be deleted any more.
+_READ_ONLY: Final = 0o444 if os.name == "posix" else 0o666
 _SEAL: Final = b"\n# sha256 of what is above: "
 
 
@@ -33,9 +36,17 @@ class RealDisk:
         file.flush()
         os.fsync(file.fileno())
 
-    def create(self, path: str) -> IO[bytes]:
-        """Open a new file, which nobody may write later. Raises `FileExistsError`."""
-        return open(path, "xb", opener=_create)
+    def write_new(self, path: str, blocks: Iterable[bytes]) -> None:
+        """Write a new file, which nobody may write later. Raises `FileExistsError`."""
+        # Not by `open`: that takes twice as many system calls, which is most of a small file.
+        descriptor = os.open(path, _NEW, _READ_ONLY)
+        try:
+            for block in blocks:
+                left = memoryview(block)
+                while left:
+                    left = left[os.write(descriptor, left) :]
+        finally:
+            os.close(descriptor)
 
     def sync_all(self, paths: Collection[Path | str]) -> None:
         """Wait until files that nobody has open, and the names in folders, are on one disk."""
@@ -115,11 +126,6 @@ class RealDisk:
     def free_bytes(self, folder: Path) -> int:
         """Return how much room there is."""
         return shutil.disk_usage(folder).free
-
-
-def _create(path: str, flags: int) -> int:
-    # Not so on Windows, where it could not be deleted any more.
-    return os.open(path, flags, 0o444 if os.name == "posix" else 0o666)
 
 
 @contextlib.contextmanager

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from broker.system.files import RealDisk
 
@@ -48,14 +48,12 @@ class FaultyDisk(RealDisk):
             self._change()
         return super().open(path, mode)
 
-    def create(self, path: str) -> IO[bytes]:
-        file = super().create(path)
-        try:
-            self._change()
-        except BaseException:
-            file.close()  # nothing of it is written
-            raise
-        return file
+    def write_new(self, path: str, blocks: Iterable[bytes]) -> None:
+        def failing() -> Iterator[bytes]:
+            self._change()  # the file is there, and empty
+            yield from blocks
+
+        super().write_new(path, failing())
 
     def sync(self, file: Any) -> None:
         self._change()

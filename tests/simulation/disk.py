@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Self
 
@@ -129,10 +129,12 @@ class SimDisk:
         self.before_write()
         file.inode.synced = bytes(file.inode.data)
 
-    def create(self, path: str) -> File:
+    def write_new(self, path: str, blocks: Iterable[bytes]) -> None:
         if path in self._names:
             raise FileExistsError(errno.EEXIST, "File exists", path)
-        return self.open(Path(path), "wb")
+        file = self.open(Path(path), "wb")
+        for block in blocks:
+            file.write(block)
 
     def sync_all(self, paths: Collection[Path | str]) -> None:
         for path in sorted(map(Path, paths)):

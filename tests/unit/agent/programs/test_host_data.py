@@ -191,6 +191,18 @@ def test_a_pack_that_does_not_have_what_its_layout_says_is_not_used(host: Host) 
     assert not host.left()
 
 
+@pytest.mark.parametrize("number", [1, 149])
+def test_each_of_many_files_in_a_pack_is_checked(host: Host, number: int) -> None:
+    files = {f"{n:03}": b"%03d" % n for n in range(150)}
+    lie = Made(files, per_pack=150)
+    listed = [*lie.layout.files]
+    listed[number] = listed[number]._replace(offset=0)
+    wrong(lie, Layout(lie.packs, tuple(listed)))
+    with pytest.raises(BadStream, match=f"'{number:03}' is not in its pack"):
+        host.gets(lie)
+    assert not host.tree(lie)
+
+
 def test_a_layout_of_another_dataset_is_not_used(host: Host) -> None:
     with pytest.raises(BadStream, match="another dataset"):
         host.gets(wrong(Made(FILES), Made({"a": b"one"}).layout))
