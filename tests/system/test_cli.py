@@ -105,9 +105,10 @@ def test_get_brings_the_model_home(fleet: Any, cli: Any, short: str, tmp_path: P
     files = sorted(path for path in (tmp_path / "too").rglob("*") if path.is_file())
     assert sorted(told["files"]) == [str(path) for path in files]
     page = (out / "gbt-oracle" / "gbt_oracle_train.html").read_bytes()
-    drawn = cli("report", "gbt-oracle", "-o", str(tmp_path / "pages"))
-    assert drawn.stdout == f"{tmp_path / 'pages' / 'gbt-oracle.html'}\n"
-    assert (tmp_path / "pages" / "gbt-oracle.html").read_bytes() == page
+    pages = tmp_path / "pages"
+    for asked, drawn in ((pages, pages / "gbt-oracle.html"), (pages / "a.html", pages / "a.html")):
+        assert cli("report", "gbt-oracle", "-o", str(asked)).stdout == f"{drawn}\n"
+        assert drawn.read_bytes() == page
     assert cli("report", "gbt-oracle", "--json").json() == report
     assert cli("report", "gru-oracle", "-o", str(out)).returncode == 1
     refused = cli("get", "gru-oracle", "-o", str(out))
