@@ -46,7 +46,7 @@ def definitions(
             ":comparator": f"fleet.{_COMPARED.get(one.kind, 'nullsLast')}",
             "context": {"from": sum(_px(each) for each in columns if each.rank <= one.rank)},
             "sort": order if one.key == sort else None,
-            **({"flex": one.most // FLEX_CHARS} if one.most else {"width": _px(one)}),
+            **({"flex": flex} if (flex := _flex(one)) else {"width": _px(one)}),
             **({"type": "rightAligned"} if one.right and one.kind not in _BARS_PX else {}),
             # A cell shows more fields than the one that it is sorted by.
             **({} if one.kind == "text" else _drawn(one.kind)),
@@ -57,6 +57,11 @@ def definitions(
 
 def _drawn(kind: str) -> dict[str, Any]:
     return {":cellRenderer": f"fleet.cells.{kind}", ":equals": "() => false"}
+
+
+def _flex(column: FleetColumn) -> int:
+    """Return the column's share of what is left; a state may say more where it has room."""
+    return 3 if column.kind == "state" else column.most // FLEX_CHARS
 
 
 def _px(column: FleetColumn) -> int:
