@@ -119,7 +119,9 @@ class HostData:
                         if (following := self._next(wanted, number)) is not None:
                             early(following)
                     made = self._unpack(wanted, number, part)
-        self._disk.sync_all(made)  # the next one may be unpacked meanwhile
+        # The next one may be unpacked meanwhile; after the last one, all are elsewhere, and synced.
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.sync_all(made)
 
     def collect(self, in_use: Collection[str]) -> None:
         """Delete what was used least lately until the rest fits; nothing in use or used lately."""

@@ -6,6 +6,8 @@ import errno
 import itertools
 import os
 import time
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -145,6 +147,31 @@ def test_the_next_pack_comes_while_one_is_unpacked(host: Host) -> None:
     assert host.data.missing([made.dataset], ()) is None
     assert host.tree(made) == made.files
     assert not host.left()
+
+
+class SlowDisk(FaultyDisk):
+    """A disk on which something happens while files are made durable, once."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def sync_all(self, paths: Collection[Path | str]) -> None:
+        if (meanwhile := self.meanwhile) is not None:
+            self.meanwhile = None
+            meanwhile()
+        super().sync_all(paths)
+
+
+def test_a_dataset_may_be_whole_before_an_earlier_pack_is_on_the_disk(tmp_path: Path) -> None:
+    host, disk, made = Host(tmp_path), SlowDisk(), Made({"1": b"1", "2": b"2"}, per_pack=1)
+    host.disk = disk
+    host.start()
+    for meanwhile in (None, partial(host.gets, made, attempt=2)):
+        lacks = host.data.missing([made.dataset], ())
+        assert lacks is not None
+        disk.meanwhile = meanwhile
+        host.comes(made, lacks)
+    assert disk.meanwhile is None
+    assert host.tree(made) == made.files
 
 
 def test_one_dataset_under_two_names_is_fetched_once(host: Host) -> None:
