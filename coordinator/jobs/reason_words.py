@@ -159,7 +159,7 @@ def without_remedy(reasons: Iterable[_Told]) -> str:
 
 
 def away(told: _Told) -> str:
-    """Say what becomes of a running job whose host is away."""
+    """Say what becomes of a job whose host is away."""
     how = _AWAY.get(told["presence"], "has not been heard of")
     what = "fails, lost once too often" if told["is_last"] else "goes back into the queue"
     return (
@@ -351,6 +351,9 @@ _REMEDIES: Final[Mapping[str, Callable[[_Told, str, str], str]]] = {
     ),
     "data": lambda _, _hosts, could: (
         f"with prepared data (--data, that folder mounted again, or a dataset of the job), {could}"
+    ),
+    "program": lambda _, hosts, could: (
+        f"if the owner of {hosts} let its program in ([programs] of fleet.toml), {could}"
     ),
     "misnamed": _misnamed,
     "requeue": lambda told, _hosts, _could: f"after `fleet requeue {told['job']}` it may go on",

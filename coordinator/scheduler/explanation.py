@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.protocol.messages import AMOUNTS, Needs
+from broker.protocol.messages import AMOUNTS, Needs, ProgramsAllowed
 from broker.protocol.reasons import GIB, Reason, Room
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec
 from coordinator.jobs.reasons import BARRED, CLAUSES, NATURES, Wait, wait
@@ -125,7 +125,7 @@ def remedies(spec: JobSpec, explained: Explained) -> list[Told]:
     return found
 
 
-_ORDER: Final = ("unpause", "resume", "enroll", "less", "hosts", "policy", "data")
+_ORDER: Final = ("unpause", "resume", "enroll", "less", "hosts", "policy", "data", "program")
 
 
 def _changes(spec: JobSpec, view: HostView) -> Iterator[tuple[Told, JobSpec, HostView]]:
@@ -152,6 +152,11 @@ def _changes(spec: JobSpec, view: HostView) -> Iterator[tuple[Told, JobSpec, Hos
     if view.capability.data_id is None:
         given = view.capability.model_copy(update={"data_id": "given"})
         yield {"code": "data"}, spec, replace(view, capability=given)
+    if (program := spec.program) is not None:
+        allowed = view.capability.programs or ProgramsAllowed(environments=(program.environment,))
+        pinned = allowed.model_copy(update={"pinned": (program.digest,)})
+        given = view.capability.model_copy(update={"programs": pinned})
+        yield {"code": "program"}, spec, replace(view, capability=given)
 
 
 def _remedy(spec: JobSpec, change: dict[str, Any], views: Sequence[HostView]) -> dict[str, Any]:

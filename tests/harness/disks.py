@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,18 @@ class FaultyDisk(RealDisk):
 
     def free_bytes(self, folder: Path) -> int:
         return self.free
+
+
+class SlowDisk(FaultyDisk):
+    """A disk on which something happens while files are made durable, once."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def sync_all(self, paths: Collection[Path | str]) -> None:
+        if (meanwhile := self.meanwhile) is not None:
+            self.meanwhile = None
+            meanwhile()
+        super().sync_all(paths)
 
 
 @contextlib.contextmanager

@@ -216,10 +216,10 @@ def _stop_holder(world: World, job: Job, why: str, now: Now) -> None:
 
 
 def away(world: World, job: Job, now: Now) -> dict[str, JsonValue] | None:
-    """Return what becomes of a running job whose host is away, and when; none for another job."""
+    """Return what becomes of a job whose host is away, and when; none where no host has it."""
     host = world.hosts.get(job.host or "")
     lost_at_s = world.timers.when_s(("lease", job.job_id))
-    if job.state is not JobState.RUNNING or host is None or host.online or lost_at_s is None:
+    if not job.is_held or host is None or host.online or lost_at_s is None:
         return None
     # Of two agents of one name, who said goodbye need not be the one that has the job.
     presence = "twin" if host.may_have_twin(now) else host.presence(now)

@@ -89,6 +89,8 @@ def test_a_summary_says_why_a_job_does_not_run(more: dict[str, Any], said: str) 
         ({"code": "data"},
          ("with prepared data (--data, that folder mounted again, or a dataset of the job), "
           "pi could take it")),
+        ({"code": "program"},
+         "if the owner of pi let its program in ([programs] of fleet.toml), pi could take it"),
         ({"code": "misnamed", "name": "dekstop", "meant": "desktop"},
          "its allowed_hosts (--on): no host is called 'dekstop'; did you mean 'desktop'?"),
         ({"code": "nearest", "reasons": [{"code": "no-cuda"}]},

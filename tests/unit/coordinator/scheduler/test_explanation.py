@@ -117,6 +117,14 @@ def test_the_nearest_host_to_a_program_is_one_that_has_tried_it() -> None:
     assert told["hosts"] == [tried.host]
 
 
+def test_a_program_needs_an_owner_who_lets_it_in() -> None:
+    one, closed = carried(program(signer="ann"), None)
+    _, others = carried(program(), m.ProgramsAllowed(signed_by=("bob",)))
+    assert remedies(one, closed, others) == [("program", ["pi", "pi"])]
+    needy = replace(one, needs=m.Needs(require_cuda=True))
+    assert remedies(needy, closed) == [], "that alone is not enough"
+
+
 def test_what_the_operator_has_closed_can_be_opened() -> None:
     """Drains, lists of hosts, and what the manifest says of a host."""
     drained = host("d", restraints=(DRAINED,))

@@ -12,7 +12,7 @@ from coordinator.cli.lists import _draw_jobs as draw_jobs
 from coordinator.client.rows import listed
 from coordinator.jobs import reason_words, waiting_words
 from coordinator.scheduler.play import Held
-from tests.harness.coordinator import Fleet, running, spec
+from tests.harness.coordinator import Fleet, joined, running, spec
 from tests.harness.drawn import drawn
 from tests.unit.coordinator.scheduler.test_forecast import host, named, whole
 
@@ -47,6 +47,17 @@ def test_the_last_loss_is_told_as_what_it_is() -> None:
     """The job will not go back into the queue any more."""
     fleet = _runs_at_a_host_that_goes(max_attempts=1)
     assert fleet.why()["away"]["is_last"]
+
+
+def test_a_job_whose_data_is_on_its_way_to_a_host_that_is_cut_off_has_a_lease_too() -> None:
+    fleet, pi = joined(spec(), stale_after_s=120.0)
+    assign = pi.heard(m.Assign)[-1]
+    pi.reports(m.Accepted, fleet.job(), request_id=assign.id)
+    pi.status("offline", "lost")
+    fleet.passes(10)
+    assert (fleet.job().state, fleet.why()["away"]["left_s"]) == ("claimed", 110.0)
+    fleet.passes(111)
+    assert (fleet.job().state, fleet.job().losses) == ("pending", 1)
 
 
 def test_a_result_that_its_host_cannot_bundle_is_told_wherever_one_looks() -> None:
