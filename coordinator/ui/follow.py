@@ -16,7 +16,7 @@ from broker.protocol.messages import AskShow, AskWhy
 from broker.system.machine import new_id
 from broker.wrapping import printable
 from coordinator.client.rows import listed
-from coordinator.jobs.reason_words import alike, summary
+from coordinator.jobs.reason_words import alike, names, summary
 from coordinator.jobs.result_words import main_metric, metric_words, short_marks
 from coordinator.jobs.states import FINAL
 from coordinator.ui import terminal
@@ -198,16 +198,20 @@ def _waits(client: OperatorClient, row: dict[str, Any]) -> tuple[object, str]:
     hosts = why["hosts"]
     codes = {(host["host"], one["code"]) for host in hosts for one in host["reasons"]}
     jobs = {(one["job_id"], one["code"]) for one in why.get("predecessors") or ()}
-    return (why["paused"], codes, jobs), _waits_for(why)
+    return (why["paused"], codes, jobs), waits_for(why)
 
 
-def _waits_for(why: dict[str, Any]) -> str:
-    hosts = why["hosts"]
-    said, groups = summary(why), alike(hosts)
+def waits_for(why: dict[str, Any]) -> str:
+    """Say what a job waits for, and what is against the hosts that may take it later, if any."""
+    said, hosts = summary(why), why["hosts"]
     if why.get("predecessors"):
         return said
     if why["paused"] and why["in_time"]:
         return f"it waits: {said}"
-    if len(groups) == 1 and why["known"] == len(hosts):
-        return f"it waits: {said}: {'; '.join(groups[0][0])}"
+    near = {name for some in (why.get("suitable") or {}).values() for name in some}
+    groups = alike([one for one in hosts if one["host"] in near] or hosts)
+    if len(groups) == 1 and (near or why["known"] == len(hosts)):
+        texts, of = groups[0]
+        where = "" if why["known"] == 1 else f"{names(of)}: "
+        return f"it waits: {said}: {where}{'; '.join(texts)}"
     return f"it waits: {said}; `fleet why {why['name']}` has the reasons"

@@ -9,12 +9,13 @@ import pytest
 
 from broker.protocol.link_events import Outgoing
 from broker.protocol.loglines import encode_lines
-from broker.protocol.messages import JobRow, encode
+from broker.protocol.messages import Failed, JobRow, encode
 from broker.protocol.topics import Topic, Topics
 from broker.system.settings import BrokerSettings
 from coordinator.cli.logs import Follower
 from coordinator.client.client import OperatorClient
-from coordinator.ui.follow import Board, in_fields, until_over
+from coordinator.ui.follow import Board, in_fields, until_over, waits_for
+from tests.harness.coordinator import running
 from tests.harness.mirrored import told_row
 
 TOPICS = Topics()
@@ -60,9 +61,9 @@ def test_a_job_that_is_given_back_is_told(followed: Any) -> None:
 
 @pytest.mark.words
 def test_the_last_word_is_what_came_of_it_and_what_comes_next(followed: Any) -> None:
-    running = _row("running", 1)
+    at_work = _row("running", 1)
     done = _row("completed", 1, ran_s=108.0, metrics={"auroc": 0.9456, "f1": 0.5})
-    assert followed(running, done) == [
+    assert followed(at_work, done) == [
         "gbt running on lap",
         "gbt completed on lap: trained for 2 min, AUROC 0.946; `fleet get gbt` fetches it",
     ]
@@ -70,12 +71,23 @@ def test_the_last_word_is_what_came_of_it_and_what_comes_next(followed: Any) -> 
     told = in_fields(done.model_dump(mode="json"))
     assert (told["score"], told["next"]) == ({"name": "auroc", "value": 0.9456}, "fleet get gbt")
     failed = _row("failed", 1, ran_s=12.0, error="no memory")
-    assert followed(running, failed)[1:] == [
+    assert followed(at_work, failed)[1:] == [
         "gbt failed on lap: trained for 12 s; `fleet logs gbt` shows its output"
     ]
     cancelled = _row("cancelled", 0, host=None)
     assert followed(cancelled) == ["gbt cancelled; `fleet requeue gbt` brings it back"]
     assert in_fields(cancelled.model_dump(mode="json"))["score"] is None
+
+
+@pytest.mark.words
+def test_an_error_is_told_while_the_job_waits_whatever_is_against_other_hosts() -> None:
+    fleet, pi, job = running()
+    fleet.host("bare").joins(data_id=None)
+    pi.reports(Failed, job, error="no such module")
+    assert waits_for(fleet.why()) == (
+        "it waits: none of 2 known hosts can take it now: pi: retry 1 of 2 begins in 28 s; "
+        "refused a moment ago: it has just failed here: no such module"
+    )
 
 
 @pytest.mark.words
