@@ -13,6 +13,7 @@ from broker.figures import span
 from broker.system.machine import system_clock
 from coordinator.client.mirror import Mirror
 from coordinator.client.rows import Row, listed, worker
+from coordinator.jobs.host_condition import Condition
 from coordinator.jobs.reason_words import away, words
 from coordinator.jobs.result_words import mark_words
 from coordinator.jobs.waiting_words import held_up, no_room
@@ -129,7 +130,9 @@ def _in_short(rows: Iterable[dict[str, Any]]) -> Iterator[Row]:
     )
     for host in mirror.hosts.values():
         row = worker(host, now)
-        yield row | {"barred": "takes no jobs" if row["barred"] else ""}
+        # One without prepared data takes jobs that bring theirs.
+        is_barred = row["barred"] and row["state"] != Condition.NO_DATA
+        yield row | {"barred": "takes no jobs" if is_barred else ""}
 
 
 def _twins(row: dict[str, Any]) -> list[str]:

@@ -170,7 +170,7 @@ def _manifest_new(why: Mapping[str, Any]) -> str:
     typed = shlex.quote(file)
     if why["faulty"]:
         return f"{file} has changed since it was read, and has errors; `fleet check {typed}`"
-    return f"{file} has changed since; `fleet plan {typed}` shows what a reload would change"
+    return f"the plan of {file} has changed; `fleet plan {typed}` shows what a reload changes"
 
 
 def plan_words(counts: Mapping[str, Any]) -> str:

@@ -87,6 +87,10 @@ def test_hosts_at_eighty_columns_and_at_more() -> None:
         draw_hosts([{**HOST, "condition": "drained", "barred": [why]}]), 160
     ).splitlines()[2]
     assert drained.split()[:2] == ["gaming-pc-12", "drained"], "no footnote alone says it"
+    bare = {**HOST, "condition": "no data", "jobs": [], "barred": [{"code": "no-data"}]}
+    told = drawn(draw_hosts([bare]), 160)
+    assert "takes no jobs" not in told, "it takes those that bring their data"
+    assert "give the job a dataset" in told
 
 
 def test_what_a_host_is_described_as_is_shown_where_there_is_room() -> None:
