@@ -15,6 +15,7 @@ from rich.text import Text
 from coordinator.cli.lists import _draw_hosts as draw_hosts
 from coordinator.cli.lists import _draw_jobs as draw_jobs
 from coordinator.client.contact import Unreachable
+from coordinator.jobs import reason_words
 from coordinator.ui import live
 from coordinator.ui.fitted_table import Column, Table
 from coordinator.ui.live import View, Window
@@ -88,9 +89,9 @@ def test_hosts_at_eighty_columns_and_at_more() -> None:
     ).splitlines()[2]
     assert drained.split()[:2] == ["gaming-pc-12", "drained"], "no footnote alone says it"
     bare = {**HOST, "condition": "no data", "jobs": [], "barred": [{"code": "no-data"}]}
-    told = drawn(draw_hosts([bare]), 160)
+    told = drawn(draw_hosts([bare]), 200)
     assert "takes no jobs" not in told, "it takes those that bring their data"
-    assert "give the job a dataset" in told
+    assert reason_words.words({"code": "no-data"}) in told
 
 
 def test_what_a_host_is_described_as_is_shown_where_there_is_room() -> None:
