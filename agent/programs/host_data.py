@@ -178,11 +178,8 @@ class HostData:
             path = files / one.path
             if self._disk.size_bytes(path) == one.size_bytes:
                 with self._disk.open(path, "rb") as source:
-                    found = hashlib.sha256()
-                    for _ in _hashed(source, one.size_bytes, found):
-                        pass
-                if found.hexdigest() == digest:
-                    here.add(digest)
+                    if hashlib.file_digest(source, "sha256").hexdigest() == digest:
+                        here.add(digest)
 
     def _find_elsewhere(self, files: Path, wanted: Mapping[str, File], here: set[str]) -> None:
         """Add to `here` what another dataset has; it is linked."""
@@ -279,7 +276,7 @@ class HostData:
             if error.errno != errno.EMLINK:  # it has as many names as this file system allows
                 raise
             with self._disk.open(file, "rb") as source:
-                self._write(str(path), _hashed(source, self._size(file), hashlib.sha256()))
+                self._write(str(path), iter(partial(source.read, _BLOCK_BYTES), b""))
 
     def _make_room(self, in_use: Collection[str], needed_bytes: int) -> None:
         """Delete trees that are not in use, by their use, until there is room for so much."""
@@ -310,9 +307,6 @@ class HostData:
             if path.name not in in_use and not is_new:
                 self._disk.remove_tree(path)
         return self._disk.tree_bytes(self._root)
-
-    def _size(self, path: Path) -> int:
-        return self._disk.size_bytes(path) or 0
 
 
 def _folders(layout: Layout) -> list[str]:

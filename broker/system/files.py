@@ -39,14 +39,11 @@ class RealDisk:
     def write_new(self, path: str, blocks: Iterable[bytes]) -> None:
         """Write a new file, which nobody may write later. Raises `FileExistsError`."""
         # Not by `open`: that takes twice as many system calls, which is most of a small file.
-        descriptor = os.open(path, _NEW, _READ_ONLY)
-        try:
+        with _descriptor(path, _NEW, _READ_ONLY) as descriptor:
             for block in blocks:
                 left = memoryview(block)
                 while left:
                     left = left[os.write(descriptor, left) :]
-        finally:
-            os.close(descriptor)
 
     def sync_all(self, paths: Collection[Path | str]) -> None:
         """Wait until files that nobody has open, and the names in folders, are on one disk."""
@@ -129,8 +126,8 @@ class RealDisk:
 
 
 @contextlib.contextmanager
-def _descriptor(path: Path | str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY)
+def _descriptor(path: Path | str, flags: int = os.O_RDONLY, mode: int = 0) -> Iterator[int]:
+    descriptor = os.open(path, flags, mode)
     try:
         yield descriptor
     finally:
