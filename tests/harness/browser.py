@@ -122,6 +122,7 @@ class Page:
     def __init__(self, connection: Connection) -> None:
         self._cdp = connection
         self._host = ""
+        self._read = 0  # of the events
 
     def begin(self, width: int, height: int, *, dark: bool) -> None:
         for domain in ("Page", "Runtime", "Network", "Log", "DOM", "Accessibility"):
@@ -164,6 +165,7 @@ class Page:
         """Wait until an expression is true, and return it."""
         end_s = time.monotonic() + (deadline_s or DEADLINE_S)
         while True:
+            self._load_again_if_broken_off()
             with contextlib.suppress(AssertionError):  # the page may be on its way elsewhere
                 if value := self.run(
                     f"(() => {{ const it = {code}; return it instanceof Node ? true : it }})()"
@@ -173,6 +175,19 @@ class Page:
                 f"waited for {what or code}; it reads:\n{self.text()}\n{self.complaints}"
             )
             time.sleep(0.03)
+
+    def _load_again_if_broken_off(self) -> None:
+        """Load the page again if Chromium broke off a part of it.
+
+        It does so when a network interface comes or goes: a test beside this one pulls a cable.
+        """
+        new, self._read = self._cdp.events[self._read :], len(self._cdp.events)
+        if any(event["params"].get("errorText") == "net::ERR_NETWORK_CHANGED" for event in new):
+            self.run("window.stale = true; 1")
+            self._cdp.call("Page.reload")
+            self.until("!window.stale && document.readyState === 'complete'", "the page, once more")
+            self._cdp.events.clear()
+            self._read = 0
 
     def until_text(self, text: str, inside: str = "body") -> None:
         """Wait until a text can be read."""
