@@ -47,31 +47,34 @@ class CtrlC:
         self._fell = False
 
     def falls_into(self, what: Callable[[], object]) -> bool:
-        """Run it; return whether there was such an instant."""
+        """Run it; return whether there may be another such instant."""
         self._fell = False
+        known = len(self._looks)
         before = sys.gettrace()
         sys.settrace(self._on_call)
         try:
             what()
         finally:
             sys.settrace(before)
-        return self._fell
+        # Since Python 3.12 a trace is told of a function's instructions if an earlier one met it.
+        return self._fell or len(self._looks) > known
 
     def _on_call(self, frame: FrameType, _event: str, _more: Any) -> Any:
         if frame.f_code.co_filename not in WITH_LOCKS:
             return None
         frame.f_trace_opcodes = True
+        if frame.f_code not in self._looks:
+            self._looks[frame.f_code] = _after_looks(frame.f_code)
         return self._on_instruction
 
     def _on_instruction(self, frame: FrameType, event: str, _more: Any) -> Any:
         code, at = frame.f_code, frame.f_lasti
-        if event == "opcode" and not self._fell and (code, at) not in self.instants:
-            if code not in self._looks:
-                self._looks[code] = _after_looks(code)
-            if at in self._looks[code]:
-                self.instants.add((code, at))
-                self._fell = True
-                raise KeyboardInterrupt
+        if event != "opcode" or self._fell or (code, at) in self.instants:
+            return self._on_instruction
+        if at in self._looks[code]:
+            self.instants.add((code, at))
+            self._fell = True
+            raise KeyboardInterrupt
         return self._on_instruction
 
 
@@ -114,8 +117,13 @@ def test_wherever_it_falls_the_client_ends(embedded_broker: BrokerProcess) -> No
         ending.start()
         ending.join(END_S)
         assert not ending.is_alive(), "it hangs"
-    places = {code.co_qualname for code, _ in interrupt.instants}
-    assert {"Connection.publish", "Client.publish", "Session.send", "Future.result"} <= places
+    places = {"Client.publish", "Session.send", "Future.result"}
+    if sys.version_info < (
+        3,
+        12,
+    ):  # from then on traces are not told of all functions' instructions
+        places.add("Connection.publish")
+    assert places <= {code.co_qualname for code, _ in interrupt.instants}
 
 
 def test_what_it_breaks_on_its_way_is_no_error(
