@@ -46,10 +46,11 @@ def check_data(
 def _looked(folder: Path, clock: Callable[[], float]) -> Iterator[Finding | None]:
     """Yield none after each thing that was read, and what was found at the end."""
     try:
-        if not (folder / SCHEMA_FILE).is_file():
-            yield fail("data", f"{folder}: no prepared data is there", MAKE)
-            return
+        (folder / SCHEMA_FILE).stat()
         schema = read_json(folder / SCHEMA_FILE, FeatureSchema)
+    except (FileNotFoundError, NotADirectoryError):
+        yield fail("data", f"{folder}: no prepared data is there", MAKE)
+        return
     except BadInputError as error:
         yield fail("data", f"{folder}: {error}", MAKE)
         return

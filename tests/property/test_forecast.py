@@ -92,10 +92,13 @@ def history(hosts: Any, took_s: dict[tuple[str, str], float]) -> History:
 
 @st.composite
 def durations(draw: st.DrawFn) -> dict[tuple[str, str], float]:
-    """How long each model takes on each host; no two alike, so that nothing ends together."""
+    """How long each model takes on each host.
+
+    No two are alike and none is whole, so that nothing ends together, or with the grace.
+    """
     seconds = draw(st.lists(st.integers(20, 400), min_size=6, max_size=6, unique=True))
     keys = [(model, f"h{number}") for model in MODELS for number in range(3)]
-    return {key: float(value) for key, value in zip(keys, seconds)}
+    return {key: value + 0.01 for key, value in zip(keys, seconds)}
 
 
 @settings(max_examples=25)
