@@ -33,6 +33,8 @@ _END_S: Final = 2 * keeper.END_S  # of a keeper that was told to end
 _POLL_S: Final = 0.05
 _PRIVATE: Final = "FLEET_"
 OF_ONE_JOB: Final = {MARK, "CUDA_VISIBLE_DEVICES"}  # variables that a loaded server does not have
+# Arrow's allocator would start a thread when it is imported: no thread survives a fork.
+_ONE_THREAD: Final = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 Kind: TypeAlias = tuple[object, ...]
 
 
@@ -220,7 +222,7 @@ class ForkServer:
         if lately and (server is None or server.has_ended_well()):
             room = {MARK: " " * keeper.PADDING_BYTES}
             words = [",".join(modules), str(self._idle_s), " " * keeper.PADDING_BYTES]
-            self._loaded[kind] = _Server([python, str(PROGRAM), *words], room | same)
+            self._loaded[kind] = _Server([python, str(PROGRAM), *words], room | same | _ONE_THREAD)
         return server if server is not None and server.is_ready() else None
 
 

@@ -156,9 +156,9 @@ class _Keeper:
         self._control = control
         is_told = os.path.exists(f"/proc/{os.getpid()}/stat")  # noqa: PTH110 - a light module
         self._adopts = is_told and control(_PR_SET_CHILD_SUBREAPER, 1) == 0
-        self._wake, woken = os.pipe()
-        os.set_blocking(woken, False)
-        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        self._wake, self._woken = os.pipe()
+        os.set_blocking(self._woken, False)
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, *_PASSED_ON):
             signal.signal(number, lambda *_: None)
 
@@ -173,7 +173,8 @@ class _Keeper:
         keeper, early = os.getpid(), signal.sigpending()
         self.trainer = os.fork()
         if self.trainer == 0 and score:
-            os.close(signal.set_wakeup_fd(-1))
+            signal.set_wakeup_fd(-1)
+            os.close(self._woken)
             os.close(self._wake)
             _begin(keeper, self._control)
             _turn_into(command, environment, score)

@@ -180,7 +180,7 @@ def test_a_loaded_trainer_is_as_one_of_its_own(loaded: Loaded, tmp_path: Path) -
         file = work / "looks.py"
         command = [sys.executable, str(file), "a", "b c"]
         file.write_text(f"COMMAND = {command}\n{LOOKS}")
-        loaded.modules = ["numpy.random"]
+        loaded.modules = ["asyncio", "numpy.random"]  # they change what a fork inherits
         loaded.get_ready(tmp_path / "ready", "import sys; print('numpy' in sys.modules)")
         run = Watched(loaded, work, command=command)
         assert [run.line(), run.line()] == ["True", "True"]
@@ -199,11 +199,19 @@ def test_a_loaded_interpreter_is_cheap_to_fork(loaded: Loaded, tmp_path: Path) -
             some.madvise(keeper.COLLAPSE)
         except OSError:
             pytest.skip("this system makes no large pages when it is asked to")
+    loaded.modules = ["agent.trainer.models.gbt"]
+    loaded.get_ready(tmp_path / "ready", "import sys; print('xgboost' in sys.modules)")
+    (server,) = (one for one in psutil.Process().children() if "models.gbt" in str(one.cmdline()))
+    text = Path(f"/proc/{server.pid}/smaps_rollup").read_text()
+    assert int(text.partition("AnonHugePages:")[2].split()[0]) > 0
+
+
+def test_a_loaded_interpreter_has_no_thread(loaded: Loaded, tmp_path: Path) -> None:
+    """Another one may hold a lock at the time of a fork, and the child has only the lock."""
     loaded.modules = ["pyarrow.parquet"]
     loaded.get_ready(tmp_path / "ready", "import sys; print('pyarrow' in sys.modules)")
     (server,) = (one for one in psutil.Process().children() if "pyarrow" in str(one.cmdline()))
-    text = Path(f"/proc/{server.pid}/smaps_rollup").read_text()
-    assert int(text.partition("AnonHugePages:")[2].split()[0]) > 0
+    assert server.num_threads() == 1
 
 
 def test_a_loaded_interpreter_ends_when_nobody_needs_it(tmp_path: Path) -> None:
