@@ -1,13 +1,14 @@
 """Every built-in model beside two honest floors, on one prepared data set: a table in Markdown.
 
     python -m benchmarks.models DATA [--recipe folds --folds 5] [--seeds 0] [--models gbt,cnn]
-        [--out FOLDER]
+        [--jobs 2] [--out FOLDER]
 
-With as many folds as there are hosts each host is tested by a model of all the others. Each seed is
-another split; figures are means over the splits, and so are the ends of the 95 % intervals. The
-floors are trained on the same windows as the models (`agent/trainer/evaluation/floors.py`).
+With as many folds as there are hosts each host is tested by a model of all the others; `unseen` is
+then the mean AUROC over the hosts that `benchmarks/search.py` leaves out. Each seed is another
+split; figures are means over the splits, and so are the ends of the 95 % intervals. The floors are
+trained on the same windows as the models (`agent/trainer/evaluation/floors.py`).
 
-Models run by their command line with their defaults, one after the other. Reports that are in the
+Models run by their command line with their defaults, each fold on its own. Reports that are in the
 output folder already are not made again. A model that cannot be trained has a row without figures.
 """
 
@@ -15,11 +16,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -33,6 +35,7 @@ from agent.trainer.evaluation.metrics import Metrics
 from agent.trainer.evaluation.page_tables import rule_in_words
 from agent.trainer.evaluation.report_schema import LabelRule
 from benchmarks.common import numbers, table, words
+from benchmarks.search import left_out
 
 NONE: Final = "none"
 # Head, metric, whether its interval is shown; a column without any figure is left out.
@@ -50,12 +53,12 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class Run:
-    """A report of one split, the day that it was made on, and its seconds, if they are known."""
+    """A report of one split, the day that it was made on, and the reports of its folds."""
 
     path: Path
     report: dict[str, Any]
     day: date
-    seconds: float | None
+    folds: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Row:
     name: str
     mode: str
     metrics: Metrics
-    seconds: float | None = None
+    unseen: float | None = None
     near_target: str = ""
     marks: str = ""
 
@@ -73,26 +76,58 @@ class Row:
 def run_of(arguments: argparse.Namespace, model: str, mode: str, seed: int) -> Run | None:
     """Return a run, made by the model's own program if it is not there; None where that fails."""
     out = arguments.out / f"{model}_{mode}_{arguments.recipe}_{seed}"
-    path, took = out / f"{model}_{mode}_train.json", out / "seconds"
-    if not path.exists():
-        begun_s = time.perf_counter()
-        done = subprocess.run(
-            [
-                sys.executable, "-m", TRAINERS[model].module, f"--model={model}",
-                f"--mode={mode}", f"--data={arguments.data}", f"--out-dir={out}",
-                f"--split-recipe={arguments.recipe}", f"--folds={arguments.folds}",
-                f"--seed={seed}", f"--train-hosts={arguments.hosts}",
-            ],
-            check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        if done.returncode:
-            last = "".join(done.stdout.splitlines()[-1:])
-            print(f"{model}, {mode}, seed {seed}: {last}", file=sys.stderr, flush=True)
+    name = f"{model}_{mode}_train.json"
+    flags = [
+        f"--model={model}", f"--mode={mode}", f"--data={arguments.data}", f"--seed={seed}",
+        f"--split-recipe={arguments.recipe}", f"--train-hosts={arguments.hosts}",
+        f"--threads={max(1, (os.cpu_count() or 1) // arguments.jobs)}",
+    ]  # fmt: skip
+    folders = []
+    if arguments.recipe == "folds":
+        folders = [out / str(fold) for fold in range(1, arguments.folds + 1)]
+        flags += [f"--folds={arguments.folds}"]
+
+    def train(folder: Path) -> bool:
+        more = [f"--fold={folder.name}"] if folders else []
+        told = [TRAINERS[model].module, *flags, *more, f"--out-dir={folder}"]
+        return (folder / name).exists() or works(told, f"{model}, {mode}, seed {seed}")
+
+    if not (out / name).exists():
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            done = all(list(pool.map(train, folders or [out])))
+        together = ["agent.trainer.combine", f"--out-dir={out}", *map(str, folders)]
+        if not done or (folders and not works(together, f"{model}, {mode}: folds")):
             return None
-        took.write_text(str(time.perf_counter() - begun_s), "utf-8")
-    seconds = float(took.read_text("utf-8")) if took.exists() else None
-    day = datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
-    return Run(path, json.loads(path.read_text("utf-8")), day, seconds)
+    day = datetime.fromtimestamp((out / name).stat().st_mtime, UTC).date()
+    report, *folds = (
+        json.loads(path.read_text("utf-8"))
+        for path in (out / name, *(folder / name for folder in folders))
+        if path.exists()
+    )
+    return Run(out / name, report, day, folds)
+
+
+def works(command: Sequence[str], what: str) -> bool:
+    """Run a module's command line; whether it ended well. If not, its last line is printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        last = "".join(done.stdout.splitlines()[-1:])
+        print(f"{what}: {last}", file=sys.stderr, flush=True)
+    return done.returncode == 0
+
+
+def unseen(run: Run, floor: str = "") -> list[float]:
+    """Return the AUROC of a model, or of a floor, on each host that no default was chosen on."""
+    hosts = left_out(run.report["per_host"])
+    found = [
+        (fold["floors"][floor] if floor else fold["metrics"])["auroc"]
+        for fold in run.folds
+        if len(fold["per_host"]) == 1 and next(iter(fold["per_host"])) in hosts
+    ]
+    return [one for one in found if one is not None]  # none: one class alone
 
 
 def check_alike(runs: Sequence[Run], folds: int) -> None:
@@ -145,16 +180,24 @@ def rows_of(
     for mode in MODES:
         known = [runs for (_, one), runs in found.items() if one == mode and runs]
         for name in FLOORS if known else ():
-            yield Row(name, mode, means(run.report["floors"].get(name, {}) for run in known[0]))
+            metrics = means(run.report["floors"].get(name, {}) for run in known[0])
+            yield Row(
+                name, mode, metrics, mean(one for run in known[0] for one in unseen(run, name))
+            )
     for (model, mode), runs in found.items():
         codes = {mark["code"]: None for run in runs for mark in run.report["marks"]}
         marks = [code.replace("_", " ") for code in codes]
         if len(runs) < len(arguments.seeds):
             marks.append(f"{len(arguments.seeds) - len(runs)} of {len(arguments.seeds)} failed")
-        times = [run.seconds for run in runs if run.seconds is not None]
-        seconds = float(np.mean(times)) if times else None
         metrics = means(run.report["metrics"] for run in runs)
-        yield Row(model, mode, metrics, seconds, near_target(runs), ", ".join(marks))
+        elsewhere = mean(one for run in runs for one in unseen(run))
+        yield Row(model, mode, metrics, elsewhere, near_target(runs), ", ".join(marks))
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """Return the mean of values; None if there is none."""
+    known = list(values)
+    return float(np.mean(known)) if known else None
 
 
 def near_target(runs: Sequence[Run]) -> str:
@@ -195,13 +238,13 @@ def table_of(rows: Sequence[Row]) -> str:
             row.mode,
             *(cell(row.metrics, key, with_interval) for _, key, with_interval in shown),
             *([row.near_target] if thresholds else []),
-            "" if row.seconds is None else f"{row.seconds:.0f}",
+            NONE if row.unseen is None else short(row.unseen),
             row.marks,
         )
         for row in rows
     ]
     near = ["FPR near target: own, pooled"] if thresholds else []
-    return table(("model", "mode", *(head for head, *_ in shown), *near, "s", "mark"), cells)
+    return table(("model", "mode", *(head for head, *_ in shown), *near, "unseen", "mark"), cells)
 
 
 def cell(metrics: Metrics, name: str, with_interval: bool) -> str:
@@ -226,6 +269,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--hosts", default="", help="only these, as --train-hosts takes them")
     parser.add_argument("--seeds", type=numbers, default=[0])
     parser.add_argument("--models", type=words, default=list(TRAINERS))
+    parser.add_argument("--jobs", type=int, default=2, help="trainings at a time")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "fleet-models")
     arguments = parser.parse_args(argv)
     found = {}

@@ -83,7 +83,7 @@ class GbtHyper(Hyper):
         5.0, ge=0.0, le=10_000.0, description="Sum of instance weights that a leaf needs."
     )
     subsample: float = Field(0.8, gt=0.0, le=1.0, description="Share of windows a tree sees.")
-    colsample: float = Field(0.5, gt=0.0, le=1.0, description="Share of features a tree sees.")
+    colsample: float = Field(0.2, gt=0.0, le=1.0, description="Share of features a tree sees.")
     reg_lambda: float = Field(1.0, ge=0.0, le=10_000.0, description="L2 penalty on leaf values.")
     class_weight: ClassWeight = 0.5
 
@@ -125,16 +125,14 @@ class MlpHyper(SupervisedHyper):
     epochs: Epochs = 40
     patience: Patience = 8
     weight_decay: WeightDecay = 3.0
-    batch_size: BatchSize = 1536
-    lr: LearningRate = 5e-3
-    hidden: int = Field(64, ge=1, le=8_192, description="Units in a hidden layer.")
+    hidden: int = Field(256, ge=1, le=8_192, description="Units in a hidden layer.")
     layers: int = Field(1, ge=1, le=16, description="Hidden layers.")
 
 
 class CnnHyper(SupervisedHyper):
     """Residual 1-D convolutional network on raw windows."""
 
-    hidden: int = Field(48, ge=1, le=2_048, description="Filters in a convolution.")
+    hidden: int = Field(16, ge=1, le=2_048, description="Filters in a convolution.")
     layers: int = Field(3, ge=1, le=16, description="Residual blocks.")
     kernel: int = Field(5, ge=1, le=63, description="Steps that a filter spans.")
 

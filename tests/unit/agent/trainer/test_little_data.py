@@ -52,7 +52,7 @@ def test_a_single_anomaly_is_no_perfect_ranking(raw: Any, tmp_path: Path, run_jo
     data = prepared(raw, "abcd", 200, lambda host, at: int(host in "ab" and 50 <= at < 90))
     flags = ("--train-hosts=a,c", "--min-child-weight=0")
     metrics = run_job("gbt", data, tmp_path, *QUICK, *flags)[-1]["metrics"]
-    assert metrics["auroc"] > 0.99
+    assert metrics["auroc"] > 0.98
     assert metrics["auroc_ci"] is None or metrics["auroc_ci"][0] < 0.5
 
 
