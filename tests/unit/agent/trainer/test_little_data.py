@@ -50,9 +50,9 @@ def test_a_perfect_ranking_of_few_hosts_has_its_bound(
 def test_a_single_anomaly_is_no_perfect_ranking(raw: Any, tmp_path: Path, run_job: Any) -> None:
     """Its windows overlap: they are one observation."""
     data = prepared(raw, "abcd", 200, lambda host, at: int(host in "ab" and 50 <= at < 90))
-    flags = ("--train-hosts=a,c", "--min-child-weight=0")
+    flags = ("--train-hosts=a,c", "--min-child-weight=0", "--colsample=0.5")
     metrics = run_job("gbt", data, tmp_path, *QUICK, *flags)[-1]["metrics"]
-    assert metrics["auroc"] > 0.98
+    assert metrics["auroc"] > 0.99
     assert metrics["auroc_ci"] is None or metrics["auroc_ci"][0] < 0.5
 
 
