@@ -42,7 +42,7 @@ NONE: Final = "none"
 COLUMNS: Final = (
     ("AUROC", "auroc", True),
     ("better floor", "floor_auroc", False),
-    ("AP", "average_precision", True),
+    ("AP", "average_precision", False),
     ("accuracy", "accuracy", True),
     ("F1", "f1", False),
     ("macro F1", "macro_f1", False),
