@@ -60,9 +60,15 @@ CANDIDATES: Final[Mapping[str, Sequence[Mapping[str, float]]]] = {
         {"class_weight": 0.0},
     ),
     "cnn": ({}, {"lr": 2.5e-4}, {"dropout": 0.2}, {"hidden": 16}),
-    "gru": ({}, {"dropout": 0.2}, {"hidden": 16}),
-    "lstm": ({}, {"dropout": 0.2}, {"hidden": 16}),
-    "transformer": ({}, {"lr": 2.5e-4}, {"dropout": 0.2}, {"heads": 2, "head_width": 8}),
+    "gru": ({}, {"dropout": 0.2}, {"hidden": 16}, {"hidden": 16, "dropout": 0.2}),
+    "lstm": ({}, {"dropout": 0.2}, {"hidden": 16}, {"hidden": 16, "dropout": 0.2}),
+    "transformer": (
+        {},
+        {"lr": 2.5e-4},
+        {"dropout": 0.2},
+        {"heads": 2, "head_width": 8},
+        {"heads": 2, "head_width": 8, "dropout": 0.2},
+    ),
 }
 
 

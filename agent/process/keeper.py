@@ -16,8 +16,7 @@ IDLE_S, or when memory is short. For Linux.
 On Linux a keeper adopts every process of its trainer that has lost its parent, in whatever session
 and with whatever environment (PR_SET_CHILD_SUBREAPER), and ends them before it reports the end. The
 trainer gets a parent-death signal besides, for the case that the keeper is killed. Other systems
-have neither: there the agent ends the process group, and `agent.process.orphans` looks for the
-rest.
+have neither: there the agent ends the group, and `agent.process.orphans` looks for the rest.
 
 For POSIX. It is a program of its own that imports a few light modules, and its command line does
 not have the trainer's, so that a trainer is seen once in a list of processes.
