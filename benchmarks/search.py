@@ -93,8 +93,9 @@ class Run:
 
     def auroc(self, out: Path) -> float:
         """Return its AUROC; trained in a folder of its own under `out`, if it is not there."""
-        told = [self.model, sorted(self.candidate.items()), self.data_set, self.mode, self.fold]
-        folder = out / hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+        hyper = TRAINERS[self.model](**self.candidate).model_dump()
+        told = [self.model, hyper, str(self.data), self.hosts, self.mode, self.fold]
+        folder = out / hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
         path = folder / f"{self.model}_{self.mode}_train.json"
         if not path.exists():
             options = [f"{flag_of(name)}={value}" for name, value in self.candidate.items()]

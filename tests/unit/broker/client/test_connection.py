@@ -118,10 +118,8 @@ def test_wherever_it_falls_the_client_ends(embedded_broker: BrokerProcess) -> No
         ending.join(END_S)
         assert not ending.is_alive(), "it hangs"
     places = {"Client.publish", "Session.send", "Future.result"}
-    if sys.version_info < (
-        3,
-        12,
-    ):  # from then on traces are not told of all functions' instructions
+    # From 3.12 on a trace is not told of all functions' instructions.
+    if sys.version_info < (3, 12):
         places.add("Connection.publish")
     assert places <= {code.co_qualname for code, _ in interrupt.instants}
 
