@@ -4,9 +4,10 @@
         [--jobs 2] [--out FOLDER]
 
 With as many folds as there are hosts each host is tested by a model of all the others; `unseen` is
-then the mean AUROC over the hosts that `benchmarks/search.py` leaves out. Each seed is another
-split; figures are means over the splits, and so are the ends of the 95 % intervals. The floors are
-trained on the same windows as the models (`agent/trainer/evaluation/floors.py`).
+then the mean AUROC over the hosts that `benchmarks/search.py` leaves out, less those that have too
+few windows of a class for one. Each seed is another split; figures are means over the splits, and
+so are the ends of the 95 % intervals. The floors are trained on the same windows as the models
+(`agent/trainer/evaluation/floors.py`).
 
 Models run by their command line with their defaults, each fold on its own. Reports that are in the
 output folder already are not made again. A model that cannot be trained has a row without figures.
@@ -127,7 +128,7 @@ def unseen(run: Run, floor: str = "") -> list[float]:
         for fold in run.folds
         if len(fold["per_host"]) == 1 and next(iter(fold["per_host"])) in hosts
     ]
-    return [one for one in found if one is not None]  # none: one class alone
+    return [one for one in found if one is not None]  # none: too few of a class
 
 
 def check_alike(runs: Sequence[Run], folds: int) -> None:
