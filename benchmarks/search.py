@@ -36,6 +36,9 @@ BEFORE: Final[Mapping[str, Mapping[str, float]]] = {
     "gbt": {"colsample": 0.5},
     "mlp": {"lr": 0.005, "batch_size": 1536, "hidden": 64},
     "cnn": {"hidden": 48},
+    "gru": {"dropout": 0.5},
+    "transformer": {"heads": 4, "head_width": 16},
+    "transformer_ssl": {"heads": 4, "head_width": 16},
 }
 # What each candidate changes of it.
 CANDIDATES: Final[Mapping[str, Sequence[Mapping[str, float]]]] = {
@@ -75,6 +78,15 @@ CANDIDATES: Final[Mapping[str, Sequence[Mapping[str, float]]]] = {
         {"dropout": 0.2},
         {"heads": 2, "head_width": 8},
         {"heads": 2, "head_width": 8, "dropout": 0.2},
+    ),
+    "transformer_ssl": (
+        {},
+        {"heads": 2, "head_width": 8},
+        {"heads": 2, "head_width": 8, "mask_fraction": 0.6},
+        {"layers": 1},
+        {"mask_fraction": 0.2},
+        {"mask_fraction": 0.6},
+        {"epochs": 10},
     ),
 }
 

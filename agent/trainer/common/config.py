@@ -140,6 +140,7 @@ class CnnHyper(SupervisedHyper):
 class GruHyper(SupervisedHyper):
     """Gated recurrent units on raw windows."""
 
+    dropout: Dropout = 0.2
     hidden: int = Field(64, ge=1, le=2_048, description="Units in a layer and direction.")
     layers: int = Field(1, ge=1, le=8, description="Recurrent layers.")
 
@@ -147,12 +148,14 @@ class GruHyper(SupervisedHyper):
 class LstmHyper(GruHyper):
     """Long short-term memory on raw windows."""
 
+    dropout: Dropout = 0.5
+
 
 class _EncoderHyper(Hyper):
     """The size of a transformer encoder."""
 
-    heads: int = Field(4, ge=1, le=64, description="Attention heads.")
-    head_width: int = Field(16, ge=1, le=256, description="Units in a head.")
+    heads: int = Field(2, ge=1, le=64, description="Attention heads.")
+    head_width: int = Field(8, ge=1, le=256, description="Units in a head.")
     layers: int = Field(2, ge=1, le=32, description="Encoder layers.")
     patch: int = Field(4, ge=1, le=512, description="Steps that one token holds.")
 
