@@ -24,6 +24,7 @@ from broker.protocol.loglines import (
     MAX_METRICS,
     encode_lines,
 )
+from broker.protocol.messages import Progress
 
 MAX_LEVELS: Final = 64  # of what is nested: messages bear some 250
 _NAMED: Final = 3  # of those that are not kept
@@ -152,7 +153,8 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-# What trainers print goes out in numbered lines, those of a moment in one message.
+# What trainers print goes out in numbered lines, those of a moment in one message; of progress, the
+# newest.
 #
 # While no coordinator listens the last lines of each attempt are kept, `MAX_KEPT_BYTES` of each,
 # also of those that have ended meanwhile.
@@ -164,6 +166,8 @@ MAX_KEPT: Final = 64  # attempts
 
 def say(state: State, run: Run, text: str, now: Now) -> None:
     """Publish a text as log lines, at most `LINES_A_SECOND`; the log on disk has all of it."""
+    if ("log",) not in state.timers:
+        state.timers.set(("log",), now.mono_s + TELL_S)
     if now.mono_s - run.lines_at_s >= 1.0:
         if run.left_out:
             text = f"... {run.left_out} lines left out\n{text}"
@@ -175,14 +179,15 @@ def say(state: State, run: Run, text: str, now: Now) -> None:
     for line in text.split("\n"):
         run.said += 1
         _keep(state, run, line.encode("utf-8", "replace")[:MAX_LINE_BYTES])
-    if ("log",) not in state.timers:
-        state.timers.set(("log",), now.mono_s + TELL_S)
 
 
 def tell(state: State) -> None:
     """Send what is new; if a coordinator listens all that it may lack, and keep no more of that."""
     if not state.connected or ("birth",) in state.timers:
         return
+    for run in state.runs.values():
+        if run.has_news:
+            _tell_progress(state, run)
     kept = state.kept
     if state.listening:
         state.kept = {}
@@ -193,6 +198,13 @@ def tell(state: State) -> None:
             said = encode_lines(attempt, one.last - new + 1, one.lines[-new:])
             state.out.append(Outgoing(topic, said, 0))
         one.told = one.last
+
+
+def _tell_progress(state: State, run: Run) -> None:
+    run.has_news = False
+    fields = {key: value for key, value in run.progress.items() if value is not None}
+    topic = state.topics.progress(state.settings.host, run.job_id)
+    state.publish(topic, Progress(attempt=run.attempt, **fields), qos=0, retain=True)
 
 
 def _keep(state: State, run: Run, line: bytes) -> None:

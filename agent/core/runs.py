@@ -92,7 +92,7 @@ def on_line(state: State, run: Run, event: TrainerLine, now: Now) -> None:
         run.progress |= line.progress or {"phase": line.phase, "eta_s": None}
         if run.progress.get("first_epoch") is None:
             run.progress["first_epoch"] = run.progress.get("epoch")
-        _say_progress(state, run)
+        run.has_news = True
     output.say(state, run, line.text, now)
 
 
@@ -239,10 +239,3 @@ def _say_started(state: State, run: Run, now: Now) -> None:
         ),
         now,
     )  # fmt: skip
-
-
-def _say_progress(state: State, run: Run) -> None:
-    fields = {key: value for key, value in run.progress.items() if value is not None}
-    progress = m.Progress(attempt=run.attempt, **fields)
-    topic = state.topics.progress(state.settings.host, run.job_id)
-    state.publish(topic, progress, qos=0, retain=True)

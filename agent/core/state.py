@@ -113,6 +113,7 @@ class Run:
     why: m.Why | None = None
     stop_requests: list[str] = field(default_factory=list)
     progress: dict[str, Any] = field(default_factory=dict)
+    has_news: bool = False  # progress that was not told yet
     result: dict[str, Any] | None = None
     error: str = ""
     error_kind: str | None = None

@@ -3,7 +3,7 @@
 The window follows the delay, as LEDBAT's does (RFC 6817): it doubles each round trip until a queue
 builds up somewhere, and then keeps that queue near `QUEUE_S`, so that heartbeats wait no longer
 than that behind an artifact. A loss cuts it, once a round trip. Times are monotonic seconds, handed
-in; sizes are bytes.
+in; sizes are bytes. The receiver's window, in chunks, is in `stream.py`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """What the tables of a manifest may say: keys, kinds and limits. The format is manifest.md.
 
 A new key of a job begins in `JobTable` here, with a field of `JobSpec` (jobs/plan_entries.py) that
-`reader.py` fills. If the result depends on it: `id_of`, and `_IDENTITY` in `diff.py`. If the agent
-needs it: `Assign` (broker/protocol/messages/jobs.py), core/assignment.py, and for the trainer
-agent/process/command.py. A key of a host: `HostTable`, `HostPolicy`. At last `make generate`, and
-docs/reference/manifest.md.
+`reader.py` fills; what a host must have is a field of `Needs` instead, an amount also in `AMOUNTS`
+(both in broker/protocol/messages/values.py). If the result depends on it: `id_of`, and `_IDENTITY`
+in `diff.py`. If the agent needs it: `Assign` (broker/protocol/messages/jobs.py),
+core/assignment.py, and for the trainer agent/process/command.py. A key of a host: `HostTable`,
+`HostPolicy`. At last `make generate`, and docs/reference/manifest.md.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from broker.protocol.messages import MAX_DATA, MAX_FOLDS, MAX_INPUTS, MAX_PLAN_NAME, SplitRecipe
+from broker.protocol.messages import (
+    MAX_DATA,
+    MAX_FOLDS,
+    MAX_INPUTS,
+    MAX_PLAN_NAME,
+    Needs,
+    SplitRecipe,
+)
 from broker.protocol.quiet_hours import HoursText
 from coordinator.jobs.plan_entries import (
     DEFAULT_FOLDS,
@@ -112,3 +120,12 @@ def is_plan_name(value: Any) -> bool:
         and value.isprintable()
         and value == value.strip()
     )
+
+
+def needs_of(job: JobTable, least: Needs) -> Needs:
+    """Return what a job needs: what it says, and at least what its program needs."""
+    found = {}
+    for name in Needs.model_fields:
+        values = (getattr(job, name), getattr(least, name))
+        found[name] = max((one for one in values if one is not None), default=None)
+    return Needs(**found)

@@ -1,4 +1,4 @@
-"""The keys `program` and `parameters` of a job: which program they mean, and what it needs.
+"""The keys `program` and `parameters` of a job: which program they mean.
 
 Among the known trainers a program stands as `NAME@DIGEST`, the newest of a name last.
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from broker.protocol.messages import Needs, Program, TrainerInfo
+from broker.protocol.messages import Program, TrainerInfo
 from coordinator.jobs.causes import cause, in_words
 from coordinator.jobs.titles import is_path, meant, not_one
-from coordinator.manifest.manifest_keys import JobTable
 
 # A trainer of which nothing is known but its name: nobody has told what the fleet has.
 ANY_PROGRAM: Final = TrainerInfo(
@@ -50,12 +49,3 @@ def meant_title(text: str, titles: Iterable[str] | None, no_such: str) -> tuple[
     if len(found) == 1:
         return found[0], ""
     return text, in_words(cause(no_such, **not_one(text, known)))
-
-
-def needs_of(job: JobTable, least: Needs) -> Needs:
-    """Return what a job needs: what it says, and at least what its program needs."""
-    found = {}
-    for name in Needs.model_fields:
-        values = (getattr(job, name), getattr(least, name))
-        found[name] = max((one for one in values if one is not None), default=None)
-    return Needs(**found)

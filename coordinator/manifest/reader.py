@@ -28,6 +28,7 @@ from coordinator.manifest.manifest_keys import (
     HostTable,
     JobTable,
     is_plan_name,
+    needs_of,
 )
 from coordinator.manifest.problems import ManifestError, Problem, single_problem
 
@@ -278,7 +279,7 @@ class Reader(DataReader):
             "train_hosts": train_hosts,
             "folds": folds,
             "fold": fold,
-            "needs": program_keys.needs_of(job, Needs() if trainer is None else trainer.needs),
+            "needs": needs_of(job, Needs() if trainer is None else trainer.needs),
             "allowed_hosts": tuple(job.allowed_hosts),
             "denied_hosts": tuple(job.denied_hosts),
             "timeout_s": job.timeout_s or None,

@@ -9,7 +9,8 @@
     <root>/models/index.jsonl               one row a completed job
 
 The list of chunks may lag behind the part file, never lead it: data is fsynced before the list that
-claims it is written. Nothing is trusted until the whole file hashes to its name.
+claims it is written. Nothing is trusted until the whole file hashes to its name. A small artifact
+comes with its report, and core/uploads.py compares its hash.
 """
 
 from __future__ import annotations

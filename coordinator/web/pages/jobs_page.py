@@ -1,4 +1,7 @@
-"""The page of all jobs: a table that is filtered and sorted in the browser."""
+"""The page of all jobs: a table that is filtered and sorted in the browser.
+
+Its columns are in `coordinator.ui.fleet_columns`.
+"""
 
 from __future__ import annotations
 

@@ -67,6 +67,26 @@ def test_what_is_put_out_without_a_broker_is_sent_when_there_is_one() -> None:
     assert heard(agent) == []
 
 
+def test_progress_of_a_moment_is_told_once_and_the_last_before_the_end() -> None:
+    """However fast a trainer tells: its newest, and on a new connection what was told to nobody."""
+    agent = running()
+    for epoch in range(1, 2000):
+        agent.handle(fx.TrainerLine(JOB, 1, f'{{"event":"progress","epoch":{epoch}}}'))
+    agent.passes(TELL_S)
+    assert [(told.first_epoch, told.epoch) for told in agent.said(m.Progress)] == [(1, 1999)]
+    agent.handle(Disconnected("gone"))
+    agent.handle(fx.TrainerLine(JOB, 1, '{"event":"progress","epoch":2000}'))
+    agent.passes(TELL_S)
+    agent.sent.clear()
+    agent.handle(Connected("s2"))
+    agent.passes(1)
+    assert [told.epoch for told in agent.said(m.Progress)] == [2000]
+    agent.sent.clear()
+    agent.ends(0, 1, '{"event":"progress","epoch":2001}')
+    told = [said for topic, said in agent.sent if topic.kind is Kind.PROGRESS]
+    assert [said and said.epoch for said in told] == [2001, b""]
+
+
 def test_what_is_put_out_without_a_coordinator_is_sent_when_one_comes() -> None:
     """Whoever follows it has it at once; what a new coordinator lacks comes before what is new."""
     agent = running()

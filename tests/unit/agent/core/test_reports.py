@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.core import effects as fx
+from agent.core.output import TELL_S
 from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Disconnected, Incoming
 from tests.harness.agent import HEX, JOB, Agent
@@ -19,6 +20,7 @@ def test_a_job_from_assignment_to_stored() -> None:
     agent.handle(
         fx.TrainerLine(JOB, 1, '{"event":"progress","epoch":2,"epochs":4,"train_loss":0.5}')
     )
+    agent.passes(TELL_S)
     assert agent.said(m.Progress)[0].epoch == 2
     finished = agent.finishes()
     assert finished.metrics == {"auroc": 0.9}
