@@ -38,7 +38,7 @@ BEFORE: Final[Mapping[str, Mapping[str, float]]] = {
     "cnn": {"hidden": 48},
     "gru": {"dropout": 0.5},
     "transformer": {"heads": 4, "head_width": 16},
-    "transformer_ssl": {"heads": 4, "head_width": 16},
+    "transformer_ssl": {"epochs": 30},
 }
 # What each candidate changes of it.
 CANDIDATES: Final[Mapping[str, Sequence[Mapping[str, float]]]] = {
@@ -82,11 +82,12 @@ CANDIDATES: Final[Mapping[str, Sequence[Mapping[str, float]]]] = {
     "transformer_ssl": (
         {},
         {"heads": 2, "head_width": 8},
-        {"heads": 2, "head_width": 8, "mask_fraction": 0.6},
         {"layers": 1},
         {"mask_fraction": 0.2},
         {"mask_fraction": 0.6},
         {"epochs": 10},
+        {"epochs": 10, "mask_fraction": 0.6},
+        {"epochs": 10, "heads": 2, "head_width": 8},
     ),
 }
 

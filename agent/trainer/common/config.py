@@ -41,6 +41,8 @@ BatchSize = Annotated[int, Field(ge=1, le=65_536, description="Windows in a batc
 LearningRate = Annotated[float, Field(gt=0.0, le=1.0, description="Peak learning rate of AdamW.")]
 WeightDecay = Annotated[float, Field(ge=0.0, le=100.0, description="AdamW's weight decay.")]
 Dropout = Annotated[float, Field(ge=0.0, le=0.9, description="Dropout inside the network.")]
+Heads = Annotated[int, Field(ge=1, le=64, description="Attention heads.")]
+HeadWidth = Annotated[int, Field(ge=1, le=256, description="Units in a head.")]
 
 
 class Hyper(BaseModel):
@@ -154,14 +156,17 @@ class LstmHyper(GruHyper):
 class _EncoderHyper(Hyper):
     """The size of a transformer encoder."""
 
-    heads: int = Field(2, ge=1, le=64, description="Attention heads.")
-    head_width: int = Field(8, ge=1, le=256, description="Units in a head.")
+    heads: Heads = 4
+    head_width: HeadWidth = 16
     layers: int = Field(2, ge=1, le=32, description="Encoder layers.")
     patch: int = Field(4, ge=1, le=512, description="Steps that one token holds.")
 
 
 class TransformerHyper(_EncoderHyper, SupervisedHyper):
     """Transformer encoder on patches of raw windows."""
+
+    heads: Heads = 2
+    head_width: HeadWidth = 8
 
 
 class TransformerSslHyper(_EncoderHyper, TorchHyper):
@@ -170,6 +175,7 @@ class TransformerSslHyper(_EncoderHyper, TorchHyper):
     module: ClassVar[str] = RUN_SSL_MODULE
     modules: ClassVar = (*TorchHyper.modules, "agent.trainer.training.pretrain")
 
+    epochs: Epochs = 10
     mask_fraction: float = Field(
         0.4, gt=0.0, lt=1.0, description="Share of the tokens hidden in pretraining."
     )
