@@ -43,7 +43,12 @@ _BATCH: Final = 512  # windows
 def stream(model: StoredModel, rows: IO[bytes], out: TextIO, progress: Progress) -> None:
     """Score rows as they come, until there are no more; write a line of JSON a window."""
     scored = Stream(model)
-    for number, row in rows_of(rows, progress.log):
+
+    def complain(text: str) -> None:
+        progress.log(text)
+        scored.lose()
+
+    for number, row in rows_of(rows, complain):
         try:
             found = scored.push(row)
         except BadRowError as error:

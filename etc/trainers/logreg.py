@@ -1,6 +1,7 @@
 """A logistic regression by stochastic gradient descent on the summary features."""
 
 import argparse
+import csv
 import json
 import sys
 from pathlib import Path
@@ -33,7 +34,8 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("--mode", "--data", "--out-dir"):
         parser.add_argument(name, required=True)
-    parser.add_argument("--train-hosts", default="")
+    parser.add_argument("--split-recipe", choices=["host"], default="host")
+    parser.add_argument("--train-hosts", default="", help="a line of CSV")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--alpha", type=float, default=0.01)
@@ -42,7 +44,10 @@ def main():
     say("phase", phase="load")
     names, features, label, host = load(Path(args.data), args.mode)
     hosts = sorted(set(host))
-    chosen = args.train_hosts.split(",") if args.train_hosts else hosts[: len(hosts) * 3 // 4]
+    chosen = next(csv.reader([args.train_hosts]), []) or hosts[: len(hosts) * 3 // 4]
+    if unknown := sorted(set(chosen) - set(hosts)):
+        say("error", kind="bad_input", message=f"train_hosts: no data of {', '.join(unknown)}")
+        return 2
     train = np.isin(host, chosen)
     if any(len(set(label[part])) < 2 for part in (train, ~train)):
         say(

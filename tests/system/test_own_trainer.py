@@ -82,7 +82,7 @@ def test_the_example_runs_in_the_fleet(
     fleet.reload()
     row = fleet.until("logreg-oracle", "failed")
     assert row["attempt"] == 1
-    assert "one part has a single class" in row["error"]
+    assert "train_hosts: no data of nobody" in row["error"]
     lab.stop()
     coordinator.stop()
     coordinator.start()

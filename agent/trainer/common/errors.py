@@ -21,7 +21,7 @@ def plain(error: BaseException) -> str:
 def key_and_problem(error: ValidationError) -> tuple[str, str]:
     """Return where the first fault of a file is, and what it is."""
     first = error.errors(include_url=False)[0]
-    return ".".join(map(str, first["loc"])) or "file", first["msg"]
+    return ".".join(map(str, first["loc"])) or "file", first["msg"].removeprefix("Value error, ")
 
 
 class TrainerError(Exception):

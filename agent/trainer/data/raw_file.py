@@ -109,8 +109,11 @@ class RawFile:
         for name in filter(channels.__contains__, reserved):
             problem = "is the label or one of the keys, and cannot be a channel"
             raise self._fault(name, problem, "take it out of the schema's channels")
-        columns = self._columns()
-        wanted = {*reserved, *channels}
+        names = self._columns()
+        columns, wanted = {*names}, {*reserved, *channels}
+        for name in sorted(columns & wanted):
+            if names.count(name) > 1:
+                raise self._fault(name, "column is there twice", "drop one of them")
         for name in sorted(wanted - columns):
             # With `others` the columns are those of a model: its user has no schema.
             remedy = "add it: the model needs it" if others else "add it, or correct the schema"
@@ -119,12 +122,12 @@ class RawFile:
             remedy = "add it to the schema's channels, or drop it"
             raise self._fault(name, "column is in no schema", remedy)
 
-    def _columns(self) -> set[str]:
+    def _columns(self) -> list[str]:
         with readable(self.path, _REMEDY):
             if self._is_csv:
                 with self._open_csv(None) as reader:
-                    return set(reader.schema.names)
-            return set(pq.read_schema(self.path).names)
+                    return list(reader.schema.names)
+            return list(pq.read_schema(self.path).names)
 
     def _open_csv(self, columns: list[str] | None) -> Any:
         types = {"host": pa.string(), "episode": pa.string(), "t": pa.int64()}
@@ -179,8 +182,8 @@ class RawFile:
             if len(wrong):
                 host, episode, t = (batch.column(key)[int(wrong[0])].as_py() for key in _KEYS)
                 where = f"value at host {host}, episode {episode}, t {t}"
-                remedy = "fill the gap or cut the episode there"
-                raise self._fault(name, f"{where} is missing or not finite", remedy)
+                problem = f"{where} is missing, not finite or beyond the range of float32"
+                raise self._fault(name, problem, "correct it, or cut the episode there")
         return out
 
     def _add_episodes(self, entries: _Entries, batch: pa.RecordBatch) -> None:

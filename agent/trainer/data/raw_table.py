@@ -23,8 +23,8 @@ class RawTable(RawFile):
         self._table = table
         super().__init__(_PLACE, schema, others=True)
 
-    def _columns(self) -> set[str]:
-        return set(self._table.column_names)
+    def _columns(self) -> list[str]:
+        return list(self._table.column_names)
 
     def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         yield from self._table.select(columns).to_batches(max_chunksize=BATCH_ROWS)

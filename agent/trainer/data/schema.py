@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agent.trainer.common.errors import BadInputError, key_and_problem, plain
 from agent.trainer.common.files import write_atomically
@@ -30,6 +31,15 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 class _File(BaseModel):
     # People may add notes to a schema: source, licence, ...
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_spelt_right(cls, told: Any) -> Any:
+        for key in set(told).difference(cls.model_fields) if isinstance(told, dict) else ():
+            lacking = set(cls.model_fields).difference(told)
+            if near := get_close_matches(key, sorted(lacking), 1, 0.8):
+                raise ValueError(f"unknown key {key!r}; did you mean {near[0]!r}?")
+        return told
 
 
 class Channel(_File):

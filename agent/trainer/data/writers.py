@@ -162,6 +162,6 @@ def features_of(block: Block, raw: Path) -> Iterator[list[Floats]]:
         columns = np.ascontiguousarray(features.reshape(len(features), -1).T)
         if not np.isfinite(columns).all():
             where = f"host {block.entry.host}, episode {block.entry.episode}"
-            problem = f"{where} has values beyond the range of float32"
+            problem = f"{where} has values whose features are beyond the range of float32"
             raise BadInputError.at(raw, "channels", problem, "use larger units")
         yield list(columns)

@@ -31,12 +31,16 @@ class BadRowError(Exception):
 
 @dataclass
 class _Rows:
-    """The newest rows of a host: a ring (steps, channels), and how many rows it has seen."""
+    """The newest rows of a host: a ring (steps, channels), and how many rows it has seen.
+
+    `lost` of them could not be read since the last one that could.
+    """
 
     values: Floats
     episode: str = ""
     first: int = 0
     count: int = 0
+    lost: int = 0
 
     def window(self) -> Floats:
         """Return the rows in order, as a window (1, channels, steps)."""
@@ -57,17 +61,20 @@ class Stream:
         """Return the score of the window that `row` completes, or None. Raises BadRowError.
 
         `row` has the model's channels; `host`, `episode` and `t` if there are such. A step in `t`
-        that is not one, or another episode, begins anew: no window spans a gap.
+        that is not one, another episode, or without `t` a row that could not be read begins anew:
+        no window spans a gap.
         """
-        values = _values(row, self._told.channels)
         host, episode = str(row.get("host", _HOST)), str(row.get("episode", ""))
         rows = self._rows_of(host)
-        t = _step(row.get("t"), rows.first + rows.count)
+        following = rows.first + rows.count + rows.lost
+        rows.lost += 1  # until all of it is known to be right
+        values = _values(row, self._told.channels)
+        t = _step(row.get("t"), following)
         if (t, episode) == (rows.first + rows.count - 1, rows.episode) and rows.count:
             raise BadRowError(f"t: {t} of host {host} came twice")
         if (t, episode) != (rows.first + rows.count, rows.episode):
             rows.first, rows.count, rows.episode = t, 0, episode
-        steps = len(rows.values)
+        rows.lost, steps = 0, len(rows.values)
         rows.values[rows.count % steps] = values
         rows.count += 1
         if rows.count < steps or (rows.count - steps) % self._told.stride:
@@ -76,6 +83,11 @@ class Stream:
         found = scores | self._verdicts.of(host, scores)
         keys = {"host": host, "episode": episode, "start": rows.first + rows.count - steps}
         return keys | {name: one[0].item() for name, one in found.items()}
+
+    def lose(self) -> None:
+        """Take note of a row that could not be read: it may have been any host's."""
+        for rows in self._hosts.values():
+            rows.lost += 1
 
     def _rows_of(self, host: str) -> _Rows:
         if host not in self._hosts:
@@ -91,7 +103,7 @@ def _values(row: Mapping[str, Any], channels: tuple[str, ...]) -> list[float]:
     for name in channels:
         try:
             found.append(float(row[name]))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise BadRowError(f"{name}: is missing or no number") from None
         if not abs(found[-1]) <= _MOST:  # NaN neither
             raise BadRowError(f"{name}: is not finite")
@@ -103,7 +115,7 @@ def _step(t: Any, following: int) -> int:
         return following
     try:
         return int(t)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise BadRowError("t: is no whole number") from None
 
 
@@ -120,13 +132,26 @@ def rows_of(
         if not text:
             continue
         if header is None:
-            header = [] if text.startswith("{") else next(csv.reader([text]))
+            header = [] if text.startswith("{") else _header(text)
             if header:
                 continue
         try:
             yield number, _row(text, header)
-        except (BadRowError, ValueError, RecursionError) as error:
+        except (BadRowError, ValueError, RecursionError, csv.Error) as error:
             complain(f"line {number}: {error}; it is left out")
+
+
+def _header(text: str) -> list[str]:
+    try:
+        names = next(csv.reader([text]))
+    except csv.Error as error:
+        problem, remedy = str(error), "send JSON lines, or CSV with a header"
+        raise BadInputError.at("standard input", "header", problem, remedy) from None
+    for name in names:
+        if names.count(name) > 1:
+            problem = f"column {name!r} is there twice"
+            raise BadInputError.at("standard input", "header", problem, "drop one of them")
+    return names
 
 
 def _row(text: str, header: list[str]) -> Mapping[str, Any]:

@@ -179,6 +179,7 @@ FAULTS = [
     (_drop("label"), "raw.parquet: label: column is missing"),
     (_add_column, "raw.parquet: extra: column is in no schema"),
     (_put(7, "seen", float("nan")), "seen: value at host a, episode a/1, t 7 is missing"),
+    (_put(7, "seen", 1e300), "t 7 is missing, not finite or beyond the range of float32"),
     (_put(7, "hidden", None), "hidden: value at host a, episode a/1, t 7 is missing"),
     (_put(7, "t", 6), "t: host a, episode a/1 goes from t 6 to 6; sort by t, keep one row"),
     (_put(29, "t", 99), "goes from t 28 to 99"),
@@ -260,6 +261,25 @@ def test_a_wrong_schema_is_refused_by_key(raw: Any) -> None:
     raw.schema["channels"]["hidden"]["modes"] = ["oracel"]
     with pytest.raises(BadInputError, match=r"raw\.schema\.json: channels\.hidden\.modes\.0"):
         raw.prepare(raw.write(raw.episode("a", "1", [0] * 20)))
+
+
+def test_a_misspelt_key_of_a_schema_is_refused_and_a_note_is_not(raw: Any) -> None:
+    """Else it would make another task of the same data."""
+    rows = raw.episode("a", "1", [0] * 20)
+    raw.schema["labels"] = "0 is normal"
+    raw.prepare(raw.write(rows))
+    raw.schema["unlabeled"] = raw.schema.pop("unlabelled")
+    with pytest.raises(BadInputError) as refused:
+        raw.prepare(raw.write(rows))
+    fault = "raw.schema.json: file: unknown key 'unlabeled'; did you mean 'unlabelled'?"
+    assert str(refused.value).startswith(fault)
+
+
+def test_a_column_that_is_there_twice_is_refused(raw: Any) -> None:
+    path = raw.write(raw.episode("a", "1", [0] * 20), ".csv")
+    path.write_text("".join(f"{line},{line.split(',')[3]}\n" for line in path.read_text().split()))
+    with pytest.raises(BadInputError, match=r"raw\.csv: seen: column is there twice"):
+        raw.prepare(path)
 
 
 def test_a_refused_file_leaves_no_schema_behind(raw: Any) -> None:

@@ -99,6 +99,7 @@ def test_a_gap_begins_anew(model: StoredModel, table: Any) -> None:
         ("[1]", "line 2: "),
         ('{"host": "a"}', "is missing or no number"),
         ("{" * 100_000, "line 2: "),
+        ('{"host": 1' + "0" * 5000 + "}", "line 2: "),
     ],
 )
 def test_a_bad_row_is_named_and_left_out(
@@ -112,9 +113,40 @@ def test_a_bad_row_is_named_and_left_out(
 
 def test_what_is_not_finite_is_left_out(model: StoredModel, table: Any) -> None:
     (row,) = table[:1].to_pylist()
-    for wrong in (float("nan"), 1e300, None, "x", [1]):
+    for wrong in (float("nan"), 1e300, 10**400, None, "x", [1]):
         with pytest.raises(BadRowError, match=model.description.channels[0]):
             Stream(model).push(row | {model.description.channels[0]: wrong})
+
+
+def test_a_row_of_csv_that_cannot_be_read_is_left_out(model: StoredModel, table: Any) -> None:
+    names = model.description.channels
+    rows = [",".join(map(str, row.values())) for row in table.select(names)[:2].to_pylist()]
+    bad = ["1\r1", "1" * 200_000, "1"]
+    _, logged = told(model, [",".join(names), rows[0], *bad, rows[1]])
+    assert [line.partition(":")[0] for line in logged] == ["line 3", "line 4", "line 5"]
+    for header in (f"{names[0]},{names[0]}", "a\rb"):
+        with pytest.raises(BadInputError, match="standard input: header: "):
+            told(model, [header])
+
+
+@pytest.mark.parametrize("bad", ['{"host": "a"}', "{"])
+def test_without_t_a_row_that_cannot_be_read_is_a_gap(
+    bad: str, model: StoredModel, table: Any
+) -> None:
+    """With `t` it is known whose row is lacking."""
+    window = model.description.window
+    rows = [row | {"host": "a"} for row in table[: 2 * window + 1].to_pylist()]
+    lines = [json.dumps({k: v for k, v in row.items() if k != "t"}) for row in rows]
+    found, _ = told(model, [*lines[:5], bad, *lines[6:]])
+    assert found[0]["start"] == 6
+    found, _ = told(model, [*map(json.dumps, rows[:5]), "{", *map(json.dumps, rows[5:])])
+    assert found[0]["start"] == rows[0]["t"]
+
+
+def test_a_step_that_no_number_bears_is_left_out(model: StoredModel, table: Any) -> None:
+    (row,) = table[:1].to_pylist()
+    with pytest.raises(BadRowError, match="t: is no whole number"):
+        Stream(model).push(row | {"t": float("inf")})
 
 
 def test_hosts_and_lines_are_limited(
