@@ -20,7 +20,7 @@ _MARKS: Final = {
     "metrics_left_out": "without some metrics",
 }
 _RULES: Final = {
-    "metrics_unread": ": metrics.json is no plain file with a JSON object of at most "
+    "metrics_unread": ": they are to be a JSON object, in a plain file metrics.json of at most "
     f"{MAX_LINE_CHARS} characters",
     "metrics_left_out": f": {MAX_METRICS} are kept at most",
 }

@@ -256,7 +256,8 @@ class Reader(DataReader):
         train_hosts = tuple(sorted({*job.train_hosts}))
         for host in train_hosts:
             if not host or host.startswith("-"):
-                self._problem(label, "train_hosts", f"{host!r}: no leading '-'")
+                rule = "no empty name, no leading '-'"
+                self._problem(label, "train_hosts", f"{host!r} cannot be a host: {rule}")
         carried_bytes = len(to_json([job.hyper, train_hosts]))
         if carried_bytes > MAX_CARRIED_BYTES:
             message = (

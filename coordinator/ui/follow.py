@@ -16,12 +16,13 @@ from broker.protocol.messages import AskShow, AskWhy
 from broker.system.machine import new_id
 from broker.wrapping import printable
 from coordinator.client.rows import listed
+from coordinator.jobs.job_progress import rest_words
 from coordinator.jobs.reason_words import alike, names, summary
 from coordinator.jobs.result_words import main_metric, metric_words, short_marks
 from coordinator.jobs.states import FINAL
 from coordinator.ui import terminal
 from coordinator.ui.fitted_table import Table
-from coordinator.ui.fleet_columns import JOBS, left, loss, shown, took
+from coordinator.ui.fleet_columns import JOBS, left_s, loss, shown, took
 from coordinator.ui.live import hear, until
 from coordinator.ui.options import OperatorClient
 from coordinator.ui.words import say
@@ -124,7 +125,7 @@ def _how_far(row: Row) -> str:
         return ""
     said = [f"{row['share']:.0%}, epoch {row['epoch']}"]
     said += [f"loss {said_loss}"] if (said_loss := loss(row["loss"])) else []
-    said += [] if row["ends"] is None else [f"{left(row)} left"]
+    said += [] if row["away"] else filter(None, [rest_words(left_s(row))])
     return ", ".join(said)
 
 
