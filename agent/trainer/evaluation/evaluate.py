@@ -281,7 +281,7 @@ def marks_of(metrics: Metrics, test: Scored) -> tuple[Mark, ...]:
     if area is not None and floor is not None and round(area, 3) < round(floor, 3):
         marks.append(Mark(code="below_floor", metric="auroc", value=area, limit=floor))
     brier, limit = metrics.get("brier"), brier_of_base_rate(test)
-    if brier is not None and brier > limit:
+    if brier is not None and 0 < limit < brier:  # of one class alone it is 0
         mark = Mark(code="brier_above_base_rate", metric="brier", value=brier, limit=limit)
         marks.append(mark)
     return tuple(marks)
