@@ -85,12 +85,15 @@ def rule_in_words(rule: LabelRule) -> str:
 
 
 def tested_in_words(report: Report) -> str:
-    """Return which model the figures are of, and what it had seen."""
-    if not report.folds:
-        return "On the test part, which the model has never seen."
-    text = "The figures are of the folds' models, each tested on hosts that it has never seen."
-    if report.training is not None:
-        text += " The stored model was made with all these hosts, and was not tested."
+    """Return which model the figures are of, what it had seen, and what stands for labels."""
+    text = "On the test part, which the model has never seen."
+    if report.folds:
+        text = "The figures are of the folds' models, each tested on hosts that it has never seen."
+        if report.training is not None:
+            text += " The stored model was made with all these hosts, and was not tested."
+    if report.task == "unlabelled":
+        text += " No window has a label and each counts as normal, so that the false-positive rate "
+        text += "is the rate of alarms."
     return text
 
 
