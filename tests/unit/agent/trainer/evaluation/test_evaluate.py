@@ -211,7 +211,8 @@ def test_a_ranking_against_a_class_that_one_group_holds_is_none() -> None:
     perfect = Scored(np.arange(60), label, label.astype(float))
     found = evaluated(index, perfect, perfect)
     assert (found.metrics["auroc"], found.metrics["average_precision"]) == (None, None)
-    assert found.undefined["auroc"] == "too few groups hold each class"
+    least = "2 are the least, and a group is one block of 20 rows"
+    assert found.undefined["auroc"] == f"a class is in too few groups; {least}"
 
 
 def test_a_rate_at_its_end_has_an_exact_bound() -> None:
