@@ -39,7 +39,7 @@ def _wins(count: int, groups: Ints, positive: Bools, score: Floats) -> Floats:
 
 
 def average_precisions(weights: Floats, groups: Ints, positive: Bools, score: Floats) -> Floats:
-    """Return the average precision (draws,), as scikit-learn defines it."""
+    """Return the average precision (draws,) of scikit-learn; both classes have to be there."""
     found = np.full(len(weights), np.nan)
     places = np.unique(score[positive])[::-1]  # precision counts where recall grows
     if not len(places):
@@ -54,7 +54,8 @@ def average_precisions(weights: Floats, groups: Ints, positive: Bools, score: Fl
         gains = np.diff(hits, axis=1, prepend=0.0)
         precision = np.divide(hits, called, out=np.zeros_like(hits), where=called > 0)
         found[at : at + step] = ratio((precision * gains).sum(axis=1), hits[:, -1])
-    return found
+    negatives = weights @ np.bincount(groups, weights=~positive, minlength=weights.shape[1])
+    return np.where(negatives > 0, found, np.nan)
 
 
 def _at_least(places: Floats, score: Floats) -> Floats:

@@ -160,7 +160,7 @@ def evaluate(judged: Sequence[Judged], classes: Sequence[str], draws: Draws) -> 
     known = [name for name, value in metrics.items() if value is not None]
     metrics |= {f"{name}_ci": _interval(name, found[name], test, groups) for name in known}
     lacks = {one for each in judged for one in each.lacks} | set(_lacks("test", test, classes))
-    undefined = _reasons(metrics, sorted(lacks, reverse=True), draws.asked)
+    undefined = _reasons(metrics, sorted(lacks, reverse=True), draws)
     return Evaluation(test, calls, metrics, undefined)
 
 
@@ -259,10 +259,11 @@ def _lacks(name: str, part: Scored, classes: Sequence[str]) -> tuple[str, ...]:
     return (f"the {name} part has no window of class {', '.join(absent)}",) if absent else ()
 
 
-def _reasons(metrics: Mapping[str, Any], lacks: Sequence[str], n_resamples: int) -> dict[str, str]:
+def _reasons(metrics: Mapping[str, Any], lacks: Sequence[str], draws: Draws) -> dict[str, str]:
     """Return why each metric that is None is so."""
-    why = [*lacks, *(["no resamples were asked for"] if n_resamples == 0 else [])]
-    reason = "; ".join(why) or "too few groups hold each class"
+    why = [*lacks, *(["no resamples were asked for"] if draws.asked == 0 else [])]
+    few = f"a class is in too few groups; {LEAST_GROUPS} are the least, and a group is one "
+    reason = "; ".join(why) or few + draws.groups.what
     return {
         name: "the score is no probability" if name in OF_PROBABILITIES else reason
         for name, value in metrics.items()
@@ -281,7 +282,7 @@ def marks_of(metrics: Metrics, test: Scored) -> tuple[Mark, ...]:
     if area is not None and floor is not None and round(area, 3) < round(floor, 3):
         marks.append(Mark(code="below_floor", metric="auroc", value=area, limit=floor))
     brier, limit = metrics.get("brier"), brier_of_base_rate(test)
-    if brier is not None and brier > limit:
+    if brier is not None and 0 < limit < brier:  # of one class alone it is 0
         mark = Mark(code="brier_above_base_rate", metric="brier", value=brier, limit=limit)
         marks.append(mark)
     return tuple(marks)

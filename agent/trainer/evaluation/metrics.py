@@ -112,8 +112,6 @@ def _multiclass(part: Scored, calls: Calls, draws: Draws) -> dict[str, Floats]:
         f1s.append(_f1(hits, draws.sums(told), size))
         areas.append(draws.areas(truth, part.score[:, k], calls.fold))
         precisions.append(draws.precisions(truth, part.score[:, k], calls.fold))
-    if len(present) == 1:
-        precisions = areas  # against no rest neither is defined
     return {
         "auroc": np.mean(areas, axis=0),
         "average_precision": np.mean(precisions, axis=0),

@@ -18,6 +18,7 @@ from agent.trainer.evaluation.page_tables import (
     rule_in_words,
     scope_in_words,
     tables,
+    tested_in_words,
 )
 from agent.trainer.evaluation.plots import drawings
 from agent.trainer.evaluation.report_schema import Report
@@ -40,6 +41,7 @@ def render(report: Report) -> str:
         facts=_facts(report),
         marks=[mark_in_words(one) for one in report.marks],
         scope=scope_in_words(report),
+        tested=tested_in_words(report),
         tables=tables(report),
         count=_count,
         share=_share,
@@ -61,6 +63,7 @@ def model_card(report: Report, schema: FeatureSchema) -> str:
         rate=rate,
         rule=rule_in_words(report.label_rule),
         scope=scope_in_words(report),
+        tested=tested_in_words(report),
         floors=list(report.floors.items()),
     )
 
@@ -84,9 +87,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     training, hosts = report.training, report.split.hosts
     facts = [
         ("a window's label", rule_in_words(report.label_rule)),
-        ("hosts trained on", ", ".join(hosts.training)),
-        ("hosts validated on", ", ".join(hosts.validation)),
-        ("hosts tested on", ", ".join(hosts.test)),
+        ("hosts trained on", ", ".join(hosts.training) or "none"),
+        ("hosts validated on", ", ".join(hosts.validation) or "none"),
+        ("hosts tested on", ", ".join(report.per_host)),
         ("windows left out, across a border", _count(report.split.windows.purged)),
         ("target false-positive rate", f"{report.target_fpr:g}"),
     ]

@@ -84,6 +84,19 @@ def rule_in_words(rule: LabelRule) -> str:
     return _LABEL_RULES[rule.rule]
 
 
+def tested_in_words(report: Report) -> str:
+    """Return which model the figures are of, what it had seen, and what stands for labels."""
+    text = "On the test part, which the model has never seen."
+    if report.folds:
+        text = "The figures are of the folds' models, each tested on hosts that it has never seen."
+        if report.training is not None:
+            text += " The stored model was made with all these hosts, and was not tested."
+    if report.task == "unlabelled":
+        text += " No window has a label and each counts as normal, so that the false-positive rate "
+        text += "is the rate of alarms."
+    return text
+
+
 def scope_in_words(report: Report) -> str:
     """Return what the intervals are of."""
     told = report.bootstrap
@@ -149,7 +162,7 @@ def _hosts(report: Report, shown: Sequence[str], heads: Sequence[str]) -> Table:
         for name, part in (("mean", "mean"), ("deviation between hosts", "deviation")):
             over = {key: getattr(found, part) for key, found in report.over_hosts.items()}
             rows.append((name, "", *("" for _ in report.classes), *_cells(over, shown)))
-    note = "Of the test part. A mean is over the hosts that define the metric."
+    note = "A mean is over the hosts that define the metric."
     return Table("Test hosts", note, ("host", "windows", *report.classes, *heads), rows)
 
 
@@ -163,7 +176,7 @@ def _operating_points(report: Report) -> Table:
         threshold = "of each fold" if one.threshold is None else f"{one.threshold:.4g}"
         rates = map(rate, (one.fpr, one.recall, one.precision))
         rows.append((f"{one.target_fpr:g}", threshold, *rates))
-    note = "Chosen on validation for each target; what they do on the test part."
+    note = "Chosen on validation for each target; what they do on tested windows."
     head = ("target rate", "threshold", "false-positive rate", "recall", "precision")
     return Table("Thresholds", note, head, rows)
 
@@ -199,7 +212,7 @@ def _classes(report: Report) -> Table:
         hits, true, called = row[at], sum(row), sum(one[at] for one in report.confusion)
         rows.append((name, f"{true:,}", _ratio(hits, called), _ratio(hits, true)))
     head = ("class", "windows", "precision", "recall")
-    return Table("Classes", "On the test part.", head, rows)
+    return Table("Classes", "Of tested windows.", head, rows)
 
 
 def _ratio(part: int, whole: int) -> str:

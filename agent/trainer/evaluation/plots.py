@@ -139,7 +139,7 @@ def _per_host(hosts: Mapping[str, HostFigures]) -> Drawing | None:
     for place, (minus, _) in enumerate(shown):
         axes.box((0, -minus), (place - 0.35, place + 0.35), SERIES[0])
         axes.note(-minus, place, f"{-minus:.3f}")
-    caption = "AUROC on each host of the test part, the best first."
+    caption = "AUROC on each tested host, the best first."
     if len(known) > len(shown):
         caption += f" The {len(shown)} worst of {len(known)} are shown."
     if len(found) > len(known):

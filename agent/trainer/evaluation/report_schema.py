@@ -213,7 +213,7 @@ class OperatingPoint(Part):
     threshold: float | None = Field(description="Null: each fold has its own.")
     fpr: Share | None
     recall: Share | None
-    precision: Share | None = Field(description="Null: it calls nothing.")
+    precision: Share | None = Field(description="Null: it calls nothing, or nothing is positive.")
 
 
 class Importance(Part):

@@ -209,7 +209,7 @@ def _point(
         threshold=models[0][1][target] if len(models) == 1 else None,
         fpr=_share(called, ~positive),
         recall=_share(called, positive),
-        precision=_share(positive, called),
+        precision=_share(positive, called) if positive.any() else None,
     )
 
 

@@ -174,6 +174,16 @@ def _split(job: Job, index: WindowIndex) -> Splits:
 def checked(loaded: Loaded) -> Loaded:
     """Return what was loaded. Raises BadInputError where its labels are too few, or of one kind."""
     job, label = loaded.job, loaded.index.label
+    parts = {"training": loaded.train, "validation": loaded.validation, "test": loaded.test}
+    if job.split_recipe == "folds":
+        del parts["test"]  # those of all folds are measured together
+    whose = f" of fold {job.fold}" if job.fold else ""
+    what = "labelled windows" if loaded.has_labels else "windows"
+    for name, its in parts.items():
+        if len(its) < LEAST_WINDOWS:
+            problem = f"the {name} part{whose} has {len(its)} {what}; {LEAST_WINDOWS} are the least"
+            remedy = "give more hosts or longer episodes, or prepare a smaller --window or --stride"
+            raise BadInputError.at(job.validation, "window", problem, remedy)
     present = np.unique(label[loaded.train])
     # With several classes there is no normal one: only the probe is measured.
     pretrains = isinstance(job.hyper, TransformerSslHyper) and loaded.schema.task != "multiclass"
@@ -181,12 +191,4 @@ def checked(loaded: Loaded) -> Loaded:
         problem = f"all windows to train on are of class {loaded.schema.classes[int(present[0])]}"
         remedy = "choose other train_hosts, seed or split_recipe"
         raise BadInputError.at(job.validation, "label", problem, remedy)
-    parts = {"training": loaded.train}
-    if job.split_recipe != "folds":  # whose test parts are measured together
-        parts["test"] = loaded.test
-    for name, windows in parts.items():
-        if loaded.has_labels and len(windows) < LEAST_WINDOWS:
-            problem = f"the {name} part has {len(windows)} windows; {LEAST_WINDOWS} are the least"
-            remedy = "give more hosts or longer episodes, or prepare a smaller --window or --stride"
-            raise BadInputError.at(job.validation, "window", problem, remedy)
     return loaded

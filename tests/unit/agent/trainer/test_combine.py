@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,28 @@ def test_single_folds_give_the_report_of_one_job(results: Path, tmp_path: Path) 
             part.pop(key, None)
     assert ours == theirs
     assert "Alarms by each host" in render(read_json(tmp_path / Path(files[0]).name, Report))
+
+
+def test_page_and_card_say_which_model_the_figures_are_of(results: Path, tmp_path: Path) -> None:
+    """The stored model has seen all hosts; `combine` stores none; a single fold has a test part."""
+    combine([read_fold(results / fold) for fold in ("1", "2", "3")], tmp_path)
+    folders = {"all": results / "all", "combined": tmp_path, "one": results / "1"}
+    paths = {name: next(folder.glob("*_train.json")) for name, folder in folders.items()}
+    told = {name: render(read_json(path, Report)) for name, path in paths.items()}
+    told |= {f"card of {name}": _card(results / at) for name, at in (("all", "all"), ("one", "1"))}
+    for name, text in told.items():
+        assert ("which the model has never seen" in text) == (name in {"one", "card of one"})
+        assert ("made with all these hosts" in text) == (name in {"all", "card of all"})
+        assert not re.search(r"\b0 (windows|to test|to validate)", text)
+    windows = sum(one["windows"] for one in report_in(results / "all")["per_host"].values())
+    for name in ("all", "combined"):
+        assert f"{windows:,} windows, each tested in one of 3 folds." in told[name]
+        hosts = ", ".join(report_in(results / "all")["per_host"])
+        assert f"hosts tested on</th><td>{hosts}</td>" in told[name].replace('scope="row">', "")
+
+
+def _card(folder: Path) -> str:
+    return (folder / "MODEL_CARD.md").read_text("utf-8")
 
 
 def test_alarms_and_events_are_those_of_every_fold(results: Path) -> None:

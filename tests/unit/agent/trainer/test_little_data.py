@@ -36,11 +36,31 @@ def test_three_windows_a_host_are_too_few(
         run_job("gbt", data, tmp_path / "out", *QUICK, f"--split-recipe={recipe}")
 
 
+def test_a_fold_has_ten_windows_to_train_and_to_validate(
+    raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    """A fold of two hosts validates by blocks of a single one."""
+    data = prepared(raw, "ab", 120, lambda _, at: at // 10 % 2)
+    with pytest.raises(BadInputError, match="the validation part of fold 1 has 7 labelled"):
+        run_job("gbt", data, tmp_path / "out", *QUICK, "--split-recipe=folds")
+
+
+def test_validation_needs_ten_windows_and_a_folds_test_part_does_not(
+    raw: Any, tmp_path: Path, run_job: Any
+) -> None:
+    data = prepared(raw, "abcdefgh", 45, lambda _, at: int(at >= 25))  # eight windows a host
+    with pytest.raises(BadInputError, match="the validation part has 8 labelled windows; 10 are"):
+        run_job("gbt", data, tmp_path / "host", *QUICK, "--train-hosts=a,b,c")
+    run_job("gbt", data, tmp_path / "folds", *QUICK, "--split-recipe=folds", "--folds=8")
+    folds = report_in(tmp_path / "folds")["folds"]
+    assert {one["windows"]["test"] for one in folds} == {8}
+
+
 def test_a_perfect_ranking_of_few_hosts_has_its_bound(
     raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
-    """Three windows of each of eight hosts, ranked without a fault, are eight observations."""
-    data = prepared(raw, "abcdefgh", 20, lambda _, at: int(at >= 12))
+    """Five windows of each of eight hosts, ranked without a fault, are eight observations."""
+    data = prepared(raw, "abcdefgh", 30, lambda _, at: int(at >= 22))
     flags = ("--split-recipe=folds", "--min-child-weight=0")
     metrics = run_job("gbt", data, tmp_path, *QUICK, *flags)[-1]["metrics"]
     assert metrics["auroc"] == 1
@@ -59,7 +79,7 @@ def test_a_single_anomaly_is_no_perfect_ranking(raw: Any, tmp_path: Path, run_jo
 def test_one_class_is_an_error_in_training_and_none_in_the_test(
     raw: Any, tmp_path: Path, run_job: Any
 ) -> None:
-    data = prepared(raw, "abcde", 200, lambda host, at: int(host < "d" and at // 20 % 2))
+    data = prepared(raw, "abcde", 300, lambda host, at: int(host < "d" and at // 20 % 2))
     with pytest.raises(BadInputError, match="label: all windows to train on are of class normal"):
         run_job("gbt", data, tmp_path / "one", *QUICK, "--train-hosts=d")
     run_job("gbt", data, tmp_path / "two", *QUICK, "--train-hosts=a,b,c")

@@ -19,6 +19,8 @@ import torch
 from agent.trainer.common import config
 from agent.trainer.common.errors import BadInputError, DivergedError
 from agent.trainer.common.progress import Progress, run_reported
+from agent.trainer.evaluation.page import render
+from agent.trainer.evaluation.report_schema import Report
 from tests.harness import forked
 from tests.harness.trainers import files_of, report_in
 
@@ -198,6 +200,13 @@ def test_without_a_labelled_window_the_alarm_is_still_set(
     assert metrics["auroc"] is None
     report = report_in(tmp_path / "ssl")
     assert "no window of class" in report["undefined"]["auroc"]
+    points = report["operating_points"]
+    assert max(one["fpr"] for one in points) > 0
+    assert {one[name] for one in points for name in ("recall", "precision")} == {None}
+    card = (tmp_path / "ssl" / "MODEL_CARD.md").read_text("utf-8")
+    for text in (card, render(Report.model_validate(report))):
+        assert "each counts as normal, so that the false-positive rate is the rate of" in text
+    assert "labels are right" not in card
     with pytest.raises(BadInputError, match="no window has a label"):
         run_job("gbt", data, tmp_path / "gbt")
 

@@ -73,13 +73,13 @@ def by_sklearn(part: Scored, thresholds: Thresholds) -> dict[str, float]:
     some, all_of_it = label.any(), label.all()
     if some:
         called = score >= thresholds.decision
-        found["average_precision"] = skm.average_precision_score(label, score)
         found["f1"] = skm.f1_score(label, called)
         found["tpr_at_fpr"] = (score > thresholds.alarm)[label == 1].mean()
     if not all_of_it:
         found["fpr_realised"] = (score > thresholds.alarm)[label == 0].mean()
     if some and not all_of_it:
         found["auroc"] = skm.roc_auc_score(label, score)
+        found["average_precision"] = skm.average_precision_score(label, score)
         found["balanced_accuracy"] = skm.balanced_accuracy_score(label, called)
     return found
 
@@ -181,6 +181,28 @@ def test_scores_of_different_folds_are_not_ranked_together() -> None:
     assert found["fpr_realised"] <= 0.05  # by each fold's own threshold
 
 
+def test_a_fold_of_one_class_is_left_out_of_rankings() -> None:
+    index, test = an_index(400, 20), a_part(400, 9)
+    both, one = (test.of(index.host == host) for host in (0, 1))
+    one = replace(one, label=np.ones_like(one.label))
+    judged = [judge(part, part, TWO, 0.05) for part in (both, one)]
+    found = evaluate(judged, TWO, draws_of(index, judged, 50, seed=0)).metrics
+    alone = skm.average_precision_score(both.label, both.score)
+    assert found["average_precision"] == pytest.approx(alone)
+    assert found["auroc"] == pytest.approx(skm.roc_auc_score(both.label, both.score))
+
+
+def test_a_draw_of_one_class_defines_no_ranking() -> None:
+    index, part = an_index(100, 50, hosts=5), a_part(100, 3)
+    label = (index.host > 0).astype(np.int64)
+    draws = Draws(resampling_groups(index, part.windows), 50, seed=0)
+    part = replace(part, label=label)
+    found = measure(part, calls_of(part, NONE), draws)
+    without = np.isnan(found["auroc"])
+    assert without.any()
+    assert (np.isnan(found["average_precision"]) == without).all()
+
+
 def test_a_ranking_against_a_class_that_one_group_holds_is_none() -> None:
     """Windows that overlap are one observation, and a perfect order of it is no evidence."""
     index = an_index(60, 2)
@@ -189,7 +211,8 @@ def test_a_ranking_against_a_class_that_one_group_holds_is_none() -> None:
     perfect = Scored(np.arange(60), label, label.astype(float))
     found = evaluated(index, perfect, perfect)
     assert (found.metrics["auroc"], found.metrics["average_precision"]) == (None, None)
-    assert found.undefined["auroc"] == "too few groups hold each class"
+    least = "2 are the least, and a group is one block of 20 rows"
+    assert found.undefined["auroc"] == f"a class is in too few groups; {least}"
 
 
 def test_a_rate_at_its_end_has_an_exact_bound() -> None:
@@ -239,6 +262,14 @@ def test_metrics_that_are_undefined_are_none_with_the_reason() -> None:
     }
     assert found.undefined["auroc"] == "the test part has no window of class 1"
     assert set(found.undefined) == set(found.metrics) - defined
+
+
+def test_anomalies_alone_define_no_ranking() -> None:
+    test = replace(a_part(100, 7), label=np.ones(100, dtype=np.int64))
+    found = evaluated(an_index(100, 10), a_part(100, 8), test)
+    for name in ("auroc", "average_precision"):
+        assert found.metrics[name] is None
+        assert found.undefined[name] == "the test part has no window of class 0"
 
 
 def test_each_host_is_measured_by_itself() -> None:
@@ -292,6 +323,8 @@ def test_what_is_below_its_floor_or_above_the_base_rate_is_marked() -> None:
         assert marks_of({"auroc": None, "brier": brier}, test) == ()
     assert marks_of({"auroc": 0.9449, "floor_auroc": 0.9451}, test) == (), "both are shown as 0.945"
     assert len(marks_of({"auroc": 0.944, "floor_auroc": 0.945}, test)) == 1
+    normal = replace(test, label=np.zeros_like(label))
+    assert marks_of({"auroc": None, "brier": 0.1}, normal) == (), "one class: its base rate is sure"
 
 
 def test_of_several_classes_the_base_rates_score_is_over_all() -> None:
