@@ -53,8 +53,6 @@ END_S = 5.0  # until a trainer's processes have ended; one that waits for a driv
 _LOOK_S = 0.05
 WAIT_S = 30.0  # of a keeper for its next trainer
 _MEMORY_S = 5.0  # between two looks at the host's memory
-_LARGE_BYTES = 1 << 21  # of a page
-COLLAPSE = 25  # MADV_COLLAPSE of madvise(2), since Linux 6.1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the whole group gets them
@@ -103,26 +101,6 @@ def _load(modules: list[str]) -> None:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # a collection writes to each object, and would copy its page
-    _use_large_pages()
-
-
-def _use_large_pages() -> None:
-    """Put this process's memory into pages of 2 MiB: a fork copies 512 times fewer entries.
-
-    What the system refuses stays as it is.
-    """
-    import ctypes
-
-    madvise = ctypes.CDLL(None).madvise
-    with open("/proc/self/maps", "rb") as file:  # noqa: PTH123
-        maps = [line.split() for line in file]
-    for place, rights, *_, name in maps:
-        if rights == b"rw-p" and name in {b"0", b"[heap]"}:  # memory of no file has no name
-            first, end = (int(word, 16) for word in place.split(b"-"))
-            first, end = -(-first // _LARGE_BYTES), end // _LARGE_BYTES
-            if first < end:
-                size = (end - first) * _LARGE_BYTES
-                madvise(ctypes.c_void_p(first * _LARGE_BYTES), ctypes.c_size_t(size), COLLAPSE)
 
 
 def _keep(body: bytes, descriptors: list[int], control: Control, score: bytes) -> list[bytes]:

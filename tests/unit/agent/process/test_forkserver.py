@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import signal
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.process import keeper
 from agent.process.supervisor import Starter, Trainer
 from agent.trainer.common.config import TRAINERS
 from tests.harness.fleet import prepared_data
@@ -189,21 +187,6 @@ def test_a_loaded_trainer_is_as_one_of_its_own(loaded: Loaded, tmp_path: Path) -
         drawn.update(run.line().split())
         assert run.code() == 7
     assert len(drawn) == 4
-
-
-def test_a_loaded_interpreter_is_cheap_to_fork(loaded: Loaded, tmp_path: Path) -> None:
-    """Its memory lies in large pages, where the system has them."""
-    with mmap.mmap(-1, 1 << 23, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as some:
-        some.write(bytes(len(some)))
-        try:
-            some.madvise(keeper.COLLAPSE)
-        except OSError:
-            pytest.skip("this system makes no large pages when it is asked to")
-    loaded.modules = ["agent.trainer.models.gbt"]
-    loaded.get_ready(tmp_path / "ready", "import sys; print('xgboost' in sys.modules)")
-    (server,) = (one for one in psutil.Process().children() if "models.gbt" in str(one.cmdline()))
-    text = Path(f"/proc/{server.pid}/smaps_rollup").read_text()
-    assert int(text.partition("AnonHugePages:")[2].split()[0]) > 0
 
 
 def test_a_loaded_interpreter_has_no_thread(loaded: Loaded, tmp_path: Path) -> None:
