@@ -297,7 +297,7 @@ MUTANTS = (
     Mutant("lease for ever", 100, _put(coordinator_leases, "on_expired", lambda *_: None)),
     Mutant("lease ends with the connection", 300, _lease_ends_with_connection),
     Mutant("lease not kept by the agent", 300, _put(leases, "on_timer", lambda *_: None)),
-    Mutant("on_lost = stop ignored", 300, _stop_on_lost_ignored, first=700),
+    Mutant("on_lost = stop ignored", 300, _stop_on_lost_ignored, first=1000),
     Mutant("interrupted is not offered", 300, _interrupted_not_offered),
     Mutant("reports sent once", 50, _reports_sent_once),
     Mutant("reports not kept on disk", 100, _put(Spool, "keep", lambda spool, report, data: None)),
