@@ -27,6 +27,7 @@ def on_exited(state: State, run: Run, event: fx.TrainerExited, now: Now) -> None
     """The trainer's process has ended."""
     state.timers.cancel(("kill", run.job_id))
     output.tell(state)  # an attempt's output comes before its end
+    run.has_news = False  # told after the end, it would stay on the broker
     if run.began_s is not None:
         run.ran_s = round(now.mono_s - run.began_s, 3)  # bundling and handing over are no training
     if run.progress or run.attempt > 1:  # an earlier agent may have died before it had done so

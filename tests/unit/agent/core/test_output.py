@@ -87,6 +87,16 @@ def test_progress_of_a_moment_is_told_once_and_the_last_before_the_end() -> None
     assert [said and said.epoch for said in told] == [2001, b""]
 
 
+def test_progress_is_not_told_after_the_end() -> None:
+    """It is retained: nobody would clear it."""
+    agent = running()
+    agent.handle(Disconnected("gone"))
+    agent.ends(0, 1, '{"event":"progress","epoch":2}')
+    agent.handle(Connected("s2"))
+    agent.passes(1)
+    assert not agent.said(m.Progress)
+
+
 def test_what_is_put_out_without_a_coordinator_is_sent_when_one_comes() -> None:
     """Whoever follows it has it at once; what a new coordinator lacks comes before what is new."""
     agent = running()
