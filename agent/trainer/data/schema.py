@@ -32,15 +32,6 @@ class _File(BaseModel):
     # People may add notes to a schema: source, licence, ...
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _is_spelt_right(cls, told: Any) -> Any:
-        for key in set(told).difference(cls.model_fields) if isinstance(told, dict) else ():
-            lacking = set(cls.model_fields).difference(told)
-            if near := get_close_matches(key, sorted(lacking), 1, 0.8):
-                raise ValueError(f"unknown key {key!r}; did you mean {near[0]!r}?")
-        return told
-
 
 class Channel(_File):
     """A channel: the name that people know it by, and the modes that may see it."""
@@ -65,6 +56,15 @@ class RawSchema(_File):
     positive: int | str | None = None
     class_names: dict[str, str] = {}
     simulated: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_spelt_right(cls, told: Any) -> Any:
+        for key in set(told).difference(cls.model_fields) if isinstance(told, dict) else ():
+            lacking = set(cls.model_fields).difference(told)
+            if near := get_close_matches(key, sorted(lacking), 1, 0.8):
+                raise ValueError(f"unknown key {key!r}; did you mean {near[0]!r}?")
+        return told
 
 
 class Feature(_File):
