@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import heapq
 import itertools
 import json
@@ -343,11 +342,9 @@ class Campaign:
         self.report.findings += [f"{one['where']}: {one['what']}" for one in found["findings"]]
 
     def _verify(self, row: dict[str, Any]) -> None:
-        folder = self._folder / "coordinator" / "models" / f"{row['model']}_{row['mode']}"
-        path = folder / row["artifact_id"] / "bundle.tar.zst"
         try:
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError:
+            digest = self._fleet.digest(row)
+        except AssertionError:
             digest = ""
         if digest != row["artifact_id"]:
             self.report.unverified.append(row["name"])

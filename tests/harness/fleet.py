@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import select
@@ -25,6 +26,7 @@ from broker.system.machine import new_id
 from broker.system.settings import BrokerSettings
 from coordinator import cli
 from coordinator.client.client import OperatorClient
+from coordinator.store.store import BUNDLE
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
@@ -240,6 +242,13 @@ class Fleet:
         known = {row["name"]: row["state"] for row in self.rows.values()}
         logs = "\n".join(f"--- {p.log.name}\n{p.said()[-3000:]}" for p in self.programs)
         raise AssertionError(f"{job} did not become {what}; known: {known}\n{logs}")
+
+    def digest(self, row: dict[str, Any]) -> str:
+        """Wait for the file of a completed job's artifact, which follows its row; its sha256."""
+        folder = self.tmp / "coordinator" / "models" / f"{row['model']}_{row['mode']}"
+        bundle = folder / row["artifact_id"] / BUNDLE
+        wait_until(bundle.exists, str(bundle))
+        return hashlib.sha256(bundle.read_bytes()).hexdigest()
 
     def look(self, wait_s: float) -> None:
         """Take what is said of jobs for a while."""

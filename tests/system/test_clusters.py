@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -101,9 +100,7 @@ def _train(fleet: Fleet, strike: Callable[[], None]) -> None:
         begun = Counter(one["attempt"] for one in events if one["event"] in {"started", "resumed"})
         assert set(begun.values()) <= {1}, (name, events)
         assert sum(one["event"] == "completed" for one in events) == 1, (name, events)
-        folder = fleet.tmp / "coordinator" / "models" / "gbt_oracle" / row["artifact_id"]
-        bundle = (folder / "bundle.tar.zst").read_bytes()
-        assert hashlib.sha256(bundle).hexdigest() == row["artifact_id"]
+        assert fleet.digest(row) == row["artifact_id"]
     assert {row["host"] for row in fleet.rows.values()} == {*HOSTS}
 
     def online() -> set[str]:

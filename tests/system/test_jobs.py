@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -51,10 +50,7 @@ def test_a_job_is_trained_and_its_artifact_comes_home(
     fleet.agent()
     row = fleet.until("gbt-oracle", "completed")
 
-    folder = fleet.tmp / "coordinator" / "models" / "gbt_oracle" / row["artifact_id"]
-    bundle = folder / "bundle.tar.zst"
-    wait_for(bundle.exists, "the file, which follows what is durable already")
-    assert hashlib.sha256(bundle.read_bytes()).hexdigest() == row["artifact_id"]
+    assert fleet.digest(row) == row["artifact_id"]
     assert row["host"] == "pi"
     assert 0.0 <= row["metrics"]["auroc"] <= 1.0
     index = fleet.tmp / "coordinator" / "models" / "index.jsonl"
