@@ -124,19 +124,19 @@ def _of_telemetry(assign: Assign, data: Path | None) -> Iterator[str]:
 
 def _program(assign: Assign, trainer: OwnTrainer | None) -> tuple[Sequence[str], list[str]]:
     """Return the program and its hyperparameters: one argument each, so that none is an option."""
-    from agent.trainer.common.config import TRAINERS, flag_of  # a host without jobs needs none
+    from agent.trainer.common import config  # a host without jobs needs none
 
     if trainer is not None:
         command, schema = trainer.command, trainer.hyper_schema
-    elif assign.model in TRAINERS:
-        hyper = TRAINERS[assign.model]
-        command, schema = (sys.executable, "-m", hyper.module), hyper.model_json_schema()
+    elif assign.model in config.TRAINERS:
+        command = (sys.executable, "-m", config.TRAINERS[assign.model].module)
+        schema = config.schema_of(assign.model)
     else:
         raise BadMessage(f"this host has no trainer for {assign.model!r}")
     for key, message in check_hyper(assign.hyper, schema, assign.model):
         raise BadMessage(f"parameters of {assign.model}: {key}: {message}")
     return command, [
-        f"{flag_of(key)}={value if isinstance(value, str) else json.dumps(value)}"
+        f"{config.flag_of(key)}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in sorted(assign.hyper.items())
     ]
 

@@ -49,7 +49,7 @@ class JobLogs:
         head = f"{max(0, round(at_s * 1000))}"  # ms: a tail with its times is no longer than it is
         text = "".join(f"{n} {head} {line}\n" for n, line in enumerate(said.lines, said.number))
         with contextlib.suppress(OSError):
-            if self._disk.size_bytes(path) is None:
+            if said.attempt > 1 and self._disk.size_bytes(path) is None:
                 self._forget_older(path)
             with self._disk.open(path, "ab") as file:
                 file.write(text.encode("utf-8", "replace"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
 
@@ -61,7 +62,10 @@ class Hyper(BaseModel):
         "agent.trainer.training.loading",
         "agent.trainer.training.report",
         "agent.trainer.training.train",
-        "numpy.ma",  # which numpy itself imports when it is first needed
+        "agent.trainer.common.arguments",
+        "email.parser",  # which importlib imports when it is first needed, as numpy the others
+        "numpy.ctypeslib",
+        "numpy.ma",
         "numpy.random",
     )
 
@@ -194,10 +198,16 @@ TRAINERS: Final[Mapping[str, type[Hyper]]] = MappingProxyType(
 )
 
 
+@cache  # an agent asks before each job
+def schema_of(model: str) -> dict[str, Any]:
+    """Return the JSON schema of a model's hyperparameters."""
+    return TRAINERS[model].model_json_schema()
+
+
 def describe() -> dict[str, dict[str, Any]]:
     """Return {model: {"module": ..., "schema": JSON schema of its hyperparameters}}."""
     return {
-        name: {"module": hyper.module, "schema": hyper.model_json_schema()}
+        name: {"module": hyper.module, "schema": schema_of(name)}
         for name, hyper in TRAINERS.items()
     }
 
