@@ -193,8 +193,8 @@ def test_a_loaded_interpreter_has_no_thread(loaded: Loaded, tmp_path: Path) -> N
     """Another one may hold a lock at the time of a fork, and the child has only the lock."""
     loaded.modules = ["pyarrow.parquet"]
     loaded.get_ready(tmp_path / "ready", "import sys; print('pyarrow' in sys.modules)")
-    (server,) = (one for one in psutil.Process().children() if "pyarrow" in str(one.cmdline()))
-    assert server.num_threads() == 1
+    servers = [one for one in psutil.Process().children() if "pyarrow" in str(one.cmdline())]
+    assert {one.num_threads() for one in servers} == {1}
 
 
 def test_a_loaded_interpreter_ends_when_nobody_needs_it(tmp_path: Path) -> None:
