@@ -29,6 +29,7 @@ from broker.protocol.topics import Topics
 from coordinator.core import assignment
 from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import ManifestRead
+from coordinator.core.plan_changes import known_trainers
 from coordinator.core.reactor import Core
 from coordinator.jobs.jobs import JobBook
 from coordinator.jobs.plan_entries import JobSpec, Plan
@@ -224,7 +225,7 @@ def commits(folder: Path, rounds: int) -> dict[int, list[float]]:
     for _ in range(rounds):
         for size, times in found.items():
             for job in list(book.all())[:size]:
-                book.move(job, Event.CHANGED, START, "benchmark", "priority")
+                book.move(job, Event.CHANGED, START, "benchmark")
             changes = book.take_changes()
             times.append(timed(lambda: ledger.commit(changes)))  # noqa: B023 - at once
     ledger.close()
@@ -250,7 +251,7 @@ def reloads(folder: Path, jobs: int, rounds: int) -> dict[str, list[float]]:
     fleet, path = Fleet(folder / "reload.db", 10), folder / "plan.toml"
 
     def reload() -> None:
-        plan = load_manifest(path, fleet.core.known_trainers())
+        plan = load_manifest(path, known_trainers(fleet.core.world))
         fleet.take(ManifestRead(plan))
 
     found: dict[str, list[float]] = {}

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pydantic import JsonValue
 
 from broker.protocol.hyperschema import check_hyper
-from broker.protocol.messages import (
-    AMOUNTS,
-    Capability,
-    Gpu,
-    Needs,
-    Program,
-    ProgramsAllowed,
-    TrainerInfo,
-)
+from broker.protocol.messages.values import AMOUNTS, Needs, Program, ProgramsAllowed, TrainerInfo
+
+if TYPE_CHECKING:
+    from broker.protocol.messages import Capability, Gpu
 
 GIB: Final = 1024**3
 

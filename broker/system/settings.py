@@ -6,13 +6,12 @@ setting is documented in etc/fleet.toml.example.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -24,6 +23,9 @@ from broker.protocol.topics import Topics
 from broker.protocol.value_faults import fault_words
 from broker.system.address import DEFAULT_URL, parse_addresses
 from broker.system.ownership import check_own
+
+if TYPE_CHECKING:
+    import argparse
 
 OPERATOR_KEY: Final = "FLEET_OPERATOR_KEY"
 _HOME: Final = "USERPROFILE" if os.name == "nt" else "HOME"

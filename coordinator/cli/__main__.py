@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 from coordinator.cli import main
 
-_NEW_OBJECTS: Final = 50_000  # between two collections: loading modules makes no garbage
+_NEW_OBJECTS: Final = 200_000  # between two collections: loading modules makes no garbage
 
 
 def _open_what_is_closed() -> None:

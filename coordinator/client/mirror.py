@@ -23,7 +23,6 @@ from coordinator.jobs.curve import Curve, curves_of, extended, joined
 from coordinator.jobs.hosts import TrainerSets
 from coordinator.jobs.reason_words import words
 
-_WAITS_FOR: Final = TypeAdapter(m.WaitsFor)
 MAX_HOSTS: Final = 20_000
 LAST_WORDS_S: Final = 2.0  # as `hosts.LAST_WORDS_S`
 MAX_JOBS: Final = 200_000
@@ -231,7 +230,8 @@ class Mirror:
         none: dict[str, Any] = {"jobs": (), "count": -1}  # a coordinator of another version
         stuck, waits = data.get("unplaceable") or none, data.get("waiting") or none
         is_stuck = {one["job_id"]: True for one in stuck["jobs"]}
-        waits_for = {one["job_id"]: _taken(_WAITS_FOR, one, "waits_for") for one in waits["jobs"]}
+        kind = TypeAdapter(m.WaitsFor)
+        waits_for = {one["job_id"]: _taken(kind, one, "waits_for") for one in waits["jobs"]}
         for job_id, row in self.jobs.items():
             marks: dict[str, Any] = {"unplaceable": False, "waits_for": None}
             if row.state == "pending":

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from broker.clock import Now, seconds_of
 from broker.errors import RemoteError
 from broker.figures import is_figure, rounded
-from broker.protocol.messages import Gpu, JobRow, Progress
+from broker.protocol import messages as m
 from coordinator.client.mirror import Going, HostSeen, Snapshot
 from coordinator.jobs import host_condition, reason_words, result_words, waiting_words
 from coordinator.jobs.agent_words import holds
@@ -116,7 +116,7 @@ class Tables:
         return any(state not in DONE for state in over), *map(given.get, held)
 
 
-def job_row(job: JobRow, going: Going) -> Row:
+def job_row(job: m.JobRow, going: Going) -> Row:
     """Return one job's row."""
     metric, value, interval = main_metric(job.metrics)
     progress, held, ends_s, is_away = going
@@ -166,8 +166,9 @@ def job_row(job: JobRow, going: Going) -> Row:
 def listed(row: Mapping[str, Any], now_s: float) -> Row:
     """Return the row of a job in an answer to `list` or `show`. Raises `RemoteError`."""
     try:
-        job = JobRow.model_validate(row)
-        progress = None if row.get("progress") is None else Progress.model_validate(row["progress"])
+        job = m.JobRow.model_validate(row)
+        told = row.get("progress")
+        progress = None if told is None else m.Progress.model_validate(told)
     except ValidationError as error:
         raise RemoteError(f"the coordinator's answer cannot be used: {error}"[:300]) from None
     left_s, held = row.get("left_s"), row.get("held") or {}
@@ -182,14 +183,14 @@ def listed(row: Mapping[str, Any], now_s: float) -> Row:
     return made
 
 
-def epoch_of(progress: Progress) -> str:
+def epoch_of(progress: m.Progress) -> str:
     """Return `12/60`, or nothing where there are no epochs."""
     if progress.epoch is None:
         return ""
     return f"{progress.epoch}/{progress.epochs}" if progress.epochs else str(progress.epoch)
 
 
-def loss_of(progress: Progress) -> float | None:
+def loss_of(progress: m.Progress) -> float | None:
     """Return the newest loss: on what is held out, where it is known."""
     return progress.train_loss if progress.val_loss is None else progress.val_loss
 
@@ -335,7 +336,7 @@ def _device(names: Mapping[int, str]) -> str:
     return f"{len(names)} x {name}" if len(names) > 1 else name
 
 
-def _used(gpu: Gpu, known: Mapping[int, int]) -> int | None:
+def _used(gpu: m.Gpu, known: Mapping[int, int]) -> int | None:
     total = known.get(gpu.index)
     if total is None or gpu.vram_free_bytes is None:
         return None

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.figures import is_figure
-from broker.protocol.messages import JobRow, Progress
+
+if TYPE_CHECKING:
+    from broker.protocol.messages import JobRow, Progress
 
 MOST: Final = 200  # points of one curve
 MOST_EPOCH: Final = 1 << 53  # beyond it a number is not exact everywhere

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic_core import to_json
 
 from broker.clock import Now
-from broker.protocol.messages import Capability, Heartbeat, Progress, Status, TrainerInfo
 from broker.protocol.reasons import Reason
+
+if TYPE_CHECKING:
+    from broker.protocol.messages import Capability, Heartbeat, Progress, Status, TrainerInfo
 
 TWIN_WINDOW_S: Final = 180.0
 TWIN_RETURNS: Final = 2

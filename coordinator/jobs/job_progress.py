@@ -6,10 +6,13 @@ was then. So the progress counts; the heartbeat knows more once the trainer has 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.figures import span
-from broker.protocol.messages import LONGEST_S, HeldJob, Progress
+from broker.protocol.messages.values import LONGEST_S
+
+if TYPE_CHECKING:
+    from broker.protocol.messages import HeldJob, Progress
 
 LATE_S: Final = 10.0  # beyond what was guessed
 _AFTERWARDS: Final = frozenset({"bundling", "reporting", "uploading"})

@@ -25,7 +25,9 @@ NEEDLESS = {
     "email", "http", "importlib.metadata", "urllib.request",
 }  # fmt: skip
 IDLE = {"broker.protocol.messages.fleet"}
-OTHERS_MESSAGES = {"broker.protocol.messages.homeassistant"}
+OTHERS_MESSAGES = {
+    f"broker.protocol.messages.{name}" for name in ("grants", "homeassistant", "jobs")
+}
 _ASKING = "import coordinator.client.client"
 _VIEWS = f"{_ASKING}, coordinator.ui.terminal"
 
@@ -73,6 +75,8 @@ def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> N
         "sqlite3", "tomllib"}),
     (f"{_VIEWS}, coordinator.cli.lists", HEAVY | BUNDLES | OTHERS_MESSAGES
      | {"coordinator.scheduler.forecast", "rich.live", "rich.markdown"}),
+    (f"{_ASKING}, coordinator.cli.cancel_requeue, coordinator.ui.candidates", HEAVY | BUNDLES
+     | OTHERS_MESSAGES | NEEDLESS | {"broker.protocol.messages.fleet", "rich"}),
     ("import coordinator.cli; coordinator.cli.main(['--help'])",
      HEAVY | BUNDLES | {"paho", "pydantic", "rich", "broker.protocol.messages"}),
     ("import coordinator.cli; coordinator.cli.main(['completion', 'fish'])",
@@ -82,7 +86,8 @@ def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> N
      HEAVY | BUNDLES | {"paho", "psutil", "coordinator.client.client"}),
     ("import coordinator.cli; coordinator.cli.main(['status', '--help'])",
      HEAVY | BUNDLES | {"paho", "rich.live", "coordinator.client.client"}),
-], ids=["agent", "coordinator", "status", "list", "help", "completion", "check", "help of a verb"],
+], ids=["agent", "coordinator", "status", "list", "completion of a job", "help", "completion",
+        "check", "help of a verb"],
 )  # fmt: skip
 def test_what_is_not_needed_is_not_loaded(program: str, never: set[str]) -> None:
     """Whoever adds an import to the top of a module sees here who pays for it."""

@@ -3,8 +3,6 @@
 No host needs any of it.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter

@@ -1,7 +1,5 @@
 """The chunk stream: what its receiver says. The chunks themselves are raw."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter

@@ -3,8 +3,6 @@
 The messages of discovery are Home Assistant's own format, and not the fleet's.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter

@@ -1,35 +1,30 @@
 """What a host is, and how it fares; presence, which the coordinator has as well."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, JsonValue, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from broker.protocol.messages.values import (
+    LONGEST_S,
     MAX_LISTED,
     ArtifactId,
     Attempt,
     Bytes,
-    DataNames,
     Fault,
     Holds,
     Id,
     JobId,
     Line,
     Metrics,
-    Needs,
     Pem,
     Piece,
-    Program,
     ProgramsAllowed,
     Receipt,
     Share,
-    Short,
+    TrainerInfo,
     Wire,
     Word,
-    finite,
     omitted,
 )
 
@@ -68,35 +63,6 @@ class Gpu(Piece):
     vram_free_bytes: Bytes | None = Field(default=None, description="Others' processes counted.")
     use_percent: float | None = Field(default=None, ge=0, le=100)
     power_w: float | None = Field(default=None, ge=0, le=100_000)
-
-
-class TrainerInfo(Piece):
-    """A trainer that is installed on the host."""
-
-    hyper_schema: Annotated[dict[str, JsonValue], AfterValidator(finite)] = Field(
-        description="JSON Schema of its hyperparameters."
-    )
-    resumable: bool = Field(
-        default=True, description="It keeps checkpoints, and goes on from them."
-    )
-    telemetry: bool = Field(
-        default=True, description="It reads prepared data, in the mode that its job says."
-    )
-    version: Short | None = Field(
-        default="",
-        description="Hash of its code and of what else it reads; empty: it is built in, or its "
-        "files cannot be read.",
-    )
-    data: DataNames = omitted(
-        (), "The datasets that it reads; each job of a program has to name all of them."
-    )
-    inputs: DataNames = omitted(
-        (), "The results of other jobs that a program reads; a job names some of them."
-    )
-    program: Program | None = omitted(
-        None, "The fleet brings it to the host. Answers of the coordinator have it."
-    )
-    needs: Needs = omitted(Needs(), "What each of its jobs needs at least.")
 
 
 class Capability(Wire):
@@ -140,7 +106,7 @@ class Capability(Wire):
         (), "The digests of datasets and programs that lie on its disk, used lately."
     )
 
-    def with_versions(self, versions: Mapping[str, str]) -> Capability:
+    def with_versions(self, versions: Mapping[str, str]) -> Self:
         """Return it with these versions of its trainers."""
         trainers = {
             name: one.model_copy(update={"version": versions.get(name, one.version)})
@@ -201,7 +167,6 @@ class Heartbeat(Wire):
     )
 
 
-LONGEST_S: Final = 1e9  # 31 years: beyond that somebody has reckoned wrongly, and no date holds it
 EtaS = Annotated[float, Field(ge=0), AfterValidator(lambda eta_s: min(eta_s, LONGEST_S))]
 
 

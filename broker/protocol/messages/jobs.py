@@ -1,7 +1,5 @@
 """Jobs: what a coordinator asks of an agent, and its reports."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter

@@ -1,18 +1,16 @@
 """What operators push: programs and datasets, as they are offered to the coordinator."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from broker.protocol.messages.hosts import TrainerInfo
 from broker.protocol.messages.values import (
     MAX_SIGNERS,
     ArtifactId,
     Piece,
     Program,
     ProgramSignature,
+    TrainerInfo,
     Word,
 )
 

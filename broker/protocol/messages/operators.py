@@ -1,7 +1,5 @@
 """What operators ask, and the answer."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter

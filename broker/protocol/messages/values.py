@@ -1,7 +1,5 @@
 """What payloads are made of: bounded values, the bases of all messages, encoding and decoding."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -29,6 +27,7 @@ MAX_CHUNK_BYTES: Final = 1024 * 1024
 CHUNK_BYTES: Final = 16 * 1024  # of all artifacts but the largest
 MAX_LISTED: Final = 256  # jobs in a heartbeat
 MAX_SMALL_BYTES: Final = 8 * 1024  # of an artifact that travels with its report
+LONGEST_S: Final = 1e9  # 31 years: beyond that somebody has reckoned wrongly, and no date holds it
 
 HostName = Annotated[str, Field(pattern=rf"^{HOST_PATTERN}$")]
 JobId = Annotated[str, Field(pattern=rf"^{HEX_PATTERN}$")]
@@ -152,6 +151,35 @@ class Input(Piece):
 
 
 DataNames = Annotated[tuple[Word, ...], Field(max_length=MAX_DATA)]
+
+
+class TrainerInfo(Piece):
+    """A trainer that is installed on the host."""
+
+    hyper_schema: Annotated[dict[str, JsonValue], AfterValidator(finite)] = Field(
+        description="JSON Schema of its hyperparameters."
+    )
+    resumable: bool = Field(
+        default=True, description="It keeps checkpoints, and goes on from them."
+    )
+    telemetry: bool = Field(
+        default=True, description="It reads prepared data, in the mode that its job says."
+    )
+    version: Short | None = Field(
+        default="",
+        description="Hash of its code and of what else it reads; empty: it is built in, or its "
+        "files cannot be read.",
+    )
+    data: DataNames = omitted(
+        (), "The datasets that it reads; each job of a program has to name all of them."
+    )
+    inputs: DataNames = omitted(
+        (), "The results of other jobs that a program reads; a job names some of them."
+    )
+    program: Program | None = omitted(
+        None, "The fleet brings it to the host. Answers of the coordinator have it."
+    )
+    needs: Needs = omitted(Needs(), "What each of its jobs needs at least.")
 
 
 class ProgramSignature(Piece):
