@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from broker.protocol import messages as m
-from coordinator.cli import lists, show
+from coordinator.cli import job_lines, lists
 from coordinator.client.mirror import Mirror
 from coordinator.client.rows import Tables
 from coordinator.core.effects import LookUp
@@ -131,7 +131,7 @@ def test_a_result_below_chance_is_marked_on_every_face(
     assert (row["state"], row.get("marks", [])) == ("completed", ["below_chance"] * is_below)
     up_live._results([row], Path())
     told = capsys.readouterr().out
-    put(Console(width=300), [*lists._draw_jobs([row]), *show._draw(shown)])
+    put(Console(width=300), [*lists._draw_jobs([row]), *job_lines.in_lines(shown)])
     told += capsys.readouterr().out
     assert told.count("below chance: the 95 % interval of its AUROC, 0.360 to") == 3 * is_below
     seen = mirror.snapshot()
@@ -156,6 +156,6 @@ def test_metrics_that_were_not_kept_are_told_with_their_limit(
     fleet.asks(m.AskShow(id="s", job="job"))
     (asked,) = fleet.took(LookUp)
     shown = asked.data | {"events": [], "results": []}
-    put(Console(width=300), [*show._draw(shown)])
+    put(Console(width=300), [*job_lines.in_lines(shown)])
     told = capsys.readouterr().out
     assert (figure in told, "Metrics" in told) == (True, False)

@@ -18,7 +18,8 @@ from coordinator.client.contact import Unreachable
 from coordinator.jobs import reason_words
 from coordinator.ui import live
 from coordinator.ui.fitted_table import Column, Table
-from coordinator.ui.live import View, Window
+from coordinator.ui.live import View
+from coordinator.ui.live_output import Window
 from coordinator.ui.terminal import PIPE_WIDTH, Line
 from coordinator.ui.words import JSON
 from tests.harness.drawn import drawn

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from coordinator.cli.show import _set_aside, _took
+from coordinator.cli.job_lines import set_aside, took_in_all
 from coordinator.core.effects import LookUp
 from coordinator.jobs.causes import cause
 from coordinator.ui.job_view import counted, event_cells, history
@@ -52,7 +52,7 @@ def test_what_a_job_took_has_its_earlier_attempts(
         name: None if minute is None else f"2026-05-28T20:{minute:02}:00Z"
         for name, minute in (("started_at", began), ("finished_at", ended))
     }
-    assert _took({**JOB, "events": events, **at}) == words
+    assert took_in_all({**JOB, "events": events, **at}) == words
 
 
 @pytest.mark.words
@@ -60,9 +60,9 @@ def test_what_was_measured_of_an_attempt_counts_and_no_wait_for_its_report() -> 
     """It was taken for lost after 7 minutes, came back, and said that its trainer ran for 2."""
     back = [event(20, "pending", "running"), event(30, "running", "completed", ran_s=120.0)]
     at = {"started_at": "2026-05-28T20:20:00Z", "finished_at": "2026-05-28T20:30:00Z"}
-    assert _took({**JOB, "events": [*FIRST, *back], "ran_s": 120.0, **at}) == "2 min"
+    assert took_in_all({**JOB, "events": [*FIRST, *back], "ran_s": 120.0, **at}) == "2 min"
     kept = [*FIRST[:-1], event(8, "running", "failed"), event(30, "failed", "failed", ran_s=180.0)]
-    assert _took({**JOB, "events": kept, "ran_s": 180.0, **at}) == "3 min"
+    assert took_in_all({**JOB, "events": kept, "ran_s": 180.0, **at}) == "3 min"
 
 
 def _aside(attempt: int, **more: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _aside(attempt: int, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.words
 def test_results_that_were_set_aside_are_listed_with_what_fetches_them() -> None:
-    told = _set_aside(
+    told = set_aside(
         {"name": "gbt", "job_id": "a" * 64, "others": []},
         [_aside(1, is_there=False), _aside(2, metrics={}, size_bytes=None), _aside(3)],
     )
@@ -86,7 +86,7 @@ def test_results_that_were_set_aside_are_listed_with_what_fetches_them() -> None
         "  attempt 1, of DAY: AUROC 0.945, 1.9 MiB, deleted",
     ]
     other = {"job_id": "b" * 64, "state": "pending", "host": None, "in_plan": True}
-    (told,) = _set_aside({"name": "gbt", "job_id": "a" * 64, "others": [other]}, [_aside(1)])
+    (told,) = set_aside({"name": "gbt", "job_id": "a" * 64, "others": [other]}, [_aside(1)])
     assert f"`fleet get {'a' * 12} --attempt 1`" in str(told._text), "its name means the other one"
 
 
