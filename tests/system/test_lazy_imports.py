@@ -75,7 +75,8 @@ def test_an_idle_host_with_a_certificate_has_loaded_no_more(tmp_path: Path) -> N
         "sqlite3", "tomllib"}),
     (f"{_VIEWS}, coordinator.cli.lists", HEAVY | BUNDLES | OTHERS_MESSAGES
      | {"coordinator.scheduler.forecast", "rich.live", "rich.markdown"}),
-    (f"{_ASKING}, coordinator.cli.cancel_requeue, coordinator.cli.logs, coordinator.cli.show",
+    ((f"{_ASKING}, coordinator.cli.cancel_requeue, coordinator.cli.logs, coordinator.cli.show, "
+      "coordinator.cli.why"),
      HEAVY | BUNDLES | OTHERS_MESSAGES | NEEDLESS | {"coordinator.client.rows", "rich"}),
     ("import coordinator.cli; coordinator.cli.main(['--help'])",
      HEAVY | BUNDLES | {"paho", "pydantic", "rich", "broker.protocol.messages"}),

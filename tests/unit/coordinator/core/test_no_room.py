@@ -8,7 +8,7 @@ import broker.protocol.messages as m
 from broker.protocol.topic_table import Kind
 from broker.stream.ranges import RangeSet
 from coordinator.cli import status as verb
-from coordinator.cli import why
+from coordinator.cli import why_lines
 from coordinator.cli.lists import _draw_jobs as draw_jobs
 from coordinator.client.mirror import Snapshot
 from coordinator.core.effects import OpenPart, PartFailed, PartOpened
@@ -77,7 +77,7 @@ def test_people_are_told_in_words(scene: Scene) -> None:
     rows = scene.fleet.listed()
     assert f"job: its result {WORDS}" in drawn(draw_jobs(rows), 400)
     data = scene.fleet.why()
-    assert f"Its result {WORDS}." in drawn(why._draw((data, None)), 400)
+    assert f"Its result {WORDS}." in drawn(why_lines.in_lines((data, None)), 400)
     status = scene.fleet.status()
     assert f"1 finished job {WORDS}" in drawn(verb._draw((status, None)), 400)
     seen = Snapshot(1, {}, {}, {}, {}, scene.summary(), _birth(), {}, {})

@@ -11,7 +11,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.reasons import reason
 from coordinator.cli.plan import _after, _cells, _last, _prepare, _times, after_reload
-from coordinator.cli.why import _read, _to_dict
+from coordinator.cli.why_lines import read, to_json
 from coordinator.client.predictions import look
 from coordinator.jobs.plan_entries import Plan, spec_from_dict
 from coordinator.scheduler.forecast import Forecast
@@ -76,10 +76,10 @@ def test_why_names_no_host_that_has_just_refused_it() -> None:
 
 def _told(fleet: Fleet, name: str) -> tuple[dict[str, Any], str]:
     """What `fleet why` predicts of a job: as JSON, and in words."""
-    data, found = seen = _read(client_of(fleet), name)
+    data, found = seen = read(client_of(fleet), name)
     assert found is not None
     one = found.outlooks[data["job_id"]]
-    return _to_dict(seen)["forecast"], likely(one, found)
+    return to_json(seen)["forecast"], likely(one, found)
 
 
 EPOCHS = {"properties": {"epochs": {"type": "integer", "default": 40}}}
@@ -124,7 +124,7 @@ def test_why_and_plan_predict_the_same_of_the_same_state() -> None:
     told = Plan(tuple(job.spec for job in picture.jobs))
     reloaded = _after(picture, after_reload(picture, told), told)
     for name in names:
-        found = _to_dict(_read(client, name))["forecast"]
+        found = to_json(read(client, name))["forecast"]
         for key in ("starts_at", "ends_at", "paused"):
             del found[key]
         assert found == {key: planned[name][key] for key in found}

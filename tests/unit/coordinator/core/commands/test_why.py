@@ -9,7 +9,7 @@ import pytest
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from broker.protocol.topic_table import Kind
-from coordinator.cli.why import _advice
+from coordinator.cli.why_lines import _advice
 from coordinator.core.effects import Tick
 from tests.harness.coordinator import OPERATOR, Fleet, joined, spec
 
