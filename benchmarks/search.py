@@ -35,7 +35,7 @@ FOLDS: Final = {"servers": 4, "motion": 2, "simulated": 2}
 BEFORE: Final[Mapping[str, Mapping[str, float]]] = {
     "gbt": {"colsample": 0.5},
     "mlp": {"lr": 0.005, "batch_size": 1536, "hidden": 64},
-    "cnn": {"hidden": 48},
+    "cnn": {"hidden": 48, "augment": 0},
     "gru": {"dropout": 0.5},
     "transformer": {"heads": 4, "head_width": 16},
     "transformer_ssl": {"epochs": 30},
@@ -68,9 +68,16 @@ CANDIDATES: Final[Mapping[str, Sequence[Mapping[str, float]]]] = {
         {"lr": 0.001, "batch_size": 256, "hidden": 256},
         {"lr": 0.002, "batch_size": 256, "hidden": 256},
         {"class_weight": 0.0},
+        {"lr": 0.001, "batch_size": 256, "hidden": 256, "augment": 1},
     ),
-    "cnn": ({}, {"lr": 2.5e-4}, {"dropout": 0.2}, {"hidden": 16}),
-    "gru": ({}, {"dropout": 0.2}, {"hidden": 16}, {"hidden": 16, "dropout": 0.2}),
+    "cnn": ({}, {"lr": 2.5e-4}, {"dropout": 0.2}, {"hidden": 16}, {"hidden": 16, "augment": 1}),
+    "gru": (
+        {},
+        {"dropout": 0.2},
+        {"hidden": 16},
+        {"hidden": 16, "dropout": 0.2},
+        {"dropout": 0.2, "augment": 1},
+    ),
     "lstm": ({}, {"dropout": 0.2}, {"hidden": 16}, {"hidden": 16, "dropout": 0.2}),
     "transformer": (
         {},
@@ -78,6 +85,7 @@ CANDIDATES: Final[Mapping[str, Sequence[Mapping[str, float]]]] = {
         {"dropout": 0.2},
         {"heads": 2, "head_width": 8},
         {"heads": 2, "head_width": 8, "dropout": 0.2},
+        {"heads": 2, "head_width": 8, "augment": 1},
     ),
     "transformer_ssl": (
         {},

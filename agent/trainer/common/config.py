@@ -42,6 +42,9 @@ BatchSize = Annotated[int, Field(ge=1, le=65_536, description="Windows in a batc
 LearningRate = Annotated[float, Field(gt=0.0, le=1.0, description="Peak learning rate of AdamW.")]
 WeightDecay = Annotated[float, Field(ge=0.0, le=100.0, description="AdamW's weight decay.")]
 Dropout = Annotated[float, Field(ge=0.0, le=0.9, description="Dropout inside the network.")]
+Augment = Annotated[
+    bool, Field(description="Train on windows with changed levels, as if of other hosts.")
+]
 Heads = Annotated[int, Field(ge=1, le=64, description="Attention heads.")]
 HeadWidth = Annotated[int, Field(ge=1, le=256, description="Units in a head.")]
 
@@ -123,6 +126,7 @@ class SupervisedHyper(TorchHyper):
     weight_decay: WeightDecay = 1.0
     dropout: Dropout = 0.5
     class_weight: ClassWeight = 0.5
+    augment: Augment = False
 
 
 class MlpHyper(SupervisedHyper):
@@ -138,6 +142,7 @@ class MlpHyper(SupervisedHyper):
 class CnnHyper(SupervisedHyper):
     """Residual 1-D convolutional network on raw windows."""
 
+    augment: Augment = True
     hidden: int = Field(16, ge=1, le=2_048, description="Filters in a convolution.")
     layers: int = Field(3, ge=1, le=16, description="Residual blocks.")
     kernel: int = Field(5, ge=1, le=63, description="Steps that a filter spans.")

@@ -17,7 +17,9 @@ from agent.trainer.evaluation.auroc import auroc
 from agent.trainer.evaluation.logistic import fit_logistic
 
 FLOORS: Final = ("threshold", "logistic")
-PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # inverse: the first is the strongest
+# Inverse: the first is the strongest. Weaker ones do not converge in so many iterations, and then
+# rounding, and with it the number of threads, would decide which is chosen.
+PENALTIES: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 _ITERATIONS: Final = 200
 _ROUNDING: Final = 1e-6
 _LEAST: Final = 1e-15  # chance of a class, for its logarithm

@@ -31,6 +31,8 @@ from agent.trainer.training.loading import Fitted, Loaded, Trained
 from agent.trainer.training.networks import build, size_of
 
 _CHUNK_WINDOWS: Final = 128
+_MOVED: Final = 0.3  # deviations by which augmentation moves the level of an input
+_FLAT: Final = 0.1  # share of the inputs that it leaves without a signal
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def train_supervised(loaded: Loaded, hyper: SupervisedHyper, progress: Progress)
     weights = class_weights(label[loaded.train], len(loaded.schema.classes), hyper.class_weight)
     made = train_network(
         loaded,
-        lambda batches: cross_entropy(batches, label, weights),
+        lambda batches: cross_entropy(batches, label, weights, augment=hyper.augment),
         (loaded.train, loaded.validation),
         progress,
     )
@@ -160,13 +162,18 @@ def fit_statistics(network: Any, batches: Batches, windows: Ints) -> None:
     network.level.fit(*mean_and_deviation(summaries))
 
 
-def cross_entropy(batches: Batches, label: Ints, weights: Floats) -> LossOf:
+def cross_entropy(
+    batches: Batches, label: Ints, weights: Floats, *, augment: bool = False
+) -> LossOf:
     """Return the loss of a window: cross-entropy times the weight (classes,) of its class."""
     targets = torch.from_numpy(label)
     weight = torch.from_numpy(weights).float()
 
-    def loss_of(network: nn.Module, windows: Tensor, _: torch.Generator) -> Tensor:
-        logits = network(batches.gather(windows)).float()
+    def loss_of(network: nn.Module, windows: Tensor, generator: torch.Generator) -> Tensor:
+        inputs = batches.gather(windows)
+        if augment and network.training:
+            inputs = as_of_another_host(inputs, network.standardise, generator)
+        logits = network(inputs).float()
         return nn.functional.cross_entropy(
             logits,
             targets[windows].to(logits.device),
@@ -175,3 +182,16 @@ def cross_entropy(batches: Batches, label: Ints, weights: Floats) -> LossOf:
         )
 
     return loss_of
+
+
+def as_of_another_host(inputs: Tensor, standardise: Any, generator: torch.Generator) -> Tensor:
+    """Return `inputs` (batch, ..., inputs) with other levels, and some of them without a signal.
+
+    Each input of a window is moved by a normal number of deviations; few are at their mean first.
+    """
+    shape = (len(inputs), *[1] * (inputs.dim() - 2), inputs.shape[-1])
+    moved = _MOVED * torch.randn(shape, generator=generator)
+    is_kept = torch.rand(shape, generator=generator) >= _FLAT
+    kept = torch.where(is_kept.to(inputs.device), inputs, standardise.mean)
+    changed: Tensor = kept + moved.to(inputs.device) * standardise.scale
+    return changed
