@@ -53,7 +53,7 @@ def by_window(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[s
 
 
 def test_a_stream_of_many_hosts_gives_the_rows_of_the_file(model: StoredModel, table: Any) -> None:
-    expected = by_window(score(model, table).to_pylist())
+    expected, thresholds = by_window(score(model, table).to_pylist()), model.description.thresholds
     by_host: dict[str, list[str]] = {}
     for row in table.to_pylist():
         by_host.setdefault(row["host"], []).append(json.dumps(row))
@@ -65,7 +65,18 @@ def test_a_stream_of_many_hosts_gives_the_rows_of_the_file(model: StoredModel, t
         by_host = {name: rest for name, rest in by_host.items() if rest}
     found, logged = told(model, lines)
     assert logged == []
-    assert by_window(found) == expected
+    streamed = by_window(found)
+    # A threshold is the score of a window: for that window rounding decides.
+    tied = [
+        key
+        for key, row in expected.items()
+        if row["score"] in (thresholds.decision, thresholds.alarm, row["host_threshold"])
+    ]
+    assert len(tied) < len(expected) / 100
+    for rows in (streamed, expected):
+        for key in tied:
+            del rows[key]["called"], rows[key]["alarm"], rows[key]["host_alarm"]
+    assert streamed == expected
     assert any(row["host_threshold"] != found[0]["host_threshold"] for row in found)
 
 
