@@ -187,7 +187,7 @@ def cross_entropy(
 def as_of_another_host(inputs: Tensor, standardise: Any, generator: torch.Generator) -> Tensor:
     """Return `inputs` (batch, ..., inputs) with other levels, and some of them without a signal.
 
-    Each input of a window is moved by a normal number of deviations; few are at their mean first.
+    First a share of a window's inputs is set to the mean; each then moves by normal deviations.
     """
     shape = (len(inputs), *[1] * (inputs.dim() - 2), inputs.shape[-1])
     moved = _MOVED * torch.randn(shape, generator=generator)
