@@ -21,7 +21,7 @@ from tests.simulation.shrink import breaks, shrink
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 100
-SLOW_SEEDS = 3000
+SLOW_SEEDS = 1000
 
 
 @pytest.fixture(scope="module")
