@@ -37,6 +37,7 @@ BEFORE: Final[Mapping[str, Mapping[str, float]]] = {
     "mlp": {"lr": 0.005, "batch_size": 1536, "hidden": 64},
     "cnn": {"hidden": 48, "augment": 0},
     "gru": {"dropout": 0.5},
+    "lstm": {"augment": 0},
     "transformer": {"heads": 4, "head_width": 16},
     "transformer_ssl": {"epochs": 30},
 }
@@ -78,7 +79,13 @@ CANDIDATES: Final[Mapping[str, Sequence[Mapping[str, float]]]] = {
         {"hidden": 16, "dropout": 0.2},
         {"dropout": 0.2, "augment": 1},
     ),
-    "lstm": ({}, {"dropout": 0.2}, {"hidden": 16}, {"hidden": 16, "dropout": 0.2}),
+    "lstm": (
+        {},
+        {"dropout": 0.2},
+        {"hidden": 16},
+        {"hidden": 16, "dropout": 0.2},
+        {"augment": 1},
+    ),
     "transformer": (
         {},
         {"lr": 2.5e-4},

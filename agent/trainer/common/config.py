@@ -160,6 +160,7 @@ class LstmHyper(GruHyper):
     """Long short-term memory on raw windows."""
 
     dropout: Dropout = 0.5
+    augment: Augment = True
 
 
 class _EncoderHyper(Hyper):
