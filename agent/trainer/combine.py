@@ -60,6 +60,9 @@ def combine(folds: Sequence[_Fold], out_dir: Path) -> tuple[dict[str, Any], list
     """Write the report of these folds; return its metrics and the files. Raises BadInputError."""
     first = folds[0].report
     _check(folds)
+    if out_dir.resolve() in {one.path.parent.resolve() for one in folds}:
+        problem = "is a fold's result, which would be overwritten"
+        raise BadInputError.at("command line", "--out-dir", problem, "name another folder")
     folds = sorted(folds, key=lambda one: one.report.split.fold or 0)
     index, tested = joined([one.scores for one in folds])
     of_folds = [_figures(one.report) for one in folds]

@@ -48,7 +48,7 @@ def stream(model: StoredModel, rows: IO[bytes], out: TextIO, progress: Progress)
         progress.log(text)
         scored.lose()
 
-    for number, row in rows_of(rows, complain):
+    for number, row in rows_of(rows, model.description.channels, complain):
         try:
             found = scored.push(row)
         except BadRowError as error:

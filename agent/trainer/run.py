@@ -3,7 +3,8 @@
     python -m agent.trainer.run --model gbt --mode realistic --data DIR --out-dir DIR
 
 Standard output has JSON lines alone (see `agent.trainer.common.progress`), standard error
-whatever libraries print. Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM.
+whatever libraries print. Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM, 130
+by Ctrl-C.
 """
 
 from __future__ import annotations

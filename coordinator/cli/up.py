@@ -205,7 +205,8 @@ def _start(
     key = {OPERATOR_KEY: os.environ[OPERATOR_KEY]} if OPERATOR_KEY in os.environ else {}
     said: dict[str, Any] = {"config": config, "state": fleet.state / "coordinator"}
     said |= {name: options[name] for name in ("manifest", "prefer_cuda_grace")}
-    arguments = ["--no-metrics", *arguments_of(said)]
+    # Whoever is at the terminal mends the manifest; an old plan is not what was asked for.
+    arguments = ["--no-metrics", "--no-last-good", *arguments_of(said)]
     children = [fleet.start("coordinator", "coordinator.service", arguments, key)]
     threads = max(1, (os.cpu_count() or 1) // max(1, options["agents"]))
     for host in hosts:

@@ -49,7 +49,7 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "no-environment": ("cannot make a program's environment: it has no {said}", ""),
     "hyper": ("its trainer does not take the parameter {key}: {said}", ""),
     "other-version": ("its trainer is version {said}; the job is of {key}",
-                      "`fleet reload` plans it with the newest version"),
+                      "`fleet reload`, or `fleet run` again, plans it with the newest version"),
     "no-data": ("has no prepared data",
                 "start its agent with --data, mount that folder again, or give the job a dataset"),
     "cuda-off": ("needs CUDA; [hosts] says cuda = false", ""),

@@ -38,8 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             settings = settings.model_copy(update={"metrics": None})
         access = open_access(broker, COORDINATOR, system_clock().wall_s)
         manager = Notifier.take(os.environ, os.getpid())
-        accept = arguments.accept_ledger
-        service = Service(settings, broker, access, found.own, manager, home, accept_ledger=accept)
+        service = Service(
+            settings, broker, access, found.own, manager, home,
+            accept_ledger=arguments.accept_ledger, may_fall_back=not arguments.no_last_good,
+        )  # fmt: skip
     except (ConfigError, StorageError, OSError) as error:
         complain(plain(error))
         return 2 if isinstance(error, ConfigError) else 1
@@ -75,6 +77,8 @@ def _parser() -> argparse.ArgumentParser:
         "--accept-ledger", action="store_true", help="though it is empty or older than it was"
     )
     parser.add_argument("--no-metrics", action="store_true", help="whatever the file says")
+    text = "end, rather than go on with the last good manifest, if this one has errors"
+    parser.add_argument("--no-last-good", action="store_true", help=text)
     parser.add_argument("--log-level", default=os.environ.get("FLEET_LOG_LEVEL", "INFO"))
     return parser
 

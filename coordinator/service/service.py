@@ -74,12 +74,14 @@ class Service:
         home: HomeAssistantSettings,
         *,
         accept_ledger: bool = False,
+        may_fall_back: bool = True,
     ) -> None:
         """Open the ledger and the store, read the manifest, prepare the link.
 
         `access` is the way to the broker; `own` are the trainers of the configuration, known before
         a host that has them has come; `manager` is who started this program. `accept_ledger` takes
-        the ledger as it is, see `open_ledger`.
+        the ledger as it is, see `open_ledger`. With `may_fall_back` a faulty manifest is no error
+        where there is a ledger.
         """
         self._settings = settings
         self._manager = manager
@@ -120,7 +122,7 @@ class Service:
         if settings.ca is not None:
             self._open_ca(settings.ca)
         self._shell = self._open_shell(core_settings, home, now)
-        self._shell.turn(self._first_plan(), now)
+        self._shell.turn(self._first_plan(may_fall_back=may_fall_back), now)
         self._read_journal(now)
 
     def _core_settings(
@@ -213,10 +215,11 @@ class Service:
         keep = Retention(events_s=settings.keep_events_days * DAY_S)
         return Shell(core_settings, around, self._ledger, self._store, logs, now, keep, face)
 
-    def _first_plan(self) -> list[Event]:
+    def _first_plan(self, *, may_fall_back: bool) -> list[Event]:
         """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
         core = self._shell.core
-        plan, problems = self._plan_file.first(core.known(), may_fall_back=len(core.world.book) > 0)
+        may_fall_back = may_fall_back and len(core.world.book) > 0
+        plan, problems = self._plan_file.first(core.known(), may_fall_back=may_fall_back)
         events: list[Event] = [] if plan is None else [fx.ManifestRead(plan)]
         return [*events, fx.ManifestRefused(problems)] if problems else events
 

@@ -88,7 +88,7 @@ def watch_until_idle(fleet: Fleet, settings: BrokerSettings, hosts: Collection[s
                 out.print("Nothing could run.", style="yellow")
             out.print()
             terminal.put(out, in_words(client, left, waits))
-    states = {row["state"] for row in rows}
+    states = {row["state"] for row in rows if row["in_plan"]}
     if "failed" in states:
         return EXIT_REFUSED
     return EXIT_NOTHING_RAN if "pending" in states and "completed" not in states else 0

@@ -122,7 +122,7 @@ def _hyper(name: str, values: Mapping[str, str]) -> config.Hyper:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         flag = config.flag_of(str(first["loc"][0]))
-        problem = f"{first['input']!r} is out of range"
+        problem = f"cannot be {first['input']!r}"
         remedy = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
         if first["type"] == "extra_forbidden":
             flags = ", ".join(map(config.flag_of, model.model_fields))
@@ -144,8 +144,9 @@ def _parser(module: str) -> argparse.ArgumentParser:
     models = [name for name, hyper in config.TRAINERS.items() if hyper.module == module]
     parser = _Parser(
         prog=module,
+        allow_abbrev=False,
         description="Train a model, evaluate it on what it was not trained on, and save both.",
-        epilog="Exit codes: 0 done, 1 failed, 2 bad input, 75 interrupted by SIGTERM.",
+        epilog="Exit codes: 0 done, 1 failed, 2 bad input, 75 ended by SIGTERM, 130 by Ctrl-C.",
     )
     others = [
         f"{name}: python -m {hyper.module}"

@@ -26,7 +26,7 @@ from typing import Any, Final, NoReturn, TextIO
 
 from pydantic import BaseModel
 
-from agent.trainer.common.config import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
+from agent.trainer.common.config import EXIT_CTRL_C, EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 from agent.trainer.common.errors import InterruptedBySignalError, TrainerError
 
 DECIMALS: Final = 6
@@ -197,6 +197,9 @@ def run_reported(progress: Progress, work: Callable[[Progress], None]) -> int:
     except InterruptedBySignalError:
         progress.log("interrupted by SIGTERM")
         return EXIT_INTERRUPTED
+    except KeyboardInterrupt:
+        progress.log("interrupted by SIGINT")
+        return EXIT_CTRL_C
     except Exception as error:  # noqa: BLE001 - the last line of defence reports and exits
         traceback.print_exc(file=sys.stderr)
         kind = "out_of_memory" if _is_out_of_memory(error) else "internal"

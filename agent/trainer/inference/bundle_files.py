@@ -50,7 +50,8 @@ def read_model_files(bundle: Path) -> dict[str, bytes]:
         raise BadInputError.at(bundle, "file", f"is no whole bundle: {error}", _REMEDY) from error
     if "model.json" not in found:
         inside = sorted(bundle.glob("*/model.json")) if bundle.is_dir() else []
-        remedy = f"did you mean {inside[0].parent}?" if inside else _REMEDY
+        remedy = "give the whole result of one job of a built-in trainer"
+        remedy = f"did you mean {inside[0].parent}?" if inside else remedy
         raise BadInputError.at(bundle, "model.json", "is missing", remedy)
     return found
 

@@ -12,12 +12,13 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from agent.trainer.common.arguments import default_threads
+from agent.trainer.common.arrays import Floats
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.raw_file import RawFile
 from agent.trainer.data.raw_table import RawTable, table_of
 from agent.trainer.data.schema import Channel, RawSchema, read_json
 from agent.trainer.data.windows import Labelling, cut_windows
-from agent.trainer.inference.stored_model import StoredModel, load_model
+from agent.trainer.inference.stored_model import OutOfRangeError, StoredModel, load_model
 from agent.trainer.inference.verdicts import Verdicts
 from agent.trainer.models.description import Description
 
@@ -28,8 +29,8 @@ def score(bundle: Path | str | StoredModel, telemetry: Any, threads: int | None 
     """Return the scores of telemetry: a table with a row a window, as `--out` has it.
 
     `telemetry` is a path (.parquet or .csv), a pandas or polars data frame, an Arrow table, or an
-    array (rows, channels) in the order of the model's channels. Whoever scores often loads the
-    model once: `load_model(bundle, threads)`. Raises BadInputError.
+    array (rows, channels) in the order of the model's `description.channels`. Whoever scores often
+    loads the model once: `load_model(bundle, threads)`. Raises BadInputError.
     """
     model = bundle
     if not isinstance(model, StoredModel):
@@ -53,10 +54,13 @@ def predict(model: StoredModel, raw: Path | str | pa.Table) -> Iterator[pa.Table
     for block in cut_windows(rows, told.window, told.stride, Labelling("unlabelled", ())):
         if not len(block.windows):
             continue
-        pieces = [
-            model.score(np.ascontiguousarray(block.windows[at : at + _BATCH]))
-            for at in range(0, len(block.windows), _BATCH)
-        ]
+        try:
+            pieces = list(_scored(model, block.windows))
+        except OutOfRangeError as error:
+            start = block.entry.start + block.starts[error.window]
+            where = f"host {block.entry.host}, episode {block.entry.episode}, from t {start} on"
+            problem = f"the window of {where} has values beyond the range of the model"
+            raise BadInputError.at(file.path, "channels", problem, "mend or drop them") from None
         scores = {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
         count = len(block.windows)
         keys = {
@@ -65,6 +69,15 @@ def predict(model: StoredModel, raw: Path | str | pa.Table) -> Iterator[pa.Table
             "start": pa.array(block.entry.start + block.starts),
         }
         yield pa.table(keys | scores | verdicts.of(block.entry.host, scores))
+
+
+def _scored(model: StoredModel, windows: Floats) -> Iterator[dict[str, Floats]]:
+    """Yield the scores of some windows at a time. Raises OutOfRangeError."""
+    for at in range(0, len(windows), _BATCH):
+        try:
+            yield model.score(np.ascontiguousarray(windows[at : at + _BATCH]))
+        except OutOfRangeError as error:
+            raise OutOfRangeError(at + error.window) from None
 
 
 def _opened(told: Description, raw: Path | str | pa.Table) -> RawFile:

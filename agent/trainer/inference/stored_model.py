@@ -22,12 +22,24 @@ _REMEDY: Final = "fetch it anew (`fleet get JOB`), with the version that trained
 Score = Callable[[Floats], dict[str, Floats]]
 
 
+class OutOfRangeError(Exception):
+    """A window has no score: what the model computes of it is beyond the range of float32.
+
+    `window` is its place among those that were to be scored.
+    """
+
+    def __init__(self, window: int) -> None:
+        super().__init__(window)
+        self.window = window
+
+
 @dataclass(frozen=True)
 class StoredModel:
     """`score` takes windows (n, channels, steps) and returns columns (n,).
 
     Column `score` is the anomaly score, with two classes the positive one's probability;
-    `p_<class>` are the probabilities of several classes or of a linear probe.
+    `p_<class>` are the probabilities of several classes or of a linear probe. It raises
+    OutOfRangeError.
     """
 
     description: Description
@@ -47,7 +59,14 @@ def load_model(bundle: Path, threads: int) -> StoredModel:
     stored = read_stored(bundle)
     load = _score_of_trees if stored.description.model == "gbt" else _score_of_network
     with damage_named(stored):
-        return StoredModel(stored.description, load(stored, threads))
+        compute = load(stored, threads)
+
+    def score(windows: Floats) -> dict[str, Floats]:
+        found = compute(windows)
+        _check_range(np.column_stack([*found.values()]))
+        return found
+
+    return StoredModel(stored.description, score)
 
 
 @contextmanager
@@ -175,4 +194,14 @@ def _told(description: Description, probabilities: Floats) -> dict[str, Floats]:
 
 
 def _features(windows: Floats) -> Floats:
-    return np.asarray(summarise(windows).reshape(len(windows), -1), dtype=np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = summarise(windows).reshape(len(windows), -1)
+    _check_range(found)
+    return np.asarray(found, dtype=np.float32)
+
+
+def _check_range(figures: Floats) -> None:
+    """Raise OutOfRangeError for the first of `figures` (windows, n) that are not all finite."""
+    is_finite = np.isfinite(figures).all(axis=1)
+    if not is_finite.all():
+        raise OutOfRangeError(int(is_finite.argmin()))

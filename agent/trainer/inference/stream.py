@@ -16,7 +16,7 @@ import numpy as np
 
 from agent.trainer.common.arrays import Floats
 from agent.trainer.common.errors import BadInputError
-from agent.trainer.inference.stored_model import StoredModel
+from agent.trainer.inference.stored_model import OutOfRangeError, StoredModel
 from agent.trainer.inference.verdicts import Verdicts
 
 MAX_LINE_BYTES: Final = 1 << 20
@@ -79,7 +79,12 @@ class Stream:
         rows.count += 1
         if rows.count < steps or (rows.count - steps) % self._told.stride:
             return None
-        scores = self._model.score(rows.window())
+        try:
+            scores = self._model.score(rows.window())
+        except OutOfRangeError:
+            rows.first, rows.count = t + 1, 0  # one complaint, not one a window
+            problem = f"t: the window of host {host} that ends at {t} has values"
+            raise BadRowError(f"{problem} beyond the range of the model") from None
         found = scores | self._verdicts.of(host, scores)
         keys = {"host": host, "episode": episode, "start": rows.first + rows.count - steps}
         return keys | {name: one[0].item() for name, one in found.items()}
@@ -120,9 +125,11 @@ def _step(t: Any, following: int) -> int:
 
 
 def rows_of(
-    source: IO[bytes], complain: Callable[[str], None]
+    source: IO[bytes], channels: tuple[str, ...], complain: Callable[[str], None]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield each row of JSON lines, or of CSV with a header, and its line. Raises BadInputError.
+
+    A header has the `channels`.
 
     A line that is no row is left out, with a complaint.
     """
@@ -132,7 +139,7 @@ def rows_of(
         if not text:
             continue
         if header is None:
-            header = [] if text.startswith("{") else _header(text)
+            header = [] if text.startswith("{") else _header(text, channels)
             if header:
                 continue
         try:
@@ -141,7 +148,7 @@ def rows_of(
             complain(f"line {number}: {error}; it is left out")
 
 
-def _header(text: str) -> list[str]:
+def _header(text: str, channels: tuple[str, ...]) -> list[str]:
     try:
         names = next(csv.reader([text]))
     except csv.Error as error:
@@ -151,6 +158,9 @@ def _header(text: str) -> list[str]:
         if names.count(name) > 1:
             problem = f"column {name!r} is there twice"
             raise BadInputError.at("standard input", "header", problem, "drop one of them")
+    if missing := [name for name in channels if name not in names]:
+        problem, remedy = f"has no {', '.join(missing)}", "send every channel of the model"
+        raise BadInputError.at("standard input", "header", problem, remedy)
     return names
 
 

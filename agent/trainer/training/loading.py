@@ -182,7 +182,8 @@ def checked(loaded: Loaded) -> Loaded:
     for name, its in parts.items():
         if len(its) < LEAST_WINDOWS:
             problem = f"the {name} part{whose} has {len(its)} {what}; {LEAST_WINDOWS} are the least"
-            remedy = "give more hosts or longer episodes, or prepare a smaller --window or --stride"
+            more = "more hosts" if job.split_recipe in {"host", "folds"} else "longer episodes"
+            remedy = f"give {more}, or prepare a smaller --window or --stride"
             raise BadInputError.at(job.validation, "window", problem, remedy)
     present = np.unique(label[loaded.train])
     # With several classes there is no normal one: only the probe is measured.

@@ -129,6 +129,8 @@ def test_folds_that_do_not_belong_together_are_refused(
     run_job(model, simulated, other, *QUICK, EPOCHS[model], "--fold=2", "--seed=1")
     with pytest.raises(BadInputError, match="seed: differs"):
         combine([read["1"], read_fold(other), read["3"]], tmp_path)
+    with pytest.raises(BadInputError, match="--out-dir: "):
+        combine([*read.values()], results / "1")
     shutil.copytree(results / "2", tmp_path / "torn")
     (tmp_path / "torn" / "test_scores.parquet").write_bytes(b"PAR1")
     with pytest.raises(BadInputError, match=r"test_scores\.parquet"):

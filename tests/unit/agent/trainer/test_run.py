@@ -235,17 +235,22 @@ def test_a_probe_that_cannot_be_measured_says_why(raw: Any, tmp_path: Path, run_
 
 @pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
-def test_sigterm_ends_a_training_with_its_own_exit_code(simulated: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "code"), [("SIGTERM", config.EXIT_INTERRUPTED), ("SIGINT", config.EXIT_CTRL_C)]
+)
+def test_a_signal_ends_a_training_with_its_own_exit_code(
+    name: str, code: int, simulated: Path, tmp_path: Path
+) -> None:
     command = [
         "-m", "agent.trainer.run", "--model=gbt", "--mode=oracle", f"--data={simulated}",
         f"--out-dir={tmp_path}", "--threads=1", "--epochs=20000", "--patience=10000", "--lr=0.001",
     ]  # fmt: skip
     with forked.started(command) as child:
         next(line for line in child.stdout if json.loads(line)["event"] == "progress")
-        child.send_signal(signal.SIGTERM)
+        child.send_signal(getattr(signal, name))
         (*_, last) = child.stdout
-        assert child.wait() == config.EXIT_INTERRUPTED
-    assert json.loads(last)["message"] == "interrupted by SIGTERM"
+        assert child.wait() == code
+    assert json.loads(last)["message"] == f"interrupted by {name}"
     assert list(tmp_path.iterdir()) == []
 
 

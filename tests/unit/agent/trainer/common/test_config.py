@@ -55,8 +55,8 @@ def test_a_module_imports_no_heavy_library(module: str, heavy: set[str]) -> None
     ("flags", "named"),
     [
         (["--model=gbt", *PLACE, "--batch-size=8"], "--batch-size: gbt has none"),
-        (["--model=cnn", *PLACE, "--lr=9"], "--lr: '9'"),
-        (["--model=cnn", *PLACE, "--epochs=many"], "--epochs: 'many'"),
+        (["--model=cnn", *PLACE, "--lr=9"], "--lr: cannot be '9'"),
+        (["--model=cnn", *PLACE, "--epochs=many"], "--epochs: cannot be 'many'"),
         (["--model=mlp", *PLACE, "--target-fpr=1.5"], "--target-fpr"),
         (["--model=mlp", *PLACE, "--seed=-1"], "--seed"),
         (["--model=mlp", *PLACE, f"--seed={2**64}"], "--seed"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -129,13 +130,29 @@ def test_what_is_not_finite_is_left_out(model: StoredModel, table: Any) -> None:
             Stream(model).push(row | {model.description.channels[0]: wrong})
 
 
+@pytest.mark.parametrize("name", ["mlp", "gbt"])
+def test_after_values_beyond_the_range_of_the_model_a_window_begins_anew(
+    name: str, trained: Any, table: Any
+) -> None:
+    model = load_model(trained(name), 1)
+    window, (channel, *_) = model.description.window, model.description.channels
+    rows = [row | {"host": "a"} for row in table[: 2 * window + 10].to_pylist()]
+    rows[3][channel] = 3e38
+    lines = [json.dumps({key: row[key] for key in row if key != "t"}) for row in rows]
+    (scored, *_), (logged,) = told(model, lines)
+    assert logged.startswith(f"line {window}: ")
+    assert scored["start"] == window
+    with pytest.raises(BadInputError, match=f"host a, episode {rows[0]['episode']}, from t 0 on"):
+        score(model, pa.Table.from_pylist(rows))
+
+
 def test_a_row_of_csv_that_cannot_be_read_is_left_out(model: StoredModel, table: Any) -> None:
     names = model.description.channels
     rows = [",".join(map(str, row.values())) for row in table.select(names)[:2].to_pylist()]
     bad = ["1\r1", "1" * 200_000, "1"]
     _, logged = told(model, [",".join(names), rows[0], *bad, rows[1]])
     assert [line.partition(":")[0] for line in logged] == ["line 3", "line 4", "line 5"]
-    for header in (f"{names[0]},{names[0]}", "a\rb"):
+    for header in (f"{names[0]},{names[0]}", "a\rb", names[0]):
         with pytest.raises(BadInputError, match="standard input: header: "):
             told(model, [header])
 
