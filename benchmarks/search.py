@@ -36,7 +36,7 @@ BEFORE: Final[Mapping[str, Mapping[str, float]]] = {
     "gbt": {"colsample": 0.5},
     "mlp": {"lr": 0.005, "batch_size": 1536, "hidden": 64},
     "cnn": {"hidden": 48, "augment": 0},
-    "gru": {"dropout": 0.5},
+    "gru": {"dropout": 0.5, "augment": 0},
     "lstm": {"augment": 0},
     "transformer": {"heads": 4, "head_width": 16},
     "transformer_ssl": {"epochs": 30},

@@ -153,6 +153,7 @@ class GruHyper(SupervisedHyper):
     """Gated recurrent units on raw windows."""
 
     dropout: Dropout = 0.2
+    augment: Augment = True
     hidden: int = Field(64, ge=1, le=2_048, description="Units in a layer and direction.")
     layers: int = Field(1, ge=1, le=8, description="Recurrent layers.")
 
@@ -161,7 +162,6 @@ class LstmHyper(GruHyper):
     """Long short-term memory on raw windows."""
 
     dropout: Dropout = 0.5
-    augment: Augment = True
 
 
 class _EncoderHyper(Hyper):
