@@ -258,13 +258,13 @@ def test_behind_a_job_that_failed_no_job_is_waited_for(tmp_path: Path, data: Pat
 def test_an_earlier_start_in_the_same_folder_does_not_count(tmp_path: Path, data: Path) -> None:
     """Neither its manifest, if this one has errors, nor a failure of a job that is gone."""
     good = "defaults.n_resamples = 50\n[[jobs]]\nmodel = 'gbt'\nmode = 'oracle'\nhyper.epochs = 5\n"
-    codes = [
+    starts = [
         process(*_of_plan(tmp_path, data, plan, "--port=0", "--until-idle"))
         for plan in (f"{good}train_hosts = ['nobody']", f"{good}hyper.epoch = 3", good)
     ]
-    assert [done.returncode for done in codes] == [1, 1, 0]
-    assert "hyper.epoch: unknown parameter" in codes[1].stderr
-    assert "failed*" in codes[2].stdout
+    assert [done.returncode for done in starts] == [1, 1, 0]
+    assert "hyper.epoch: unknown parameter" in starts[1].stderr
+    assert "failed*" in starts[2].stdout
 
 
 def _elsewhere(folder: Path, *more: str, **given: str) -> Done:

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_BAD_INPUT: Final = 2  # the same input will fail again: not worth a retry
-EXIT_CTRL_C: Final = 130  # as a shell tells
 EXIT_INTERRUPTED: Final = 75  # SIGTERM; sysexits' EX_TEMPFAIL: worth another start
+EXIT_CTRL_C: Final = 130  # as a shell tells
 
 MODES: Final = ("realistic", "oracle")
 SPLIT_RECIPES: Final = ("host", "sample", "time", "folds")

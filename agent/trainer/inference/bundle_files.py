@@ -51,7 +51,8 @@ def read_model_files(bundle: Path) -> dict[str, bytes]:
     if "model.json" not in found:
         inside = sorted(bundle.glob("*/model.json")) if bundle.is_dir() else []
         remedy = "give the whole result of one job of a built-in trainer"
-        remedy = f"did you mean {inside[0].parent}?" if inside else remedy
+        if inside:
+            remedy = f"did you mean {inside[0].parent}?"
         raise BadInputError.at(bundle, "model.json", "is missing", remedy)
     return found
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from agent.trainer.common.arguments import default_threads
-from agent.trainer.common.arrays import Floats
 from agent.trainer.common.errors import BadInputError
 from agent.trainer.data.raw_file import RawFile
 from agent.trainer.data.raw_table import RawTable, table_of
@@ -55,11 +54,13 @@ def predict(model: StoredModel, raw: Path | str | pa.Table) -> Iterator[pa.Table
         if not len(block.windows):
             continue
         try:
-            pieces = list(_scored(model, block.windows))
-        except OutOfRangeError as error:
-            start = block.entry.start + block.starts[error.window]
-            where = f"host {block.entry.host}, episode {block.entry.episode}, from t {start} on"
-            problem = f"the window of {where} has values beyond the range of the model"
+            pieces = [
+                model.score(np.ascontiguousarray(block.windows[at : at + _BATCH]))
+                for at in range(0, len(block.windows), _BATCH)
+            ]
+        except OutOfRangeError:
+            where = f"host {block.entry.host}, episode {block.entry.episode}"
+            problem = f"{where} has values beyond the range of the model"
             raise BadInputError.at(file.path, "channels", problem, "mend or drop them") from None
         scores = {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
         count = len(block.windows)
@@ -69,15 +70,6 @@ def predict(model: StoredModel, raw: Path | str | pa.Table) -> Iterator[pa.Table
             "start": pa.array(block.entry.start + block.starts),
         }
         yield pa.table(keys | scores | verdicts.of(block.entry.host, scores))
-
-
-def _scored(model: StoredModel, windows: Floats) -> Iterator[dict[str, Floats]]:
-    """Yield the scores of some windows at a time. Raises OutOfRangeError."""
-    for at in range(0, len(windows), _BATCH):
-        try:
-            yield model.score(np.ascontiguousarray(windows[at : at + _BATCH]))
-        except OutOfRangeError as error:
-            raise OutOfRangeError(at + error.window) from None
 
 
 def _opened(told: Description, raw: Path | str | pa.Table) -> RawFile:

@@ -23,14 +23,7 @@ Score = Callable[[Floats], dict[str, Floats]]
 
 
 class OutOfRangeError(Exception):
-    """A window has no score: what the model computes of it is beyond the range of float32.
-
-    `window` is its place among those that were to be scored.
-    """
-
-    def __init__(self, window: int) -> None:
-        super().__init__(window)
-        self.window = window
+    """A window has no score: what the model computes of it is beyond the range of float32."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +56,8 @@ def load_model(bundle: Path, threads: int) -> StoredModel:
 
     def score(windows: Floats) -> dict[str, Floats]:
         found = compute(windows)
-        _check_range(np.column_stack([*found.values()]))
+        for column in found.values():
+            _check_range(column)
         return found
 
     return StoredModel(stored.description, score)
@@ -201,7 +195,5 @@ def _features(windows: Floats) -> Floats:
 
 
 def _check_range(figures: Floats) -> None:
-    """Raise OutOfRangeError for the first of `figures` (windows, n) that are not all finite."""
-    is_finite = np.isfinite(figures).all(axis=1)
-    if not is_finite.all():
-        raise OutOfRangeError(int(is_finite.argmin()))
+    if not np.isfinite(figures).all():
+        raise OutOfRangeError

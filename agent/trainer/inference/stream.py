@@ -129,9 +129,7 @@ def rows_of(
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield each row of JSON lines, or of CSV with a header, and its line. Raises BadInputError.
 
-    A header has the `channels`.
-
-    A line that is no row is left out, with a complaint.
+    A header has the `channels`. A line that is no row is left out, with a complaint.
     """
     header: list[str] | None = None  # empty: the lines are JSON
     for number, line in enumerate(_lines(source), 1):

@@ -142,7 +142,7 @@ def test_after_values_beyond_the_range_of_the_model_a_window_begins_anew(
     (scored, *_), (logged,) = told(model, lines)
     assert logged.startswith(f"line {window}: ")
     assert scored["start"] == window
-    with pytest.raises(BadInputError, match=f"host a, episode {rows[0]['episode']}, from t 0 on"):
+    with pytest.raises(BadInputError, match=f"host a, episode {rows[0]['episode']}"):
         score(model, pa.Table.from_pylist(rows))
 
 
