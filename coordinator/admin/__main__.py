@@ -14,8 +14,7 @@ from broker.figures import counted
 from broker.system.files import FolderLock, RealDisk
 from broker.system.process import nobody_reads
 from broker.wrapping import HANG, complain, json_text, laid_out
-from coordinator.admin.fsck import SETTLING_S, Folder, Report, check
-from coordinator.admin.repairs import Finding, carry_out
+from coordinator.admin.fsck import SETTLING_S, Finding, Folder, Report, check, repair
 from coordinator.ledger.database import back_up
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.service.settings import CoordinatorSettings
@@ -70,7 +69,7 @@ def _fsck(state: Path, arguments: argparse.Namespace) -> int:
     try:
         report = _check(state, running=lock is None)
         if arguments.repair:
-            carry_out(RealDisk(), report.findings)
+            repair(RealDisk(), report.findings)
     finally:
         if lock is not None:
             lock.release()
@@ -132,8 +131,8 @@ def _as_json(report: Report, *, clean: bool, repaired: bool) -> dict[str, object
 def _line(state: Path, finding: Finding, *, repaired: bool) -> str:
     where = finding.where.removeprefix(f"{state}/")
     said = [f"{finding.kind}: {where}: {finding.what}"]
-    if finding.repair is not None:
-        said.append(f"{'repaired:' if repaired else '--repair'} {finding.repair}")
+    if done := finding.repair():
+        said.append(f"{'repaired:' if repaired else '--repair'} {done}")
     return "; ".join([*said, *filter(None, [finding.remedy])])
 
 
@@ -142,8 +141,8 @@ def _finding(finding: Finding, *, repaired: bool) -> dict[str, object]:
         "kind": finding.kind,
         "where": finding.where,
         "what": finding.what,
-        "repair": None if finding.repair is None else str(finding.repair),
-        "repaired": repaired and finding.repair is not None,
+        "repair": finding.repair(),
+        "repaired": repaired and finding.repair() is not None,
         "remedy": finding.remedy or None,
     }
 
@@ -162,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     backup = verbs.add_parser("backup", help="copy the ledger, while a coordinator runs or not")
     backup.add_argument("file", type=Path, help="where the copy goes; must not exist")
     backup.set_defaults(run=_back_up)
-    fsck = verbs.add_parser("fsck", help="compare ledger, artifacts, index and part files")
+    fsck = verbs.add_parser("fsck", help="compare ledger, artifacts and logs")
     fsck.add_argument("--repair", action="store_true", help="repair what is safe to repair")
     fsck.set_defaults(run=_fsck)
     for verb in (backup, fsck):

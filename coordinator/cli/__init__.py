@@ -68,7 +68,7 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "programs": ("push", "The programs of the fleet: list them, remove one."),
     "data": ("push", "The datasets of the fleet: send one, list them, remove one."),
     "backup": ("backup_fsck", "Copy the ledger, while a coordinator runs or not."),
-    "fsck": ("backup_fsck", "Compare ledger, artifacts, index and part files."),
+    "fsck": ("backup_fsck", "Compare ledger, artifacts and logs."),
     "operator-key": ("init", "Make a key that commands are signed with."),
     "completion": ("completion", "Have the shell complete verbs, jobs and hosts."),
 }

@@ -84,13 +84,6 @@ class LeavePart(TaskOfArtifact):
 
 
 @dataclass(frozen=True, slots=True)
-class AppendIndex(Task):
-    """Append a row to the store's index."""
-
-    row: dict[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
 class AppendLog(Task):
     """Append lines of a trainer's output, heard at `at_s` (since the epoch), to the job's log."""
 
@@ -164,7 +157,6 @@ class Collect(Task):
     """Delete old events, dead part files, artifacts that no job has; answer `Collected`."""
 
     unreferenced: tuple[str, ...]
-    unfiled: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,6 @@ class Core:
         retries.on_loaded(self.world, now)
         assignment.on_claims_loaded(self.world, now)
         host_commands.on_loaded(self.world, now)
-        stored_artifacts.index_again(self.world)
         self.world.timers.set(("collect",), now.mono_s + COLLECT_FIRST_S)
 
     def handle(self, event: Connected | Disconnected | Incoming | fx.ShellEvent, now: Now) -> None:

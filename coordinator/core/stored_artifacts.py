@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import JsonValue
-
 from broker.clock import Now
 from broker.protocol.messages import Released
 from coordinator.core import catalogue, earlier_attempts, host_rules
-from coordinator.core.effects import AppendIndex, Collect
+from coordinator.core.effects import Collect
 from coordinator.core.retries import lose
 from coordinator.core.state import World
 from coordinator.core.stopping import is_late, tell_to_stop
@@ -62,7 +60,6 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
         job, Event.COMPLETED, now, f"host:{host}", came, host=host, by_attempt=earlier, **brings
     )
     host_rules.note_success(world, job, now)
-    world.do(AppendIndex(index_row(job, world.stored[artifact_id])))
 
 
 def _take_checkpoint(
@@ -88,37 +85,12 @@ def _take_checkpoint(
 
 def take_kept(world: World, failed: Job, job: Job, now: Now, who: str) -> Job:
     """Complete a requeued job with the result that came after it had failed."""
-    job = world.move(
+    return world.move(
         job, Event.COMPLETED, now, who, cause("kept_result"),
         artifact_id=failed.artifact_id, metrics=failed.metrics, host=failed.host,
         started_at=failed.started_at, ran_s=failed.ran_s,
         size_bytes=world.stored[failed.artifact_id or ""],
     )  # fmt: skip
-    world.do(AppendIndex(index_row(job, world.stored[job.artifact_id or ""])))
-    return job
-
-
-def index_row(job: Job, size_bytes: int) -> dict[str, JsonValue]:
-    """Return the row of the store's index for a completed job."""
-    return {
-        "artifact_id": job.artifact_id,
-        "job_id": job.job_id,
-        "name": job.spec.name,
-        "model": job.spec.model,
-        "mode": job.spec.mode,
-        "attempt": job.attempt,
-        "host": job.host,
-        "size_bytes": size_bytes,
-        "metrics": dict(job.metrics or {}),
-        "stored_at": job.finished_at,
-    }
-
-
-def index_again(world: World) -> None:
-    """After a restart: a crash may have come between the ledger and the index."""
-    for job in world.book.in_state(JobState.COMPLETED):
-        if job.artifact_id in world.stored:
-            world.do(AppendIndex(index_row(job, world.stored[job.artifact_id])))
 
 
 def collect(world: World, now: Now) -> None:
@@ -133,4 +105,4 @@ def collect(world: World, now: Now) -> None:
     unreferenced = tuple(sorted(world.stored.keys() - wanted - world.unfiled.keys()))
     for artifact_id in unreferenced:
         del world.stored[artifact_id]
-    world.do(Collect(unreferenced, frozenset(world.unfiled)))
+    world.do(Collect(unreferenced))

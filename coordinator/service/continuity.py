@@ -18,7 +18,6 @@ from broker.errors import StorageError
 from coordinator.ledger.database import RESTORE, header, is_live
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.service.state_files import RECEIPT_KEY
-from coordinator.store.index_rows import INDEX
 from coordinator.store.store import BUNDLE, is_pushed
 
 MARK: Final = "newest-event"
@@ -88,10 +87,8 @@ def _refusal(path: Path, what: str, traces: list[str]) -> StorageError:
 def _traces(state: Path) -> list[str]:
     """Return the names of what a fleet leaves in its state folder."""
     models = state / "models"
-    index = models / INDEX
     found = {
         RECEIPT_KEY: (state / RECEIPT_KEY).exists(),
-        f"models/{INDEX}": index.exists() and index.stat().st_size > 0,
         # Programs and datasets may be pushed before there is a job.
         "models/": any(not is_pushed(one) for one in models.glob(f"*/*/{BUNDLE}")),
     }

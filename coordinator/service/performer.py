@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
@@ -23,13 +23,11 @@ from coordinator.core.core_settings import DAY_S
 from coordinator.core.state import MAX_ANSWERS
 from coordinator.jobs.aging import Aging
 from coordinator.jobs.causes import cause
-from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.data_keys import Catalogue
 from coordinator.manifest.problems import ManifestError
 from coordinator.service.lookups import Lookups
-from coordinator.store.index_rows import ended
 from coordinator.store.joblog import JobLogs
 from coordinator.store.store import PARTS_KEPT_S, Store
 from coordinator.store.writer import Intake, Task
@@ -100,7 +98,6 @@ class Performer:
         self._verifying: set[str] = set()
         by_kind: dict[type[fx.Effect], Callable[[Any], object]] = {
             fx.FileBundles: self._file_bundles,
-            fx.AppendIndex: self._append_index,
             fx.VerifyStored: self._verify_stored,
             fx.AppendLog: lambda effect: logs.append(effect.job_id, effect.said, effect.at_s),
             fx.KeepPoint: lambda effect: logs.curves.add(effect.job_id, effect.told),
@@ -192,16 +189,6 @@ class Performer:
             if kept is not None:
                 self._intake.store(kept)
 
-    def keep_index(self, jobs: Iterable[Job]) -> None:
-        """Drop the index's rows that the ledger does not know; the core appends those it lacks."""
-        try:
-            self._store.index.keep(ended(jobs))
-        except StorageError as error:
-            log.error("%s", error)
-
-    def _append_index(self, effect: fx.AppendIndex) -> None:
-        self._store.index.append(effect.row)
-
     def _send_chunk(self, effect: fx.SendChunk) -> None:
         data = self._lookups.piece(effect)
         if data is None:
@@ -218,7 +205,7 @@ class Performer:
             # Files first: on a full disk the ledger needs room to delete anything.
             parts = self._store.collect_parts(keep.parts_s, wall_s)
             self._store.collect_artifacts(
-                unreferenced, effect.unfiled, results_s, wall_s,
+                unreferenced, results_s, wall_s,
                 # The time counts from the requeue, however old the result was then.
                 spared=lambda: self._ledger.set_aside_since(lately),
             )  # fmt: skip

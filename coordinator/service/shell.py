@@ -71,7 +71,6 @@ class Shell:
         self._again_s = 0.0  # when that is tried
         self._tries = 0
         self.core = self._new_core(now)
-        self._performer.keep_index(self.core.world.book.all())
 
     def turn(self, events: Sequence[Event], now: Now) -> None:
         """Take some events, in one transaction; then perform the effects.

@@ -6,7 +6,6 @@
     <root>/models/<model>_checkpoints/<sha256>/bundle.tar.zst
     <root>/models/<program>_programs/<sha256>/bundle.tar.zst
     <root>/models/<dataset>_datasets/<sha256>/bundle.tar.zst    a pack or a layout, no archive
-    <root>/models/index.jsonl               one row a completed job
 
 The list of chunks may lag behind the part file, never lead it: data is fsynced before the list that
 claims it is written. Nothing is trusted until the whole file hashes to its name. A small artifact
@@ -28,7 +27,6 @@ from broker.protocol.messages import NoRoom
 from broker.stream.ranges import RangeSet
 from broker.system.files import RealDisk
 from coordinator.jobs.plan_entries import CHECKPOINTS, DATASETS, PROGRAMS
-from coordinator.store.index_rows import IndexRows
 from coordinator.store.partfile import Part, listed_chunks, sha256_of, storage
 
 BUNDLE: Final = "bundle.tar.zst"
@@ -71,7 +69,6 @@ class Store:
             self._paths = bundles_in(disk, self._models)
             self._sweep()
             self._settle()
-            self.index = IndexRows(disk, self._models)
 
     def has(self, artifact_id: str) -> bool:
         """Return whether the artifact is in the store."""
@@ -183,10 +180,9 @@ class Store:
 
     def _sweep(self) -> None:
         """Delete files that an earlier process was killed in the midst of making."""
-        for folder in (self._incoming, self._models):
-            for making in self._disk.glob(folder, "*.making"):
-                with contextlib.suppress(OSError):
-                    self._disk.unlink(making)
+        for making in self._disk.glob(self._incoming, "*.making"):
+            with contextlib.suppress(OSError):
+                self._disk.unlink(making)
 
     def _settle(self) -> None:
         """Sync the folders: an earlier process may have been killed before it did."""
@@ -215,7 +211,6 @@ class Store:
     def collect_artifacts(
         self,
         unreferenced: Iterable[str],
-        unfiled: frozenset[str],
         older_than_s: float,
         now_wall_s: float,
         spared: Callable[[], Container[str]] = frozenset,
@@ -223,8 +218,7 @@ class Store:
         """Delete those of the `unreferenced` that are so old.
 
         `spared` ones stay whatever their age, except checkpoints; it is called when something is
-        old, and may raise `StorageError`. Then compact the index: to the newest row for each job
-        and artifact that is here, or is `unfiled` and will be.
+        old, and may raise `StorageError`.
         """
         disk = self._disk
         keep: Container[str] | None = None
@@ -246,7 +240,6 @@ class Store:
                     disk.unlink(path)
                     disk.remove_tree(path.parent)
                     del self._paths[artifact_id]
-        self.index.compact(self._paths.keys() | unfiled)
 
 
 def bundles_in(disk: RealDisk, models: Path) -> dict[str, Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -123,6 +122,3 @@ class Kills(Campaign):
         report.resumed = sum(life.begun_step > 0 for life in lives)
         report.at_once = journal.at_once(lives)
         report.started_twice = journal.started_twice(lives)
-        index = self._folder / "coordinator" / "models" / "index.jsonl"
-        rows = Counter(json.loads(line)["name"] for line in index.read_text("utf-8").splitlines())
-        report.doubled += [name for name, count in rows.items() if count > 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import urllib.request
@@ -53,12 +52,6 @@ def test_a_job_is_trained_and_its_artifact_comes_home(
     assert fleet.digest(row) == row["artifact_id"]
     assert row["host"] == "pi"
     assert 0.0 <= row["metrics"]["auroc"] <= 1.0
-    index = fleet.tmp / "coordinator" / "models" / "index.jsonl"
-    wait_for(
-        lambda: index.exists() and index.read_text("utf-8").endswith("\n"),
-        "the index, which follows what is durable already",
-    )
-    assert json.loads(index.read_text("utf-8"))["artifact_id"] == row["artifact_id"]
     assert fleet.events("gbt-oracle") == ["added", "assigned", "started", "completed"]
     figures: dict[str, str] = {}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.fleet import ROOT, wait_until
+from tests.harness.fleet import ROOT
 from tests.harness.verbs import process
 
 PAGE = ROOT / "docs" / "how-to" / "operations.md"
@@ -54,8 +54,6 @@ def test_a_damaged_ledger_is_restored_as_documented(fleet: Any, short: str) -> N
     fleet.requeue("gbt-oracle")
     fleet.until("gbt-oracle", lambda row: row["state"] == "completed" and row["attempt"] == 2)
 
-    index = state / "models" / "index.jsonl"
-    wait_until(lambda: index.read_bytes().count(b"\n") == 2, "the row of the second result")
     coordinator.kill()
     ledger = state / "training_jobs.db"
     (state / "training_jobs.db-wal").unlink()
@@ -63,7 +61,7 @@ def test_a_damaged_ledger_is_restored_as_documented(fleet: Any, short: str) -> N
     ledger.write_bytes(b"noise" * 10_000)
     refuses(coordinator, "restore a backup")
     ledger.unlink()
-    refuses(coordinator, "is missing or empty", "receipt.key, models/index.jsonl, models/")
+    refuses(coordinator, "is missing or empty", "receipt.key, models/")
     ledger.touch()
 
     steps = subprocess.run(
@@ -72,7 +70,6 @@ def test_a_damaged_ledger_is_restored_as_documented(fleet: Any, short: str) -> N
         capture_output=True, text=True, timeout=60, cwd=ROOT, check=False,
     )  # fmt: skip
     assert steps.returncode == 0, steps.stdout + steps.stderr
-    assert "names a result of attempt 2, of which the ledger does not know" in steps.stdout
     coordinator.start()
     jobs = fleet.status()["jobs"]
     assert (jobs["completed"], jobs["pending"], jobs["cancelled"]) == (1, 1, 0)

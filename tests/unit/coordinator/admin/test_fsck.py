@@ -8,8 +8,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,6 @@ from broker.clock import Now
 from broker.protocol.messages import Blob, DataOffer, Offer, Program, ProgramOffer, TrainerInfo
 from broker.system.files import FolderLock
 from coordinator.admin import __main__ as maintenance
-from coordinator.core.stored_artifacts import index_row
 from coordinator.jobs.jobs import JobBook
 from coordinator.jobs.plan_entries import CHECKPOINTS, DATASETS, PROGRAMS
 from coordinator.jobs.records import PushedRecord, PushedRemoved, Record
@@ -70,10 +67,6 @@ class State:
             if path.is_file() and path.name not in own
         }
 
-    @property
-    def index(self) -> Path:
-        return self.root / "models" / "index.jsonl"
-
 
 @pytest.fixture
 def state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> State:
@@ -93,7 +86,6 @@ def state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> State:
             job = book.move(
                 job, Event.COMPLETED, NOW, "test", artifact_id=artifact_id, metrics={"n": attempt}
             )
-            store.index.append(index_row(job, len(data)))
             if name == "second" and attempt == 1:
                 job = book.move(job, Event.REQUEUED, NOW, "test", host=None)
     book.add(spec("third"), NOW, "test")
@@ -140,99 +132,24 @@ def test_a_job_whose_artifact_is_damaged_or_missing_is_named_with_the_remedy(sta
     assert f"fleet requeue {state.ids['first'][:12]}" in text
     assert f"fleet requeue {state.ids['second'][:12]}` trains second again" in text
     assert "--repair moves it to bundle.tar.zst.damaged" in text
-    assert {*state.findings("--repair")} == {
-        ("damaged", "moves it to bundle.tar.zst.damaged"), ("missing", None),
-        ("index", "rewrites the index"),
-    }  # fmt: skip
+    repair = "moves it to bundle.tar.zst.damaged"
+    assert state.findings("--repair") == [("missing", None), ("damaged", repair)]
     assert bundle.with_name(f"{BUNDLE}.damaged").read_bytes() == b"rot"
     assert not bundle.exists()
-    rows = [json.loads(line)["attempt"] for line in state.index.read_text("utf-8").splitlines()]
-    assert rows == [1], "of second, whose attempt 2 has no artifact"
     assert state.findings("--repair") == [("missing", None), ("missing", None)]
     ledger = Ledger(state.root / FILE_NAME)
     assert ledger.load()[state.ids["first"]].state == "completed"
     ledger.close()
 
 
-def damage(*, replace: tuple[str, str] | None = None, more: bytes = b"", cut: int = 0) -> Any:
-    def spoil(index: bytes) -> bytes:
-        old, new = replace or ("", "")
-        lines = index.replace(old.encode(), new.encode()) if old else index
-        return lines[: len(lines) - cut] + more
-
-    return spoil
-
-
-def of_another(**fields: Any) -> Any:
-    """Return what adds a row that differs so from the first: no ledger knows its result."""
-
-    def spoil(index: bytes) -> bytes:
-        row = json.loads(index.splitlines()[0])
-        return index + json.dumps(row | fields).encode() + b"\n"
-
-    return spoil
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (damage(cut=20), ["line 3 is torn", "lacks job second, attempt 2"]),
-        (damage(cut=1), ["line 3 is torn", "lacks job second, attempt 2"]),
-        (damage(more=b"[1]\n"), ["line 4 is torn or no row"]),
-        (damage(more=b"\xff\x00\n"), ["line 4 is torn or no row"]),
-        (damage(replace=('"host": "pi"', '"host": "po"')),
-         ["line 1 does not agree with the ledger in host", "line 3"]),
-        (damage(more=b'{"artifact_id": "\\u001b[2J", "job_id": "x"}\n'),
-         ["line 4 names artifact '\\x1b[2J'"]),
-        (lambda index: index + index, ["line 4 repeats", "line 5 repeats", "line 6 repeats"]),
-        (damage(replace=('"n": 2', '"n": 5')), ["line 3 does not agree with the ledger in metr"]),
-        (of_another(attempt=2), ["line 4 names a result of attempt 2, of which"]),
-        (of_another(job_id="ef" * 32), ["line 4 names a result of attempt 1, of which"]),
-    ],
-)  # fmt: skip
-def test_the_index_is_rebuilt(
-    state: State, spoil: Callable[[bytes], bytes], words: list[str]
-) -> None:
-    """Torn, foreign, wrong, repeated and lost rows are told one by one, and gone after a repair.
-
-    So are those of results that came after the backup of which the ledger is.
-    """
-    good = state.index.read_bytes()
-    state.index.write_bytes(spoil(good))
+def test_an_artifact_of_which_the_ledger_does_not_tell_is_named_and_kept(state: State) -> None:
+    """It may be all that is left of a ledger that was lost."""
+    extra = put(Store(state.root), b"of another ledger")
+    assert state.findings("--repair") == [("unreferenced", None)]
     code, text = state.fsck("--repair")
-    lines = [line for line in text.splitlines() if line.startswith("index: ")]
-    assert (code, len(lines)) == (0, len(words)), text
-    for line, word in zip(lines, words):
-        assert word in line
-        assert line.endswith("; repaired: rewrites the index")
-    assert state.findings() == []
-    told = state.index.read_bytes().replace(b'"po"', b'"pi"')  # nobody knows attempt 1 of second
-    assert told == good
-
-
-def test_an_index_that_was_lost_is_written_anew(state: State) -> None:
-    """An artifact of which neither that nor the ledger tells is named and kept.
-
-    It may be all that is left of a ledger that was lost.
-    """
-    state.index.unlink()
-    assert state.findings("--repair") == [
-        ("index", "rewrites the index"), ("index", "rewrites the index"), ("unreferenced", None)
-    ]  # fmt: skip
-    assert state.findings() == [("unreferenced", None)]
-    code, text = state.fsck("--repair")
-    assert (code, state.bundles["second.1"].exists()) == (1, True)
-    assert re.search(r"unreferenced: models/gbt_oracle/\w{64}/bundle.tar.zst: neither", text)
+    assert (code, Store(state.root).has(extra)) == (1, True)
+    assert re.search(r"unreferenced: models/gbt_oracle/\w{64}/bundle.tar.zst: no job", text)
     assert "--repair" not in text
-
-
-def test_what_changes_as_time_passes_is_no_fault(state: State) -> None:
-    """A row of the index is what was true when the artifact came; old events are let go."""
-    state.sql('UPDATE jobs SET spec = replace(spec, \'"name":"first"\', \'"name":"renamed"\')')
-    ledger = Ledger(state.root / FILE_NAME)
-    assert ledger.prune_events(1, "2100-01-01T00:00:00.000Z") == 10
-    ledger.close()
-    assert state.findings() == []
 
 
 @pytest.mark.parametrize(
@@ -264,45 +181,6 @@ def test_a_history_that_does_not_give_its_row_is_told(
     assert all("repair" not in line for line in text.splitlines() if "history: " in line)
 
 
-def age(path: Path, by_s: float) -> None:
-    """Make a file look as if it had been written that long ago."""
-    moment = time.time() - by_s
-    os.utime(path, (moment, moment))
-
-
-@pytest.mark.words
-def test_what_crashes_have_left_is_cleared_away(state: State) -> None:
-    """Stale parts, lists of chunks that promise too much, half-written files."""
-    incoming = state.root / "incoming"
-    store = Store(state.root)
-    part, _ = store.open_part("5a" * 32, 3000, 1024)
-    part.write(0, b"x" * 1024)
-    part.close()
-    assert state.findings() == []  # an upload that goes on tomorrow
-
-    age(part.path, OLD_S)
-    listed = incoming / f"{'6b' * 32}.json"
-    listed.write_text('{"size_bytes": 5000, "chunk_bytes": 1024, "have": [[0, 2]]}', "utf-8")
-    listed.with_suffix(".part").write_bytes(b"x" * 1500)
-    (incoming / f"{'7c' * 32}.json").write_text("{}", "utf-8")
-    (incoming / f"{'8d' * 32}.json").write_text("{}", "utf-8")
-    (incoming / f"{'8d' * 32}.part").write_bytes(b"x")
-    again = incoming / f"{state.bundles['first.1'].parent.name}.part"
-    again.write_bytes(b"x")
-    (state.root / f"{FILE_NAME}.v1.making").write_bytes(b"half")
-    code, text = state.fsck("--repair")
-    assert code == 0, text
-    for words in (
-        "5a.part: untouched for 8 days", "6b.json: claims 2048 bytes, the part file has 1500",
-        "7c.json: its part file is not there", "8d.json: cannot be read",
-        "its artifact is in the store", "v1.making: left by a crash", ": 6 findings",
-    ):  # fmt: skip
-        assert words in text
-    left = sorted(path.name for path in incoming.iterdir())
-    assert left == [f"{'6b' * 32}.part", f"{'8d' * 32}.part"]  # uploads that start over
-    assert state.findings() == []
-
-
 @pytest.mark.words
 def test_a_log_of_an_unknown_job_is_told(state: State) -> None:
     """Logs of jobs and of services are none of it."""
@@ -319,8 +197,6 @@ def test_a_log_of_an_unknown_job_is_told(state: State) -> None:
 def test_while_a_coordinator_is_at_work_fsck_only_looks(state: State) -> None:
     """`--repair` is refused with exit code 2; what is just being made is not called a fault."""
     put(Store(state.root), b"just arrived")
-    with state.index.open("ab") as file:
-        file.write(b'{"half')
     lock = FolderLock(state.root, "coordinator")
     before = state.files()
     code, text = state.fsck("--repair")
@@ -332,7 +208,7 @@ def test_while_a_coordinator_is_at_work_fsck_only_looks(state: State) -> None:
     state.bundles["first.1"].write_bytes(b"rot")
     assert "damaged" in dict(state.findings())
     lock.release()
-    assert {"unreferenced", "index"} < set(dict(state.findings()))
+    assert {kind for kind, _ in state.findings()} == {"damaged", "unreferenced"}
 
 
 def test_a_ledger_that_cannot_be_read_is_the_finding(state: State) -> None:
@@ -350,15 +226,14 @@ def test_a_ledger_that_cannot_be_read_is_the_finding(state: State) -> None:
 
 
 def test_an_artifact_that_cannot_be_read_is_left_alone(state: State) -> None:
-    """A disk that fails today may be read tomorrow: its row stays in the index."""
+    """A disk that fails today may be read tomorrow."""
     bundle = state.bundles["second.1"]
     bundle.unlink()
     bundle.mkdir()
-    before = state.index.read_bytes()
     code, text = state.fsck("--repair")
     assert code == 1
     assert "cannot be read: Is a directory; look after the disk" in text
-    assert state.index.read_bytes() == before
+    assert bundle.is_dir()
 
 
 BLOB = hex_of(b"parcel")

@@ -10,7 +10,7 @@ import pytest
 from agent.core.effects import BundleMade, ClearJob, MakeBundle, SendChunk, SpoolReport
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
-from coordinator.core.effects import AppendIndex, FileBundles, OpenPart
+from coordinator.core.effects import FileBundles, OpenPart
 from coordinator.jobs.records import BundleKept
 from tests.harness.agent import JOB, Agent
 from tests.harness.coordinator import Fleet, spec
@@ -75,7 +75,6 @@ def test_one_commit_completes_the_job_and_keeps_its_artifact() -> None:
     reported(fleet)
     assert fleet.bundles == [BundleKept(ID, DATA, "gbt", "oracle")]
     assert fleet.job().state == "completed"
-    assert fleet.took(AppendIndex)
     assert [one.verdict for one in fleet.host().heard(m.Noted)] == ["stored"]
 
 

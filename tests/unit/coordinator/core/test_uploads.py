@@ -34,7 +34,7 @@ def test_an_artifact_comes_home() -> None:
     done = fleet.job()
     assert (done.state, done.artifact_id, done.host) == ("completed", HEX, "pi")
     assert [noted.verdict for noted in pi.heard(m.Noted)] == ["stored"]
-    assert fleet.took(fx.AppendIndex)[0].row["metrics"] == {"auroc": 0.9}
+    assert done.metrics == {"auroc": 0.9}
     assert pi.finishes(job) == "stored", "the agent did not hear it and reports again"
     pi.uploads()
     assert not fleet.took(fx.WriteChunk), "chunks that come late are dropped"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from coordinator.core.filing import RETRY_S
 from coordinator.jobs.result_words import command, kept_words
-from coordinator.ledger.database import back_up
 from coordinator.ledger.ledger import FILE_NAME
 from tests.harness.coordinator import OPERATOR
 from tests.harness.shell import ID, Coordinator, finished, ledgers_closed, reports
@@ -25,7 +23,7 @@ from tests.harness.stored import path_in
 
 __all__ = ["ledgers_closed"]
 DAY_S = 86_400.0
-FIRST, SECOND, THIRD = (word * 20 for word in (b"first weights", b"second weights", b"third"))
+FIRST, SECOND = b"first weights" * 20, b"second weights" * 20
 
 
 def hex_of(data: bytes) -> str:
@@ -153,26 +151,6 @@ def test_who_asks_for_an_attempt_without_a_result_is_told_which_have_one(
     scene.brings(SECOND)
     why = scene.fetches(attempt)
     assert (why["lacks"], why["there"], why["attempts"]) == (lacks, [1, 3], 3)
-
-
-def test_the_index_agrees_with_a_ledger_that_was_restored(scene: Scene) -> None:
-    """It tells of the results that the copy knows, and of those that have come since."""
-    copy, index = scene.folder / "copy.db", scene.folder / "models" / "index.jsonl"
-
-    def rows() -> list[tuple[int, str]]:
-        found = [json.loads(line) for line in index.read_bytes().splitlines()]
-        return [(row["attempt"], row["artifact_id"]) for row in found]
-
-    scene.brings(FIRST)
-    scene.requeues()
-    back_up(scene.folder / FILE_NAME, copy)
-    scene.brings(SECOND)
-    scene.coordinator.ledger.close()
-    copy.replace(scene.folder / FILE_NAME)
-    scene.coordinator = Coordinator(scene.folder)
-    assert rows() == [(1, hex_of(FIRST))]
-    scene.brings(THIRD)
-    assert rows() == [(1, hex_of(FIRST)), (2, hex_of(THIRD))]
 
 
 def test_a_result_that_came_too_late_is_one_of_its_attempt(scene: Scene) -> None:

@@ -104,13 +104,13 @@ def test_only_what_is_named_and_old_is_deleted(tmp_path: Path) -> None:
     for artifact_id in (old, result):
         os.utime(path_in(store, artifact_id), (0, 0))
     folder, now_s = path_in(store, old).parent, path_in(store, young).stat().st_mtime
-    store.collect_artifacts([old, young], frozenset(), DAY_S, now_s)
+    store.collect_artifacts([old, young], DAY_S, now_s)
     assert not folder.exists()
     assert not store.has(old)
     assert store.has(result), "old, but nobody named it"
     assert {*Store(tmp_path).sizes()} == {young, result}
     checkpoint = put(store, b"checkpoint", CHECKPOINTS)
-    store.collect_artifacts([result, checkpoint], frozenset(), 1e10, 0.0)
+    store.collect_artifacts([result, checkpoint], 1e10, 0.0)
     assert {*store.sizes()} == {young, result}
     assert not store.has(checkpoint), "it is large, and no job goes on from it"
 
@@ -153,11 +153,10 @@ def test_what_is_stored_meanwhile_does_not_end_a_look_at_all_of_it(tmp_path: Pat
 
 
 def test_what_a_killed_process_was_making_goes_with_the_next_start(tmp_path: Path) -> None:
-    """`fleet fsck` would find it for ever; a list of chunks that is whole stays."""
+    """A list of chunks that is whole stays."""
     Store(tmp_path)
-    half = [tmp_path / "incoming" / f"{IDENTITY}.json.making", tmp_path / "models" / "index.making"]
-    whole = tmp_path / "incoming" / f"{IDENTITY}.json"
-    for path in (*half, whole):
+    half, whole = (tmp_path / "incoming" / f"{IDENTITY}.{end}" for end in ("json.making", "json"))
+    for path in (half, whole):
         path.write_bytes(b"{")
     Store(tmp_path)
-    assert [path for path in (*half, whole) if path.exists()] == [whole]
+    assert [path for path in (half, whole) if path.exists()] == [whole]
