@@ -1,4 +1,4 @@
-"""Compares what the state folder holds: ledger, history, artifacts, logs.
+"""Compares what the state folder holds: ledger, artifacts, logs.
 
 `check` only reads. A finding has a repair where one is safe: no job's state is ever guessed.
 Part files are left to the coordinator.
@@ -17,12 +17,10 @@ from broker.system.files import RealDisk
 from coordinator.jobs.jobs import Job
 from coordinator.jobs.records import PushedRecord
 from coordinator.ledger.ledger import Ledger
-from coordinator.ledger.replay import contradiction
 from coordinator.store.partfile import sha256_of
 from coordinator.store.store import bundles_in, is_checkpoint
 
 SETTLING_S: Final = 60.0
-_MAX_EVENTS: Final = 10_000
 _LOG: Final = re.compile(r"([0-9a-f]{64})\.\d+\.log")
 
 
@@ -115,7 +113,6 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
         pushed = ledger.load_pushed()
         set_aside = ledger.set_aside_since("")
         report.sizes.update(ledger.bundle_sizes())
-        report.findings += _histories(ledger, jobs)
     finally:
         ledger.close()
     if missing := _missing(bundles, jobs, report):
@@ -134,14 +131,6 @@ def check(folder: Folder, open_ledger: Callable[[], Ledger]) -> Report:
     report.findings += _unreferenced(folder, bundles, report, referenced)
     report.findings += _logs(folder, jobs)
     return report
-
-
-def _histories(ledger: Ledger, jobs: Mapping[str, Job]) -> Iterator[Finding]:
-    for job in jobs.values():
-        wrong = contradiction(job, ledger.events(job.job_id, _MAX_EVENTS))
-        if wrong:
-            remedy = "the coordinator goes by the row; a backup may have the whole history"
-            yield Finding("history", f"job {job.spec.name}", wrong, remedy=remedy)
 
 
 def _bundles(

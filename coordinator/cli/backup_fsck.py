@@ -36,7 +36,7 @@ def backup_command(at: Where, file: Path, state: str | None) -> int:
 @_state_option
 @where("config")
 def fsck_command(at: Where, state: str | None, *, repair: bool) -> int:
-    """Compare ledger, history, artifacts and logs; read every artifact.
+    """Compare ledger, artifacts and logs; read every artifact.
 
     Runs on the coordinator's machine. Each finding is a line that says what --repair would do about
     it. No job's state is ever changed. Exit code 0: nothing is left to be done, 1: something is.

@@ -14,8 +14,8 @@ from broker.clock import Now
 from coordinator.jobs.jobs import JobBook
 from coordinator.jobs.states import Event
 from coordinator.ledger.ledger import Ledger, LedgerConflict
-from coordinator.ledger.replay import contradiction
 from tests.harness.coordinator import HEX, spec
+from tests.harness.replay import contradiction
 
 # Written out by hand: where each event may come, and where it leads (none: it stays).
 P, C, R, DONE, FAIL, GONE = "pending", "claimed", "running", "completed", "failed", "cancelled"

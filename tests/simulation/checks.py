@@ -15,8 +15,8 @@ from coordinator.jobs.reason_words import all_words
 from coordinator.jobs.reasons import wait
 from coordinator.jobs.records import Action, FleetRecord, HostRecord, Record, RequestKey
 from coordinator.jobs.states import FINAL, Event, JobState
-from coordinator.ledger.replay import contradiction
 from coordinator.scheduler.rules import HostView
+from tests.harness.replay import contradiction
 
 from . import links
 from .trainer_checks import GIVEN_BACK_S, GRACE_S, LOOK_S, SLACK_S, TrainerChecks, Violation

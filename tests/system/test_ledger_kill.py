@@ -27,9 +27,9 @@ from coordinator.jobs.records import HostRecord
 from coordinator.jobs.states import Event
 from coordinator.ledger import database
 from coordinator.ledger.ledger import Ledger
-from coordinator.ledger.replay import contradiction
 from tests.harness.coordinator import spec
 from tests.harness.fleet import ROOT
+from tests.harness.replay import contradiction
 
 # A migration that some later version might bring.
 NEXT = (*database.scripts(), "ALTER TABLE hosts ADD COLUMN note TEXT")

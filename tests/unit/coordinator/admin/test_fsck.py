@@ -152,35 +152,6 @@ def test_an_artifact_of_which_the_ledger_does_not_tell_is_named_and_kept(state: 
     assert "--repair" not in text
 
 
-@pytest.mark.parametrize(
-    ("table", "change", "where", "words"),
-    [
-        ("jobs", "attempt = 7", "name = 'second'", "attempt 2, the row has 7"),
-        ("jobs", "host = 'po'", "name = 'first'", "host pi, the row has po"),
-        ("events", "seq = 99", "event = 'requeued'", "event before led to completed"),
-        ("events", "attempt = 3", "event = 'assigned' AND attempt = 2", "attempt 3 after 1"),
-        ("events", "attempt = 0", "event = 'requeued'", "attempt 0 after 1"),
-        ("events", "to_state = 'running'", "event = 'assigned'", "from pending to running"),
-        ("events", "host = 'po'", "event = 'started'", "host po, the event before had pi"),
-        ("events", "host = NULL", "event = 'assigned'", "claimed without a host"),
-        ("events", "event = 'vanished'", "event = 'requeued'", "'vanished' is not a valid Event"),
-        ("events", "event = 'added', from_state = NULL, to_state = 'pending'", "event = 'requeued'",
-         "a job is added once"),
-        ("events", "job_id = (SELECT max(job_id) FROM jobs)", "true", "no events"),
-    ],
-)  # fmt: skip
-def test_a_history_that_does_not_give_its_row_is_told(
-    state: State, table: str, change: str, where: str, words: str
-) -> None:
-    """Nobody can say which of the two is right, so nothing is repaired."""
-    state.sql(f"UPDATE {table} SET {change} WHERE {where}")  # noqa: S608 - ours
-    code, text = state.fsck("--repair")
-    assert code == 1
-    assert "history: job " in text
-    assert words in text
-    assert all("repair" not in line for line in text.splitlines() if "history: " in line)
-
-
 @pytest.mark.words
 def test_a_log_of_an_unknown_job_is_told(state: State) -> None:
     """Logs of jobs and of services are none of it."""

@@ -23,8 +23,8 @@ from coordinator.jobs.states import FINAL, TRANSITIONS, Event, JobState, leads_t
 from coordinator.ledger import database
 from coordinator.ledger.database import sql
 from coordinator.ledger.ledger import Ledger, LedgerConflict
-from coordinator.ledger.replay import contradiction
 from tests.harness.coordinator import HEX, spec
+from tests.harness.replay import contradiction
 
 NOW = Now(1.0, 1.8e9)
 
