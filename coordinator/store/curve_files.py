@@ -1,23 +1,22 @@
 """The learning curves of jobs: one bounded file a job, beside its log.
 
-Each point is appended as a line: attempt, its first epoch, and the point. After `LINES` of them the
-file is rewritten with the whole thinned curve. Nothing is fsynced.
+Each point is appended as a line: attempt, its first epoch, the curve's gap, and the point. A file
+of more than `MOST_BYTES` is rewritten with the thinned curve. Nothing is fsynced.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from broker.protocol.messages import Progress
-from broker.system.files import RealDisk, read
-from coordinator.jobs.curve import MOST, Curve, Point, added, extended
+from broker.system.files import RealDisk, read, write_atomically
+from coordinator.jobs.curve import Curve, Point, added, extended
 
-KEPT: Final = 256  # curves in memory
-LINES: Final = MOST  # after the whole curve
+MOST_BYTES: Final = 16 * 1024  # a thinned curve takes about 10 KiB
 
 
 class CurveFiles:
@@ -26,64 +25,35 @@ class CurveFiles:
     def __init__(self, folder: Path, disk: RealDisk) -> None:
         """Prepare; files are read when they are asked for."""
         self._folder, self._disk = folder, disk
-        self._known: OrderedDict[str, tuple[Curve | None, int]] = OrderedDict()
 
     def add(self, job_id: str, told: Progress) -> None:
         """Add what a trainer has told; a disk that refuses costs the point, nothing else."""
-        before, lines = self._load(job_id)
-        curve = extended(before, told)
-        if curve is None or curve is before:
+        news, path = extended(None, told), self._path(job_id)
+        if news is None:
             return
-        is_full = lines >= LINES
-        self._keep(job_id, curve, 0 if is_full else lines + 1)
         with contextlib.suppress(OSError):
-            if is_full:
-                self._write(job_id, curve)
-                return
-            line = json.dumps([told.attempt, told.first_epoch, *curve.points[-1]])
-            with self._disk.open(self._path(job_id), "ab") as file:
-                file.write(f"{line}\n".encode())
+            with self._disk.open(path, "ab") as file:
+                file.write(_lines(news, told.first_epoch))
+                size_bytes = file.tell()
+            if size_bytes > MOST_BYTES and (curve := self.get(job_id)):
+                write_atomically(self._disk, path, _lines(curve), durable=False)
 
     def get(self, job_id: str) -> Curve | None:
         """Return the curve of a job; none where nothing was told."""
-        return self._load(job_id)[0]
-
-    def _load(self, job_id: str) -> tuple[Curve | None, int]:
-        if job_id not in self._known:
-            self._keep(job_id, *self._read(job_id))
-        self._known.move_to_end(job_id)
-        return self._known[job_id]
-
-    def _keep(self, job_id: str, curve: Curve | None, lines: int) -> None:
-        self._known[job_id] = (curve, lines)
-        while len(self._known) > KEPT:
-            self._known.popitem(last=False)
-
-    def _read(self, job_id: str) -> tuple[Curve | None, int]:
-        curve, lines = None, 0
+        curve = None
         with contextlib.suppress(OSError):
             for line in read(self._disk, self._path(job_id)).splitlines():
-                lines += 1
-                with contextlib.suppress(ValueError, TypeError, KeyError):  # cut by a power cut
-                    curve = _with(curve, json.loads(line))
-        return curve, lines
-
-    def _write(self, job_id: str, curve: Curve) -> None:
-        path = self._path(job_id)
-        making = path.with_suffix(".making")
-        with self._disk.open(making, "wb") as file:
-            told = {"attempt": curve.attempt, "gap": curve.gap, "points": curve.points}
-            file.write(json.dumps(told).encode() + b"\n")
-        self._disk.replace(making, path)
+                with contextlib.suppress(ValueError, TypeError):  # cut by a power cut
+                    attempt, first_epoch, gap, *point = json.loads(line)
+                    found = added(curve, attempt, first_epoch, Point(*point))
+                    curve = replace(found, gap=max(found.gap, gap))
+        return curve
 
     def _path(self, job_id: str) -> Path:
         return self._folder / f"{job_id}.curve"
 
 
-def _with(curve: Curve | None, line: Any) -> Curve:
-    """Return the curve with what a line has. Raises ValueError, TypeError, KeyError."""
-    if isinstance(line, dict):
-        points = tuple(Point(*point) for point in line["points"])
-        return Curve(int(line["attempt"]), points, int(line["gap"]))
-    attempt, first_epoch, *point = line
-    return added(curve, attempt, first_epoch, Point(*point))
+def _lines(curve: Curve, first_epoch: int | None = None) -> bytes:
+    first = curve.points[0].epoch if first_epoch is None else first_epoch
+    lines = (json.dumps([curve.attempt, first, curve.gap, *point]) for point in curve.points)
+    return "".join(f"{line}\n" for line in lines).encode()

@@ -15,7 +15,7 @@ from coordinator.client.rows import Tables
 from coordinator.core.effects import KeepPoint, LookUp
 from coordinator.jobs import curve
 from coordinator.jobs.curve import MOST, Curve
-from coordinator.store.curve_files import CurveFiles
+from coordinator.store.curve_files import MOST_BYTES, CurveFiles
 from coordinator.top import detail, job_table
 from coordinator.web.pages.curves_page import _Told, news_of
 from tests.harness.coordinator import joined, running, spec
@@ -65,24 +65,22 @@ def test_an_attempt_goes_on_from_what_is_before_its_first_epoch(
     assert found.attempt == 2
 
 
-def test_a_curve_outlasts_its_process_and_its_file_is_bounded(tmp_path: Path) -> None:
-    """A line that a power cut has cut costs that point alone."""
+def test_the_curve_in_a_file_is_that_of_all_that_was_told(tmp_path: Path) -> None:
+    """The file is bounded; a line that a power cut has cut costs that point alone."""
     kept = CurveFiles(tmp_path, RealDisk())
-    for epoch in range(1, 5 * MOST):
-        kept.add(JOB, _told(epoch))
-        kept.add(JOB, _told(epoch))  # retained, it comes again
-    (path,) = tmp_path.iterdir()
-    assert len(path.read_bytes().splitlines()) <= 1 + MOST
-    assert CurveFiles(tmp_path, RealDisk()).get(JOB) == kept.get(JOB)
+    told = [_told(epoch) for epoch in range(1, 9 * MOST)]
+    told += [_told(epoch, 2, 1000) for epoch in range(1003, 1100)]
+    for one in told:
+        kept.add(JOB, one)
+        kept.add(JOB, one)  # retained, it comes again
+        (path,) = tmp_path.iterdir()
+        assert path.stat().st_size <= MOST_BYTES
+    assert kept.get(JOB) == _after(*told)
     with path.open("ab") as file:
         file.write(b"[1, 1, 10")
-    again = CurveFiles(tmp_path, RealDisk())
-    found = again.get(JOB)
-    assert found == kept.get(JOB)
-    again.add(JOB, _told(5 * MOST))
-    last = CurveFiles(tmp_path, RealDisk()).get(JOB)
-    assert last is not None
-    assert last.points[0].epoch == 1
+    kept.add(JOB, _told(1100, 2))
+    kept.add(JOB, _told(1101, 2))
+    assert kept.get(JOB) == _after(*told, _told(1101, 2))
 
 
 def test_a_client_that_comes_late_has_the_whole_curve() -> None:
