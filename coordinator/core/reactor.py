@@ -143,7 +143,7 @@ class Core:
         mine.broker_load, mine.manifest_changed = theirs.broker_load, theirs.manifest_changed
         mine.evidence, mine.trainers = theirs.evidence, theirs.trainers
         mine.edited = theirs.edited
-        mine.earlier, mine.has_rival = theirs.earlier, theirs.has_rival
+        mine.has_rival = theirs.has_rival
         mine.crl = theirs.crl
         mine.parts_opened = theirs.parts_opened  # what comes of an earlier opening is none of ours
         self._returned, self._before, self._others = other._returned, other._before, other._others

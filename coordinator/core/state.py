@@ -22,7 +22,6 @@ from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import Effect, Warn
 from coordinator.jobs.causes import NONE, Cause
 from coordinator.jobs.hosts import Holdback, Host, TrainerSets
-from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
 from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
 from coordinator.jobs.records import (
@@ -78,7 +77,6 @@ class World:
     evidence: dict[str, entries.Evidence] = field(default_factory=dict)
     expected: dict[str, entries.Expected] = field(default_factory=dict)
     given: dict[str, tuple[int, Now]] = field(default_factory=dict)  # newest attempts, and when
-    earlier: dict[str, tuple[LastWord, ...]] = field(default_factory=dict)  # of past attempts
     awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
     # Artifacts that the ledger keeps, and since when the disk is asked to make a file of each.
     unfiled: dict[str, float | None] = field(default_factory=dict)
@@ -129,8 +127,6 @@ class World:
         """Move a job, keep its timers in step, and tell whoever watches it."""
         after = self.book.move(job, event, now, who, why, **changes)
         self._note_hosts(job, after)
-        if after.state in FINAL or event is Event.REQUEUED:  # it begins anew, if at all
-            self.earlier.pop(job.job_id, None)
         if not after.is_held:
             self.claims.pop(job.job_id, None)
             self.lent.pop(job.job_id, None)
@@ -190,16 +186,8 @@ class World:
                 self.changed_hosts[name] = None
         is_over = after.state in FINAL or before.attempt != after.attempt
         if (is_over or before.host != after.host) and before.host in self.hosts:
-            told = self.hosts[before.host].progress.pop(before.job_id, None)
+            self.hosts[before.host].progress.pop(before.job_id, None)
             self.hosts[before.host].told_s.pop(before.job_id, None)
-            self._remember(after, last_word(before.host, told))
-
-    def _remember(self, job: Job, said: tuple[LastWord, ...]) -> None:
-        """Keep what the trainer of an attempt said last, and of the one that left a checkpoint."""
-        if said:
-            kept = job.checkpoint.attempt if job.checkpoint else 0
-            before = self.earlier.get(job.job_id, ())
-            self.earlier[job.job_id] = (*(one for one in before if one.attempt == kept), *said)
 
     def announce(self, job: Job, now: Now) -> None:
         """Publish the row of a job that is over with this turn; others soon, many together."""
