@@ -43,7 +43,9 @@ def take_plan(world: World, plan: Plan, now: Now, who: str) -> Difference:
     for step in found.steps:
         if step.action in {"orphaned", "replaced"}:
             _leave(world, step, now, who)
-    world.plan = replace(plan, jobs=())  # the book has them
+    in_force = replace(plan, jobs=())
+    if in_force != world.plan:
+        world.remember(replace(world.fleet, plan=in_force))
     world.timers.set(("summary",), now.mono_s + 0.2)
     host_rules.on_plan(world, now)
     world.unsettled = True
@@ -55,9 +57,8 @@ def _difference(world: World, plan: Plan) -> Difference:
         Known(job.spec, job.state.value, job.in_plan, job.host, submitted=bool(job.submitted_by))
         for job in world.book.all()
     ]
-    if world.plan is None:  # the coordinator has just started: nothing else was in force
-        return difference(known, plan, plan.hosts)
-    return difference(known, plan, world.plan.hosts, world.plans_grace_s(), world.plan.name)
+    policies = world.plan.hosts if world.plan else {}
+    return difference(known, plan, policies, world.plans_grace_s(), world.plan_name())
 
 
 def told(found: Difference) -> dict[str, JsonValue]:

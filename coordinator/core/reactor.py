@@ -134,9 +134,9 @@ class Core:
         return self.world.timers.next_deadline()
 
     def inherit(self, other: Core) -> None:
-        """Take over what `other` knew of hosts and plan; jobs and answers come from the ledger."""
+        """Take over what `other` knew of hosts; jobs, plan and answers come from the ledger."""
         mine, theirs = self.world, other.world
-        mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
+        mine.hosts, mine.session = theirs.hosts, theirs.session
         mine.connected = theirs.connected
         mine.dropped, mine.refused = theirs.dropped, theirs.refused
         mine.broker_refused, mine.manifest_fault = theirs.broker_refused, theirs.manifest_fault

@@ -60,7 +60,6 @@ class World:
     hosts: dict[str, Host] = field(default_factory=dict)
     trainers: TrainerSets = field(default_factory=TrainerSets)
     edited: dict[str, str] = field(default_factory=dict)  # model: version a host changed to last
-    plan: Plan | None = None
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
     births: dict[str, float] = field(default_factory=dict)  # awaited since when, oldest first
     birth_s: float | None = None  # when the last unrequested one arrived (monotonic)
@@ -112,6 +111,11 @@ class World:
     queue: Queue = field(default_factory=Queue)
     changed_hosts: dict[str, None] = field(default_factory=dict)  # since the queue saw them
     unsettled: bool = True
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan in force, without its jobs: the book has them."""
+        return self.fleet.plan
 
     def publish(self, topic: str, message: m.Wire, qos: int = 1, *, retain: bool = False) -> None:
         """Send a message after the ledger has been committed."""
