@@ -281,8 +281,8 @@ class Core:
                 host_commands.on_alarm(world, host, now)
             case ("silence", host):
                 presence.on_silence(world, host, now)
-            case ("births",):
-                presence.on_births_due(world, now)
+            case ("birth", host):
+                presence.on_birth_due(world, host, now)
             case ("upload", artifact_id):
                 uploads.on_upload_timer(world, artifact_id, now)
             case ("download", client):

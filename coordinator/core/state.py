@@ -61,8 +61,6 @@ class World:
     trainers: TrainerSets = field(default_factory=TrainerSets)
     edited: dict[str, str] = field(default_factory=dict)  # model: version a host changed to last
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
-    births: dict[str, float] = field(default_factory=dict)  # awaited since when, oldest first
-    birth_s: float | None = None  # when the last unrequested one arrived (monotonic)
     claims: dict[str, entries.Claim] = field(default_factory=dict)
     # By job, by host.
     holdbacks: dict[str, dict[str, Holdback]] = field(default_factory=dict)

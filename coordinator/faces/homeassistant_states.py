@@ -136,7 +136,7 @@ def _word(world: World, host: Host, held: list[Job], now: Now) -> str:
     word = condition(world, host, now)
     if held and world.presence(host, now) == "online":
         return "working"
-    known = {"online": "idle", "restarted": "starting", "rebooted": "starting"}.get(word, word)
+    known = "idle" if word == "online" else word
     return known if known in _WORDS else "unknown"
 
 
