@@ -309,7 +309,7 @@ class Core:
         hosts = {str(key): int(str(count)) for key, count in requests.host_counts(world).items()}
         summary = m.Summary(
             jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
-            paused=world.fleet.paused, no_room=filing.all_lack(world), plan=world.plan_name(),
+            paused=world.fleet.paused, no_room=filing.all_lack(world), plan=world.plan.name,
         )  # fmt: skip
         world.publish(world.topics.summary(), summary, retain=True)
 

@@ -23,7 +23,7 @@ from coordinator.core.effects import Effect, Warn
 from coordinator.jobs.causes import NONE, Cause
 from coordinator.jobs.hosts import Holdback, Host, TrainerSets
 from coordinator.jobs.jobs import Job, JobBook
-from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
+from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.jobs.records import (
     FleetRecord,
     HostForgotten,
@@ -36,6 +36,7 @@ from coordinator.jobs.records import (
 from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.scheduler.queue import Queue
 
+NO_PLAN: Final = Plan(())
 MAX_HOSTS: Final = 20_000
 MAX_ANSWERS: Final = 4096
 # What a host is asked and does not answer is asked again, a claim until it is given up, all else so
@@ -111,9 +112,9 @@ class World:
     unsettled: bool = True
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> Plan:
         """The plan in force, without its jobs: the book has them."""
-        return self.fleet.plan
+        return self.fleet.plan or NO_PLAN
 
     def publish(self, topic: str, message: m.Wire, qos: int = 1, *, retain: bool = False) -> None:
         """Send a message after the ledger has been committed."""
@@ -277,23 +278,18 @@ class World:
 
     def policy(self, host: str) -> HostPolicy:
         """Return what the plan says of a host."""
-        policy = self.plan.hosts.get(host) if self.plan else None
-        return policy or HostPolicy(host)
+        return self.plan.hosts.get(host) or HostPolicy(host)
 
     def grace_s(self) -> float:
         """Return how long a `prefer_cuda` job waits for a CUDA host."""
         by_plan_s = self.plans_grace_s()
         return (self.settings.prefer_cuda_grace_s or 0.0) if by_plan_s is None else by_plan_s
 
-    def plan_name(self) -> str:
-        """Return what the manifest calls the plan; empty: nothing."""
-        return self.plan.name if self.plan else ""
-
     def plans_grace_s(self) -> float | None:
         """Return the plan's grace for CUDA; none if the coordinator's settings override it."""
         if self.settings.prefer_cuda_grace_s is not None:
             return None
-        return self.plan.prefer_cuda_grace_s if self.plan else DEFAULT_GRACE_S
+        return self.plan.prefer_cuda_grace_s
 
     def held_at(self, host: str) -> list[Job]:
         """Return the jobs that the ledger says `host` holds."""

@@ -225,7 +225,7 @@ class Service:
         try:
             plan = self._plan_file.read(core.known())
         except ManifestError as error:
-            if core.world.plan is None or not may_fall_back:
+            if core.world.fleet.plan is None or not may_fall_back:
                 raise with_remedy(error) from None
             log.error("%s\nthe manifest has errors; going on with the last good one", error)
             return [fx.ManifestRefused(error.problems)]

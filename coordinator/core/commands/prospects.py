@@ -160,7 +160,7 @@ def on_plan(world: World, _client: str, ask: AskPlan, now: Now) -> Data:
         "next": following,
         "grace_s": world.grace_s(),
         "plans_grace_s": world.plans_grace_s(),
-        "name": world.plan_name(),
+        "name": world.plan.name,
         "paused": world.fleet.told(),
     }
 

@@ -63,7 +63,7 @@ def test_a_faulty_manifest_leaves_the_plan_of_the_ledger_in_force(tmp_path: Path
     service = a_service(settings)
     world = service._shell.core.world
     assert "gbtt" in world.manifest_fault["text"]
-    assert (world.plan_name(), world.grace_s(), world.policy("pi").slots) == ("n", 7.0, 3)
+    assert (world.plan.name, world.grace_s(), world.policy("pi").slots) == ("n", 7.0, 3)
     assert [job.spec.name for job in world.book.all() if job.in_plan] == ["one"]
     with pytest.raises(ManifestError, match="gbtt"):
         service._first_plan(may_fall_back=False)
