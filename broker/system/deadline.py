@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
-from typing import Final, Generic, TypeVar
+from concurrent.futures import Future
+from typing import Final, TypeVar
 
 ANSWER_S: Final = 10.0  # for which a disk is waited for, or a network's one
-SOON_S: Final = 0.1  # the same, by a thread that has more to do
 _AHEAD: Final = 8  # steps that may be done before somebody takes them
 T = TypeVar("T")
 
@@ -70,45 +68,3 @@ class Aside:
 
         threading.Thread(target=run, name="fleet-aside", daemon=True).start()
         return answer
-
-
-class Looks(Generic[T]):
-    """Polls something that may hang, for a thread that must not wait."""
-
-    def __init__(
-        self, look: Callable[[], T], every_s: float, aside: Aside, soon_s: float = SOON_S
-    ) -> None:
-        """Share `aside` with other users of the same disk; wait `soon_s` for a new look."""
-        self.due_s = 0.0  # when to look again (monotonic)
-        self._look = look
-        self._every_s = every_s
-        self._aside = aside
-        self._soon_s = soon_s
-        self._answer: Future[T] | None = None
-        self._hangs_since_s: float | None = None
-
-    def take(self, mono_s: float) -> T | None:
-        """Return what was seen, once; none while there is nothing new; raise what it raises."""
-        is_due, wait_s = mono_s >= self.due_s, 0.0
-        if is_due:
-            self.due_s = mono_s + self._every_s
-        if self._answer is None:
-            if not is_due:
-                return None
-            with contextlib.suppress(TimeoutError):
-                self._answer, wait_s = self._aside.do(self._look), self._soon_s
-        if self._answer is None or not wait([self._answer], wait_s).done:
-            self._check_patience(mono_s)
-            return None
-        answer, self._answer, self._hangs_since_s = self._answer, None, None
-        return answer.result()
-
-    def again(self) -> None:
-        """Look again at once; what is being seen does not count."""
-        self._answer, self.due_s = None, 0.0
-
-    def _check_patience(self, mono_s: float) -> None:
-        if self._hangs_since_s is None:
-            self._hangs_since_s = mono_s
-        if mono_s - self._hangs_since_s >= ANSWER_S:
-            raise TimeoutError(f"no answer in {ANSWER_S:g} s")

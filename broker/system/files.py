@@ -7,7 +7,6 @@ may undo either.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import sys
@@ -15,13 +14,12 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
-from broker.errors import ConfigError, StorageError
+from broker.errors import ConfigError
 
 MANY: Final = 50  # for fewer, all that others have written may take longer
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 # Not so on Windows, where it could not be deleted any more.
 _READ_ONLY: Final = 0o444 if os.name == "posix" else 0o666
-_SEAL: Final = b"\n# sha256 of what is above: "
 
 
 class RealDisk:
@@ -193,19 +191,6 @@ def write_atomically(disk: Disk, path: Path, data: bytes, *, durable: bool = Tru
         with contextlib.suppress(OSError):
             disk.unlink(making)
         raise
-
-
-def write_sealed(disk: Disk, path: Path, data: bytes) -> None:
-    """Put text at `path`, as `write_atomically`, followed by a comment with its sha256."""
-    write_atomically(disk, path, data + _SEAL + hashlib.sha256(data).hexdigest().encode() + b"\n")
-
-
-def read_sealed(disk: Disk, path: Path) -> bytes:
-    """Return what `write_sealed` wrote; raises `StorageError` when it has changed."""
-    data, seal, digest = read(disk, path).rpartition(_SEAL)
-    if not seal or digest.strip().decode("ascii", "replace") != hashlib.sha256(data).hexdigest():
-        raise StorageError(f"{path}: is not as it was written; it is not used")
-    return data
 
 
 class FolderLock:

@@ -20,7 +20,6 @@ from coordinator.jobs import host_paging
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, policy_from_dict, spec_from_dict
 from coordinator.jobs.reasons import RESUMED
 from coordinator.scheduler.durations import History, default_epochs
-from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.feasibility import Waiting
 from coordinator.scheduler.forecast import Forecast, forecast
 from coordinator.scheduler.play import Held
@@ -50,7 +49,6 @@ class Planned:
             row.get("ready_in_s", 0.0),
             row["host"],
             tuple(sorted(row.get("refused", {}).items())),
-            _earlier(row),
             tuple(map(from_dict, row.get("behind", ()))),
             tuple((host, from_dict(why)) for host, why in row.get("unusable", {}).items()),
         )
@@ -65,7 +63,7 @@ class Planned:
             row.get("share"),
             row.get("eta_s"),
             row["uses_slot"],
-            _earlier(row),
+            row.get("begun", 0.0),
             is_stuck=bool(row.get("no_room")) or row["host"] in row.get("unusable", {}),
             is_claimed=row["state"] == "claimed",
         )
@@ -192,11 +190,6 @@ def _hosts(
                 policies[row["host"]] = policy_from_dict(row["policy"])
         known |= host_paging.known_names(page)
     return views, policies, frozenset(known)
-
-
-def _earlier(row: Mapping[str, Any]) -> Earlier | None:
-    found = row.get("earlier")
-    return Earlier(**found) if found else None
 
 
 def views_of(rows: Iterable[Mapping[str, Any]]) -> list[HostView]:

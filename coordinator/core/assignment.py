@@ -150,9 +150,6 @@ def send_claim(world: World, job_id: str, now: Now) -> None:
         world.move(job, Event.UNANSWERED, now, "coordinator", why)
         return
     request = claim.request
-    if not job.spec.needs.require_cuda and world.policy(claim.host).cuda is False:
-        # A claim that was loaded is older than the manifest, which is read after the ledger.
-        request = request.model_copy(update={"use_cuda": False})
     if len(request.inputs) == len(job.spec.inputs):  # else one was made anew since it was given out
         world.publish(world.topics.request(claim.host), request)
     wait_s = backoff_s(claim.sent, RESEND_BASE_S, RESEND_CAP_S, world.rng)
@@ -241,7 +238,8 @@ def on_claims_loaded(world: World, now: Now) -> None:
     leases.renew_all(world, now)
     for job in world.book.in_state(JobState.CLAIMED):
         if job.host is not None:
-            cuda = job.spec.needs.require_cuda or job.spec.needs.prefer_cuda
+            may = world.policy(job.host).cuda is not False
+            cuda = job.spec.needs.require_cuda or (job.spec.needs.prefer_cuda and may)
             # Its host may have accepted it, and been granted a lease, before the restart.
             until_s = now.mono_s + leases.lease_s(world, job.host)
             request = assign_request(world, job, cuda=cuda)

@@ -47,7 +47,7 @@ def is_told(world: World, host: Host) -> bool:
 
 def on_heartbeat(world: World, host: Host, heartbeat: Heartbeat, now: Now) -> None:
     """Tell a host the rules if it goes by others, every few seconds at most."""
-    if world.plan is None or ("rules", host.name) in world.timers:
+    if world.fleet.plan is None or ("rules", host.name) in world.timers:
         return
     policy = world.policy(host.name)
     if digest(policy) != heartbeat.rules:

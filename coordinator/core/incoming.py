@@ -41,7 +41,7 @@ def on_message(world: World, topic: Topic, message: Incoming, now: Now) -> None:
             status = m.decode(m.STATUS, payload)
             presence.on_status(world, topic.host, status, now, retained=message.retained)
         case Kind.CAPABILITY:
-            presence.on_capability(world, topic.host, payload, now)
+            presence.on_capability(world, topic.host, payload)
         case Kind.HEARTBEAT:
             presence.on_heartbeat(world, topic.host, m.decode(m.HEARTBEAT, payload), now)
         case Kind.RESPONSE:

@@ -37,27 +37,24 @@ TRAINERS_BYTES: Final = 200_000  # of their schemas, in the answer to whoever as
 
 def take_plan(world: World, plan: Plan, now: Now, who: str) -> Difference:
     """Make `plan` the running one, and return what that has changed; no job changes its state."""
-    found = _difference(world, plan)
+    known = [
+        Known(job.spec, job.state.value, job.in_plan, job.host, submitted=bool(job.submitted_by))
+        for job in world.book.all()
+    ]
+    before = world.plan
+    found = difference(known, plan, before.hosts, world.plans_grace_s(), before.name)
     for step in found.steps:
         _take(world, step, now, who)
     for step in found.steps:
         if step.action in {"orphaned", "replaced"}:
             _leave(world, step, now, who)
-    world.plan = replace(plan, jobs=())  # the book has them
+    in_force = replace(plan, jobs=())
+    if in_force != world.fleet.plan:
+        world.remember(replace(world.fleet, plan=in_force))
     world.timers.set(("summary",), now.mono_s + 0.2)
     host_rules.on_plan(world, now)
     world.unsettled = True
     return found
-
-
-def _difference(world: World, plan: Plan) -> Difference:
-    known = [
-        Known(job.spec, job.state.value, job.in_plan, job.host, submitted=bool(job.submitted_by))
-        for job in world.book.all()
-    ]
-    if world.plan is None:  # the coordinator has just started: nothing else was in force
-        return difference(known, plan, plan.hosts)
-    return difference(known, plan, world.plan.hosts, world.plans_grace_s(), world.plan.name)
 
 
 def told(found: Difference) -> dict[str, JsonValue]:
@@ -265,9 +262,8 @@ def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
     """Return an error for each host in `allowed_hosts` that neither fleet nor manifest knows."""
     if not spec.allowed_hosts:
         return []  # to know every host takes a look at every job
-    declared = world.plan.hosts.keys() if world.plan else ()
     known = world.known_hosts()
-    found = unknown_hosts.allowed(spec, {*known, *declared}) if known else ()
+    found = unknown_hosts.allowed(spec, {*known, *world.plan.hosts}) if known else ()
     return [
         {"key": "allowed_hosts", "why": {**cause("unknown_host", name=name, meant=close)}}
         for name, close in found

@@ -25,6 +25,9 @@ from coordinator.jobs.states import FINAL, Event, JobState
 _DONE: Final = frozenset({"bundling", "reporting", "uploading"})
 _HANDS_OVER: Final = frozenset({"reporting", "uploading"})
 _AT_WORK: Final = frozenset({"running", "stopping", "bundling", "reporting", "uploading"})
+ASK_AFTER_S: Final = 5.0
+SPREAD_A_HOST_S: Final = 0.005  # an answer has 14 KB: hosts are not asked all at once
+AGAIN_S: Final = 10.0  # until the same host may be asked again
 
 
 def host_of(world: World, name: str) -> Host | None:
@@ -42,8 +45,6 @@ def on_status(
 ) -> None:
     """A host comes or goes."""
     host = host_of(world, name)
-    if status.state == "online":
-        on_birth_passing(world, name, now)
     if host is None or not host.on_status(status, now, retained=retained):
         return
     world.look_at(name)
@@ -64,9 +65,8 @@ def on_status(
             _let_go(world, host, status.owes, now)
 
 
-def on_capability(world: World, name: str, payload: bytes, now: Now) -> None:
+def on_capability(world: World, name: str, payload: bytes) -> None:
     """A host says what it is, often in the same words as before. Raises `BadMessage`."""
-    on_birth_passing(world, name, now)
     capability = world.trainers.share(m.decode(m.CAPABILITY, payload))
     host = host_of(world, name)
     if host is not None and host.capability != capability:
@@ -242,33 +242,12 @@ def _let_go(world: World, host: Host, owes: Sequence[m.OwedResult], now: Now) ->
             world.move(job, Event.RELEASED, now, f"host:{host.name}", cause("goodbye"), host=None)
 
 
-# Births that have come in part: their hosts are asked to state them again.
-#
-# Any part may be lost, and a broker whose queue is full drops the rest. Nobody is asked while
-# births pass, within reason, and then some at a time: an answer has 14 KB.
-
-
-ASK_AFTER_S: Final = 5.0
-QUIET_S: Final = 2.0  # since a birth has passed: what is missing by then is hardly on its way
-CROWD_A_HOST_S: Final = 0.005  # longer at most, however many pass
-AGAIN_S: Final = 10.0  # until the same host may be asked again
-AT_ONCE: Final = 200
-EVERY_S: Final = 0.25
-_BIRTHS_DUE: Final = ("births",)
-
-
 def expect_birth(world: World, host: Host, now: Now) -> None:
-    """The rest of a host's birth is to come."""
-    if host.name not in world.births and ("reborn", host.name) not in world.timers:
-        world.births[host.name] = now.mono_s
-        if _BIRTHS_DUE not in world.timers:
-            world.timers.set(_BIRTHS_DUE, now.mono_s + ASK_AFTER_S)
-
-
-def on_birth_passing(world: World, name: str, now: Now) -> None:
-    """Part of a birth has come that nobody had asked for."""
-    if ("reborn", name) not in world.timers:
-        world.birth_s = now.mono_s
+    """The rest of a host's birth is to come; it may be lost, or wait behind those of others."""
+    key = ("birth", host.name)
+    if key not in world.timers and ("reborn", host.name) not in world.timers:
+        spread_s = SPREAD_A_HOST_S * len(world.hosts) * world.rng.random()
+        world.timers.set(key, now.mono_s + ASK_AFTER_S + spread_s)
 
 
 def ask_birth(world: World, host: Host, now: Now) -> None:
@@ -277,26 +256,8 @@ def ask_birth(world: World, host: Host, now: Now) -> None:
     world.publish(world.topics.request(host.name), m.Rebirth(id=world.new_id()))
 
 
-def on_births_due(world: World, now: Now) -> None:
-    """Ask those that have been awaited for long enough, some of them."""
-    asked = 0
-    while world.births:
-        name, since_s = next(iter(world.births.items()))
-        host = world.hosts.get(name)
-        if host is not None and (host.early is not None or not host.has_joined()):
-            due_s = _birth_due_s(world, since_s)
-            if asked == AT_ONCE or due_s > now.mono_s:
-                world.timers.set(_BIRTHS_DUE, max(due_s, now.mono_s + EVERY_S))
-                return
-            ask_birth(world, host, now)
-            asked += 1
-        del world.births[name]
-
-
-def _birth_due_s(world: World, since_s: float) -> float:
-    """Return when one that is awaited since then may be asked (monotonic)."""
-    earliest_s = since_s + ASK_AFTER_S
-    if world.birth_s is None:
-        return earliest_s
-    latest_s = earliest_s + CROWD_A_HOST_S * len(world.hosts)
-    return max(earliest_s, min(world.birth_s + QUIET_S, latest_s))
+def on_birth_due(world: World, name: str, now: Now) -> None:
+    """Ask a host for what is lacking of its birth."""
+    host = world.hosts.get(name)
+    if host is not None and (host.early is not None or not host.has_joined()):
+        ask_birth(world, host, now)

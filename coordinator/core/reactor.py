@@ -133,16 +133,16 @@ class Core:
         return self.world.timers.next_deadline()
 
     def inherit(self, other: Core) -> None:
-        """Take over what `other` knew of hosts and plan; jobs and answers come from the ledger."""
+        """Take over what `other` knew of hosts; jobs, plan and answers come from the ledger."""
         mine, theirs = self.world, other.world
-        mine.hosts, mine.plan, mine.session = theirs.hosts, theirs.plan, theirs.session
+        mine.hosts, mine.session = theirs.hosts, theirs.session
         mine.connected = theirs.connected
         mine.dropped, mine.refused = theirs.dropped, theirs.refused
         mine.broker_refused, mine.manifest_fault = theirs.broker_refused, theirs.manifest_fault
         mine.broker_load, mine.manifest_changed = theirs.broker_load, theirs.manifest_changed
         mine.evidence, mine.trainers = theirs.evidence, theirs.trainers
         mine.edited = theirs.edited
-        mine.earlier, mine.has_rival = theirs.earlier, theirs.has_rival
+        mine.has_rival = theirs.has_rival
         mine.crl = theirs.crl
         mine.parts_opened = theirs.parts_opened  # what comes of an earlier opening is none of ours
         self._returned, self._before, self._others = other._returned, other._before, other._others
@@ -280,8 +280,8 @@ class Core:
                 host_commands.on_alarm(world, host, now)
             case ("silence", host):
                 presence.on_silence(world, host, now)
-            case ("births",):
-                presence.on_births_due(world, now)
+            case ("birth", host):
+                presence.on_birth_due(world, host, now)
             case ("upload", artifact_id):
                 uploads.on_upload_timer(world, artifact_id, now)
             case ("download", client):
@@ -308,7 +308,7 @@ class Core:
         hosts = {str(key): int(str(count)) for key, count in requests.host_counts(world).items()}
         summary = m.Summary(
             jobs=world.book.counts(), hosts=hosts, dropped=dict(world.dropped),
-            paused=world.fleet.paused, no_room=filing.all_lack(world), plan=world.plan_name(),
+            paused=world.fleet.paused, no_room=filing.all_lack(world), plan=world.plan.name,
         )  # fmt: skip
         world.publish(world.topics.summary(), summary, retain=True)
 

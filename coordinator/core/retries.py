@@ -11,7 +11,7 @@ from typing import Any, Final
 from broker.clock import Now, backoff_s, rfc3339, until
 from broker.protocol.messages import Failed
 from broker.protocol.reasons import Reason, reason
-from coordinator.core import earlier_attempts, host_rules
+from coordinator.core import host_rules, run_times
 from coordinator.core.state import World
 from coordinator.jobs.causes import Cause, cause, in_words
 from coordinator.jobs.hosts import Holdback, Host
@@ -42,7 +42,7 @@ def on_failed(world: World, host: str, report: Failed, now: Now) -> None:
         world.move(
             job, Event.FAILED, now, f"host:{host}", cause("error", text=text, kind=report.kind),
             error=error, error_kind=report.kind, host=host, attempt=report.attempt,
-            ran_s=earlier_attempts.ran_s(world, report, now),
+            ran_s=run_times.ran_s(world, report, now),
         )  # fmt: skip
     world.note(host, report, "recorded")
 
@@ -56,7 +56,7 @@ def _retry(world: World, job: Job, host: str, report: Failed, text: str, now: No
     world.move(
         job, Event.RETRIED, now, f"host:{host}", why, host=None, attempt=report.attempt,
         failures=failures, not_before=rfc3339(now.wall_s + wait_s),
-        ran_s=earlier_attempts.ran_s(world, report, now),
+        ran_s=run_times.ran_s(world, report, now),
     )  # fmt: skip
     world.pending_since_s.setdefault(job.job_id, now.mono_s)
     world.timers.set(("retry", job.job_id), now.mono_s + wait_s)

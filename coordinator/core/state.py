@@ -22,9 +22,8 @@ from coordinator.core.core_settings import CoreSettings
 from coordinator.core.effects import Effect, Warn
 from coordinator.jobs.causes import NONE, Cause
 from coordinator.jobs.hosts import Holdback, Host, TrainerSets
-from coordinator.jobs.job_progress import LastWord, last_word
 from coordinator.jobs.jobs import Job, JobBook
-from coordinator.jobs.plan_entries import DEFAULT_GRACE_S, HostPolicy, Plan
+from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.jobs.records import (
     FleetRecord,
     HostForgotten,
@@ -37,6 +36,7 @@ from coordinator.jobs.records import (
 from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.scheduler.queue import Queue
 
+NO_PLAN: Final = Plan(())
 MAX_HOSTS: Final = 20_000
 MAX_ANSWERS: Final = 4096
 # What a host is asked and does not answer is asked again, a claim until it is given up, all else so
@@ -61,10 +61,7 @@ class World:
     hosts: dict[str, Host] = field(default_factory=dict)
     trainers: TrainerSets = field(default_factory=TrainerSets)
     edited: dict[str, str] = field(default_factory=dict)  # model: version a host changed to last
-    plan: Plan | None = None
     timers: Timers[tuple[str, ...]] = field(default_factory=Timers)
-    births: dict[str, float] = field(default_factory=dict)  # awaited since when, oldest first
-    birth_s: float | None = None  # when the last unrequested one arrived (monotonic)
     claims: dict[str, entries.Claim] = field(default_factory=dict)
     # By job, by host.
     holdbacks: dict[str, dict[str, Holdback]] = field(default_factory=dict)
@@ -78,7 +75,6 @@ class World:
     evidence: dict[str, entries.Evidence] = field(default_factory=dict)
     expected: dict[str, entries.Expected] = field(default_factory=dict)
     given: dict[str, tuple[int, Now]] = field(default_factory=dict)  # newest attempts, and when
-    earlier: dict[str, tuple[LastWord, ...]] = field(default_factory=dict)  # of past attempts
     awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
     # Artifacts that the ledger keeps, and since when the disk is asked to make a file of each.
     unfiled: dict[str, float | None] = field(default_factory=dict)
@@ -115,6 +111,11 @@ class World:
     changed_hosts: dict[str, None] = field(default_factory=dict)  # since the queue saw them
     unsettled: bool = True
 
+    @property
+    def plan(self) -> Plan:
+        """The plan in force, without its jobs: the book has them."""
+        return self.fleet.plan or NO_PLAN
+
     def publish(self, topic: str, message: m.Wire, qos: int = 1, *, retain: bool = False) -> None:
         """Send a message after the ledger has been committed."""
         self.out.append(Outgoing(topic, m.encode(message), qos, retain))
@@ -129,8 +130,6 @@ class World:
         """Move a job, keep its timers in step, and tell whoever watches it."""
         after = self.book.move(job, event, now, who, why, **changes)
         self._note_hosts(job, after)
-        if after.state in FINAL or event is Event.REQUEUED:  # it begins anew, if at all
-            self.earlier.pop(job.job_id, None)
         if not after.is_held:
             self.claims.pop(job.job_id, None)
             self.lent.pop(job.job_id, None)
@@ -190,16 +189,8 @@ class World:
                 self.changed_hosts[name] = None
         is_over = after.state in FINAL or before.attempt != after.attempt
         if (is_over or before.host != after.host) and before.host in self.hosts:
-            told = self.hosts[before.host].progress.pop(before.job_id, None)
+            self.hosts[before.host].progress.pop(before.job_id, None)
             self.hosts[before.host].told_s.pop(before.job_id, None)
-            self._remember(after, last_word(before.host, told))
-
-    def _remember(self, job: Job, said: tuple[LastWord, ...]) -> None:
-        """Keep what the trainer of an attempt said last, and of the one that left a checkpoint."""
-        if said:
-            kept = job.checkpoint.attempt if job.checkpoint else 0
-            before = self.earlier.get(job.job_id, ())
-            self.earlier[job.job_id] = (*(one for one in before if one.attempt == kept), *said)
 
     def announce(self, job: Job, now: Now) -> None:
         """Publish the row of a job that is over with this turn; others soon, many together."""
@@ -287,23 +278,18 @@ class World:
 
     def policy(self, host: str) -> HostPolicy:
         """Return what the plan says of a host."""
-        policy = self.plan.hosts.get(host) if self.plan else None
-        return policy or HostPolicy(host)
+        return self.plan.hosts.get(host) or HostPolicy(host)
 
     def grace_s(self) -> float:
         """Return how long a `prefer_cuda` job waits for a CUDA host."""
         by_plan_s = self.plans_grace_s()
         return (self.settings.prefer_cuda_grace_s or 0.0) if by_plan_s is None else by_plan_s
 
-    def plan_name(self) -> str:
-        """Return what the manifest calls the plan; empty: nothing."""
-        return self.plan.name if self.plan else ""
-
     def plans_grace_s(self) -> float | None:
         """Return the plan's grace for CUDA; none if the coordinator's settings override it."""
         if self.settings.prefer_cuda_grace_s is not None:
             return None
-        return self.plan.prefer_cuda_grace_s if self.plan else DEFAULT_GRACE_S
+        return self.plan.prefer_cuda_grace_s
 
     def held_at(self, host: str) -> list[Job]:
         """Return the jobs that the ledger says `host` holds."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.clock import Now, backoff_s
 from broker.protocol.messages import MAX_LISTED, Cancel, Stopped
-from coordinator.core import earlier_attempts
+from coordinator.core import run_times
 from coordinator.core.entries import Stop
 from coordinator.core.state import RESEND_BASE_S, RESEND_CAP_S, RESENDS, World
 from coordinator.jobs.causes import cause
@@ -91,5 +91,5 @@ def on_stopped(world: World, host: str, report: Stopped, now: Now) -> None:
         return
     if job.job_id not in world.claims and job.instance == report.instance:
         why = cause("stopped_by_another")
-        ran_s = earlier_attempts.ran_s(world, report, now)
+        ran_s = run_times.ran_s(world, report, now)
         world.move(job, Event.RELEASED, now, f"host:{host}", why, ran_s=ran_s)

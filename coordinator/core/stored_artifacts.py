@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.clock import Now
 from broker.protocol.messages import Released
-from coordinator.core import catalogue, earlier_attempts, host_rules
+from coordinator.core import catalogue, host_rules, run_times
 from coordinator.core.effects import Collect
 from coordinator.core.retries import lose
 from coordinator.core.state import World
@@ -46,7 +46,7 @@ def complete(world: World, artifact_id: str, now: Now) -> None:
         "artifact_id": artifact_id,
         "metrics": report.metrics,
         "size_bytes": world.stored[artifact_id],
-        "ran_s": earlier_attempts.ran_s(world, report, now),
+        "ran_s": run_times.ran_s(world, report, now),
     }
     if job.state is JobState.FAILED:
         world.unexpect(artifact_id)
@@ -69,7 +69,7 @@ def _take_checkpoint(
     world.unexpect(artifact_id)
     left_off = StoredCheckpoint(artifact_id, world.stored[artifact_id], report.attempt)
     who = f"host:{host}"
-    ran_s = earlier_attempts.ran_s(world, report, now)
+    ran_s = run_times.ran_s(world, report, now)
     changes = {"checkpoint": left_off, "ran_s": ran_s, "host": None}
     before = job.checkpoint
     if job.is_held:

@@ -21,8 +21,8 @@ from broker.protocol.reasons import Reason
 from broker.protocol.topics import user_of
 from broker.stream.ranges import RangeSet
 from broker.stream.stream import WINDOW_BYTES, Complete, Receiver, ReceiverEffect, WriteChunk
-from coordinator.core import earlier_attempts, filing, leases
 from coordinator.core import effects as fx
+from coordinator.core import filing, leases, run_times
 from coordinator.core.assignment import resume, take_back
 from coordinator.core.entries import Expected, Upload
 from coordinator.core.receipts import is_receipt
@@ -123,7 +123,7 @@ def on_released(world: World, host: str, report: Released, now: Now) -> None:
         world.note(host, report, "superseded")
         return
     if report.artifact_id is None:
-        ran_s, because = earlier_attempts.ran_s(world, report, now), report.why.told()
+        ran_s, because = run_times.ran_s(world, report, now), report.why.told()
         if job.is_held and report.interrupted:
             lose(world, job, now, f"host:{host}", cause("released", because=because), host=None)
         elif job.is_held:

@@ -9,7 +9,7 @@ from broker.clock import Now, rfc3339
 from broker.figures import counted
 from broker.protocol.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
 from broker.protocol.messages.homeassistant import FleetState, HostState
-from coordinator.core import earlier_attempts, filing
+from coordinator.core import filing, run_times
 from coordinator.core.commands.host_commands import condition
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
@@ -55,7 +55,7 @@ def host_state(
         for job in held
     ]
     # The job that takes longest; unknown as long as one of them is.
-    left_s = [earlier_attempts.left_s(world, job, now) for job in held]
+    left_s = [run_times.left_s(world, job, now) for job in held]
     known_s = [now.wall_s + one for one in left_s if one is not None]
     eta_s = max(known_s) if held and len(known_s) == len(held) else None
     shares = [job.progress or 0.0 for job in jobs]
@@ -136,7 +136,7 @@ def _word(world: World, host: Host, held: list[Job], now: Now) -> str:
     word = condition(world, host, now)
     if held and world.presence(host, now) == "online":
         return "working"
-    known = {"online": "idle", "restarted": "starting", "rebooted": "starting"}.get(word, word)
+    known = "idle" if word == "online" else word
     return known if known in _WORDS else "unknown"
 
 

@@ -29,8 +29,7 @@ MAX_HOSTS: Final = 1000
 MAX_MODELS: Final = 50  # with a histogram of their own; the rest is `other`
 OTHER: Final = "other"
 PRESENCES: Final = (
-    "online", "starting", "restarted", "rebooted", "twins", "left", "asleep", "cut-off",
-    "silent", "unknown",
+    "online", "starting", "twins", "left", "asleep", "cut-off", "silent", "unknown",
 )  # fmt: skip
 JOB_BOUNDS_S: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0,
                        28_800.0, 86_400.0)  # fmt: skip

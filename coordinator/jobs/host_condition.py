@@ -19,8 +19,6 @@ class Condition(StrEnum):
 
     ONLINE = "online"
     STARTING = "starting"
-    RESTARTED = "restarted"
-    REBOOTED = "rebooted"
     DRAINED = "drained"
     QUARANTINE = "quarantine"
     SNOOZED = "snoozed"
@@ -39,7 +37,7 @@ class Condition(StrEnum):
 _C = Condition
 TONES: Final[Mapping[Condition, Tone]] = {
     _C.ONLINE: "good",
-    **dict.fromkeys((_C.STARTING, _C.RESTARTED, _C.REBOOTED), "busy"),
+    _C.STARTING: "busy",
     **dict.fromkeys((_C.DRAINED, _C.QUARANTINE, _C.SNOOZED, _C.REFUSING, _C.NO_DATA), "warn"),
     **dict.fromkeys((_C.TWINS, _C.REVOKED, _C.CUT_OFF, _C.SILENT), "bad"),
 }  # fmt: skip

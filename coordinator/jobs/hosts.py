@@ -69,9 +69,7 @@ class Host:
     unlisted: dict[tuple[str, int], float] = field(default_factory=dict)  # held, but not by it
     progress: dict[str, Progress] = field(default_factory=dict)  # of the newest attempts alone
     told_s: dict[str, float] = field(default_factory=dict)  # when each of these was heard
-    boot_id: str | None = None
     absence: str = "unknown"
-    arrival: str = "starting"
     earlier: OrderedDict[str, None] = field(default_factory=OrderedDict)
     returns_s: list[float] = field(default_factory=list)
     ended_s: float | None = None
@@ -105,15 +103,14 @@ class Host:
     def presence(self, now: Now) -> str:
         """Return in one word how the host is: see docs/how-to/operations.md.
 
-        Online: `online`, or until its first heartbeat `starting`, `restarted`, `rebooted`; or
-        `twins`, when two agents use its name. Offline: `left`, `asleep`, `cut-off`, `silent`, or
-        `unknown`.
+        Online: `online`, or until its first heartbeat `starting`; or `twins`, when two agents use
+        its name. Offline: `left`, `asleep`, `cut-off`, `silent`, or `unknown`.
         """
         if not self.online:
             return self.absence
         if self.has_twin(now):
             return "twins"
-        return "online" if self.has_joined() else self.arrival
+        return "online" if self.has_joined() else "starting"
 
     def has_twin(self, now: Now) -> bool:
         """Whether two agents seem to use this name: processes that were replaced keep returning."""
@@ -153,7 +150,6 @@ class Host:
             self._replaced_by(status, now)
             self.online, self.offline_why = True, ""
             self.session, self.instance = status.session, status.instance
-            self.boot_id = status.boot_id
             self.heard = now
         elif self.online and retained and status.reason == "lost":
             return False
@@ -199,7 +195,6 @@ class Host:
     def _replaced_by(self, status: Status, now: Now) -> None:
         if self.instance in {None, status.instance}:
             return
-        self.arrival = "restarted" if status.boot_id == self.boot_id else "rebooted"
         ended_s = now.mono_s if self.online else self.ended_s
         at_once = ended_s is not None and now.mono_s - ended_s < OVERLAP_S
         self.replaced_alive_s = now.mono_s if at_once else None

@@ -6,25 +6,15 @@ was then. So the progress counts; the heartbeat knows more once the trainer has 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from broker.figures import span
-from broker.protocol.messages.values import LONGEST_S
 
 if TYPE_CHECKING:
     from broker.protocol.messages import HeldJob, Progress
 
 LATE_S: Final = 10.0  # beyond what was guessed
 _AFTERWARDS: Final = frozenset({"bundling", "reporting", "uploading"})
-
-
-class LastWord(NamedTuple):
-    """What the trainer of an attempt said last: the share it had done, how long all of it takes."""
-
-    host: str
-    attempt: int
-    share: float
-    whole_s: float | None
 
 
 def trained(told: Progress | None) -> float | None:
@@ -39,15 +29,11 @@ def part_of(done: int, whole: int) -> float:
     return done / whole if done < whole else 1.0
 
 
-def last_word(host: str, told: Progress | None) -> tuple[LastWord, ...]:
-    """Return what a trainer has said so far, nothing where that is not how far it is."""
-    done = trained(told)
-    if told is None or done is None:
-        return ()
-    whole_s = None
-    if told.eta_s and done < 1.0:
-        whole_s = round(min(told.eta_s / (1.0 - done), LONGEST_S), 1)
-    return (LastWord(host, told.attempt, round(done, 4), whole_s),)
+def begun(told: Progress | None) -> float:
+    """Return the share of its epochs at which an attempt began: later ones may resume."""
+    if told is None or told.attempt == 1 or not told.epochs or not told.first_epoch:
+        return 0.0
+    return part_of(told.first_epoch - 1, told.epochs)
 
 
 def left_s(told: Progress | None, since_s: float) -> float | None:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from broker.protocol.messages import DataOffer, OperatorResponse, ProgramOffer, Why
 from broker.protocol.reasons import Reason, reason
 from coordinator.jobs.causes import Cause
+from coordinator.jobs.plan_entries import Plan
 
 RequestKey = tuple[str, str]  # the client, and what it called its request
 JOURNAL: Final = "journal"  # in the client's place: whoever tells of the CA's entry, it is one
@@ -77,11 +78,15 @@ class HostRecord:
 
 @dataclass(frozen=True, slots=True)
 class FleetRecord:
-    """What is decided about the whole fleet: whether it is `paused`, when (RFC 3339), by whom."""
+    """What is decided about the whole fleet: whether it is `paused`, when (RFC 3339), by whom.
+
+    `plan` is the last good one, without its jobs; none: no manifest was ever read.
+    """
 
     paused: bool = False
     at: str = ""
     who: str = ""
+    plan: Plan | None = None
 
     def restraints(self) -> tuple[Reason, ...]:
         """Return the reason why no new jobs are given out; empty when they are."""

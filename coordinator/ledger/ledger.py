@@ -92,7 +92,12 @@ class Ledger:
     def load_fleet(self) -> records.FleetRecord:
         """Return what is decided about the fleet as a whole."""
         rows = self._rows("load_fleet")
-        return records.FleetRecord(**json.loads(rows[0][0])) if rows else records.FleetRecord()
+        if not rows:
+            return records.FleetRecord()
+        try:
+            return TypeAdapter(records.FleetRecord).validate_json(rows[0][0])
+        except ValueError as error:
+            raise StorageError(f"ledger {self._path}: the fleet: {error}") from error
 
     def load_pushed(self) -> list[records.PushedRecord]:
         """Return the programs and datasets, in the order in which they were pushed."""

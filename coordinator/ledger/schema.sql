@@ -80,7 +80,7 @@ CREATE TABLE hosts (                        -- decisions of operators and of the
     record TEXT NOT NULL CHECK (json_valid(record))     -- coordinator.jobs.records.HostRecord
 ) STRICT;
 
-CREATE TABLE fleet (                        -- one row: whether the whole fleet is paused
+CREATE TABLE fleet (                        -- one row: whether it is paused, the plan but its jobs
     only   INTEGER PRIMARY KEY CHECK (only = 1),
     record TEXT NOT NULL CHECK (json_valid(record))     -- coordinator.jobs.records.FleetRecord
 ) STRICT;

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Final, NamedTuple
 
 from broker.protocol.hyperschema import did_you_mean, meant
@@ -19,6 +20,7 @@ _INPUT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _MOST_COMPARED: Final = 10_000  # names: with more of them it would take seconds
 _MOST_HINTS: Final = 8
 _MOST_NAMED: Final = 8  # jobs of a cycle
+_MOST_CYCLES: Final = 8  # that are told at once
 
 Links = dict[int, dict[int, str]]  # by job: those before it, each with the key that says so
 
@@ -64,14 +66,15 @@ def linked(
     linked has no id.
     """
     links, faults = _resolved(specs, names)
-    order = _in_order(links)
-    faults += _cycles(specs, links, order)
+    order, cycles = _in_order(links)
+    faults += (_circle(specs, links, cycle) for cycle in cycles)
     found = [*specs]
     broken = {fault.number for fault in faults} | (links.keys() - {*order})
     for index in order:
         spec = specs[index]
         ids = {name: found[names[name]].job_id for _, name in _named(spec) if name in names}
-        if index in broken or not (spec.job_id and all(map(ids.get, spec.inputs.values()))):
+        is_broken = index in broken or not broken.isdisjoint(links[index])
+        if is_broken or not (spec.job_id and all(map(ids.get, spec.inputs.values()))):
             broken.add(index)
         else:
             inputs = {key: ids[name] for key, name in spec.inputs.items()}
@@ -111,44 +114,34 @@ def _hint(name: str, names: Mapping[str, int]) -> str:
     return f"; did you mean {close!r}?" if close else "; give the name of one"
 
 
-def _in_order(links: Links) -> list[int]:
-    """Return the linked jobs, each after those before it; without the ones that a cycle holds."""
-    behind: dict[int, list[int]] = {}
-    left = {index: sum(one in links for one in before) for index, before in links.items()}
-    for index, before in links.items():
-        for one in before:
-            behind.setdefault(one, []).append(index)
-    order = [index for index, count in left.items() if not count]
-    for index in order:  # it grows
-        for one in behind.get(index, ()):
-            left[one] -= 1
-            if not left[one]:
-                order.append(one)
-    return order
+def _in_order(links: Links) -> tuple[list[int], list[list[int]]]:
+    """Return the linked jobs, each after those before it, and cycles, each job after its next one.
+
+    What is in a cycle is in no order; beyond `_MOST_CYCLES` nothing is.
+    """
+    graph = {index: [one for one in before if one in links] for index, before in links.items()}
+    cycles: list[list[int]] = []
+    while len(cycles) < _MOST_CYCLES:
+        try:
+            return [*TopologicalSorter(graph).static_order()], cycles
+        except CycleError as error:
+            cycle = error.args[1][:0:-1]  # without its last, which is its first
+            first = cycle.index(min(cycle))
+            cycles.append([*cycle[first:], *cycle[:first]])
+            left = graph.keys() - {*cycle}
+            graph = {index: [*filter(left.__contains__, graph[index])] for index in sorted(left)}
+    return [], cycles
 
 
-def _cycles(specs: Sequence[JobSpec], links: Links, order: Sequence[int]) -> Iterator[Fault]:
-    """Yield a fault for each cycle, at the first of its jobs."""
-    held = links.keys() - {*order}
-    seen: set[int] = set()
-    for start in sorted(held):
-        path: list[int] = []
-        index = start
-        while index not in seen:
-            seen.add(index)
-            path.append(index)
-            index = next(one for one in links[index] if one in held)
-        if index not in path:
-            continue  # it leads to a cycle that is told already
-        cycle = path[path.index(index) :]
-        first = cycle.index(min(cycle))
-        cycle = [*cycle[first:], *cycle[: first + 1]]
-        names = [specs[one].name for one in cycle]
-        if len(names) > _MOST_NAMED:
-            names[_MOST_NAMED - 2 : -1] = ["..."]
-        shown = " after ".join(names)
-        message = f"none of these could begin: {shown}; take one of them out of the circle"
-        yield Fault(cycle[0], links[cycle[0]][cycle[1]], message)
+def _circle(specs: Sequence[JobSpec], links: Links, cycle: Sequence[int]) -> Fault:
+    """Return the fault of a cycle, at the first of its jobs."""
+    first, after, *_ = cycle
+    names = [specs[one].name for one in (*cycle, first)]
+    if len(names) > _MOST_NAMED:
+        names[_MOST_NAMED - 2 : -1] = ["..."]
+    shown = " after ".join(names)
+    message = f"none of these could begin: {shown}; take one of them out of the circle"
+    return Fault(first, links[first][after], message)
 
 
 def _twice(specs: Sequence[JobSpec], place: Callable[[int], str]) -> Iterator[Fault]:

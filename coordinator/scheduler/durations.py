@@ -20,7 +20,6 @@ from coordinator.scheduler.estimates import (
     HISTORY_HERE,
     NEWEST,
     QUANTILES,
-    Earlier,
     Estimate,
     Factors,
     Span,
@@ -43,7 +42,6 @@ class _Runs(NamedTuple):
     epochs: float = 0
     scaled_from: float = 0
     factors: Factors = AS_IT_WAS
-    rest: Factors = AS_IT_WAS  # that an earlier attempt has left
 
     def whole(self) -> Span:
         """Return how long all of it takes."""
@@ -105,13 +103,9 @@ class History:
         default = self._by_default.get((model, host))
         return self._by_default.get((model, ""), 0) if default is None else default
 
-    def estimate(
-        self, model: str, mode: str, host: str, epochs: Any = None, earlier: Earlier | None = None
-    ) -> Estimate:
-        """Return how long such a job takes on `host`, or the rest after an earlier attempt."""
+    def estimate(self, model: str, mode: str, host: str, epochs: Any = None) -> Estimate:
+        """Return how long such a job takes on `host`."""
         key = (model, mode, host, self.epochs(model, host, epochs))
-        if earlier is not None:
-            return self._say(self._after(key, earlier), key)
         said = self._said.get(key)
         if said is None:
             said = self._said[key] = self._say(self._nearest(key), key)
@@ -127,19 +121,20 @@ class History:
         share: float | None = None,
         eta_s: float | None = None,
         epochs: Any = None,
-        earlier: Earlier | None = None,
+        begun: float = 0.0,
     ) -> Estimate:
-        """Return how long a running job takes on: by ETA, else progress, else history."""
+        """Return how long a running job takes on: by ETA, else progress, else history.
+
+        `share` of it is done, of which its attempt has done what is beyond `begun`.
+        """
         key = (model, mode, host, self.epochs(model, host, epochs))
         found = self._nearest(key)
         if eta_s is not None:
             return Estimate(_around(eta_s, found.took_s), len(found.took_s), "eta")
-        fresh = 0.0 if share is None else share - _begun_at(share, host, earlier)
+        fresh = 0.0 if share is None else share - begun
         if share is not None and fresh >= LEAST_SHARE and elapsed_s >= SURE_AFTER_S:
             rest_s = elapsed_s * (1 - share) / fresh
             return Estimate(_around(rest_s, found.took_s), len(found.took_s), "progress")
-        if earlier is not None:
-            found = self._after(key, earlier)
         if not found.took_s:
             rest_s = max(0.0, self._stand_in_s - elapsed_s)
             return Estimate(Span(rest_s, rest_s, rest_s), 0, "none")
@@ -155,21 +150,8 @@ class History:
         model, mode, *_ = key
         return Estimate(
             found.whole(), len(found.took_s), found.basis, model, mode,
-            found.epochs, found.scaled_from, found.rest,
+            found.epochs, found.scaled_from,
         )  # fmt: skip
-
-    def _after(self, key: _Key, earlier: Earlier) -> _Runs:
-        """Return what speaks for a job that was tried before: its own trainer's word is nearest."""
-        found = self._nearest(key)
-        host = key[2]
-        is_like = bool(found.took_s) and not found.scaled_from
-        if host == earlier.host:
-            is_like = is_like and found.basis == "here"
-        if earlier.whole_s and not is_like:
-            found = _Runs("earlier", (earlier.whole_s,))
-        rest = earlier.rest(host)
-        factors = Factors(*(by * left for by, left in zip(found.factors, rest)))
-        return found._replace(factors=factors, rest=rest)
 
     def _nearest(self, key: _Key) -> _Runs:
         found = self._found.get(key)
@@ -206,11 +188,11 @@ class Expected:
                 key = (*self._like(spec, host), where)
                 self._longest_s[key] = max(elapsed_s, self._longest_s.get(key, 0.0))
 
-    def estimate(self, spec: JobSpec, host: str, earlier: Earlier | None = None) -> Estimate:
-        """Return how long a job takes on `host`, or what an `earlier` attempt has left of it."""
+    def estimate(self, spec: JobSpec, host: str) -> Estimate:
+        """Return how long a job takes on `host`."""
         epochs = spec.hyper.get("epochs")
-        found = self._history.estimate(spec.model, spec.mode, host, epochs, earlier)
-        if earlier is not None or not self._longest_s:
+        found = self._history.estimate(spec.model, spec.mode, host, epochs)
+        if not self._longest_s:
             return found
         where = host if found.basis in HISTORY_HERE else None
         return found.at_least(self._longest_s.get((*self._like(spec, host), where), 0.0))
@@ -285,12 +267,6 @@ def _by_line(by_epochs: Mapping[float, list[float]], nearest: float, epochs: flo
     if slope_s <= 0 or near_s < SHORTEST_S:
         return None
     return 1.0 + slope_s * (epochs - nearest) / near_s
-
-
-def _begun_at(share: float, host: str, earlier: Earlier | None) -> float:
-    """Return at which share an attempt has begun that has come to `share`."""
-    begun_at = 0.0 if earlier is None else 1.0 - earlier.rest(host).median
-    return begun_at if begun_at < share else 0.0  # else it has begun anew
 
 
 def _around(middle_s: float, ordered: Sequence[float]) -> Span:

@@ -1,4 +1,4 @@
-"""How long something takes: in three cases, by what right, less what is done."""
+"""How long something takes: in three cases, and by what right."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 QUANTILES: Final = (0.1, 0.5, 0.9)
 NEWEST: Final = 40  # measurements of one kind: what was long ago counts less
-CHECKPOINT_EVERY_S: Final = 300.0  # a trainer keeps where it stands about so often
 FAR: Final = 4.0  # times as many epochs, or as few: a prediction that rests on that says so
 HISTORY_HERE: Final = frozenset({"here", "model-here"})
 HISTORY_ELSEWHERE: Final = frozenset({"elsewhere", "model-elsewhere"})
@@ -44,39 +43,16 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 AS_IT_WAS: Final = Factors(1.0, 1.0, 1.0)
 
 
-class Earlier(NamedTuple):
-    """What the trainer of a job's earlier attempt said last, on `host`.
-
-    `share` of the job was done; all of it takes `whole_s`, none where it did not say. `kept` is the
-    share at which the checkpoint that has come home stands: from there it goes on anywhere.
-    """
-
-    host: str
-    share: float
-    whole_s: float | None = None
-    kept: float = 0.0
-
-    def rest(self, host: str) -> Factors:
-        """Return which part is left for an attempt there; a local checkpoint may be lost."""
-        most = 1.0 - self.kept
-        if host != self.host or self.share <= self.kept:
-            return Factors(most, most, most)
-        left = 1.0 - self.share
-        is_likely = (self.share - self.kept) * (self.whole_s or 0.0) >= CHECKPOINT_EVERY_S
-        return Factors(left, left if is_likely else most, most)
-
-
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """How long something takes, and by what right that is said.
 
     `runs` is how many measured durations it is made of. `basis` is `here` (this model and mode on
-    this host), `model-here`, `elsewhere` (on other hosts), `model-elsewhere`, `earlier` (what its
-    trainer said in an earlier attempt), `eta` (the trainer's own), `progress` (what is done so
-    far), `overdue` (it has run for longer than any before it) or `none` (nothing like it was ever
-    completed). Of the last two the span means nothing. `epochs` are the job's, 0 where nobody knows
-    how many; `scaled_from` those of the runs, 0 where they had as many. `rest` is
-    which part of it an earlier attempt has left.
+    this host), `model-here`, `elsewhere` (on other hosts), `model-elsewhere`, `eta` (the trainer's
+    own), `progress` (what is done so far), `overdue` (it has run for longer than any before it) or
+    `none` (nothing like it was ever completed). Of the last two the span means nothing. `epochs`
+    are the job's, 0 where nobody knows how many; `scaled_from` those of the runs, 0 where they had
+    as many.
     """
 
     span: Span
@@ -86,7 +62,6 @@ class Estimate:
     mode: str = ""
     epochs: float = 0
     scaled_from: float = 0
-    rest: Factors = AS_IT_WAS
 
     @property
     def is_known(self) -> bool:

@@ -16,7 +16,6 @@ from broker.protocol.reasons import Reason, reason
 from coordinator.jobs.plan_entries import JobSpec
 from coordinator.jobs.reasons import NATURES, Wait, wait
 from coordinator.scheduler import precedence
-from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.rules import (
     HostView,
     kind_of,
@@ -76,9 +75,9 @@ def named(hosts: Sequence[str]) -> dict[str, object]:
 class Waiting:
     """A job that is to be placed. It may not start before `ready_in_s`; durations in seconds.
 
-    `refused` are the hosts that have refused it, each with when it is asked again; `earlier` is
-    what an attempt before has left of it. `behind` are reasons of jobs before it that do not pass.
-    `unusable` are hosts that could not use what it needs when they had it last, each with why.
+    `refused` are the hosts that have refused it, each with when it is asked again. `behind` are
+    reasons of jobs before it that do not pass. `unusable` are hosts that could not use what it
+    needs when they had it last, each with why.
     """
 
     spec: JobSpec
@@ -87,7 +86,6 @@ class Waiting:
     ready_in_s: float = 0.0
     last_host: str | None = None
     refused: tuple[tuple[str, float], ...] = ()
-    earlier: Earlier | None = None
     behind: tuple[Reason, ...] = ()
     unusable: tuple[tuple[str, Reason], ...] = ()
 

@@ -167,7 +167,7 @@ def _outlook(job: Waiting, played: Sequence[Placed | None], expected: Expected) 
         host=middle.host,
         start=Span(min(starts), middle.start_s, max(starts)),
         end=Span(min(ends), middle.end_s, max(ends)),
-        estimate=expected.estimate(job.spec, middle.host, job.earlier),
+        estimate=expected.estimate(job.spec, middle.host),
         vague=middle.vague,
         after=middle.after,
         ahead=middle.ahead,

@@ -15,7 +15,7 @@ from typing import Any, Final
 from coordinator.jobs.plan_entries import JobSpec
 from coordinator.jobs.reasons import Wait
 from coordinator.scheduler.durations import Expected, History
-from coordinator.scheduler.estimates import Earlier, Estimate
+from coordinator.scheduler.estimates import Estimate
 from coordinator.scheduler.feasibility import Conditions, Fate, Waiting
 from coordinator.scheduler.lead_times import NO_LEAD, Lead
 from coordinator.scheduler.precedence import Gate
@@ -28,8 +28,8 @@ EPSILON_S: Final = 1e-6
 class Held:
     """A job that a host is at. `uses_slot`: false once only its result is on the way.
 
-    `earlier` is what an attempt before had left of it. `is_stuck`: its result waits for somebody,
-    or its host could not use what it needs before. `is_claimed`: its trainer has not begun.
+    `begun` is the share at which its attempt began. `is_stuck`: its result waits for somebody, or
+    its host could not use what it needs before. `is_claimed`: its trainer has not begun.
     """
 
     spec: JobSpec
@@ -38,7 +38,7 @@ class Held:
     share: float | None = None
     eta_s: float | None = None
     uses_slot: bool = True
-    earlier: Earlier | None = None
+    begun: float = 0.0
     is_stuck: bool = False
     is_claimed: bool = False
 
@@ -47,7 +47,7 @@ class Held:
         spec = self.spec
         return history.left(
             spec.model, spec.mode, self.host, self.elapsed_s, share=self.share, eta_s=self.eta_s,
-            epochs=spec.hyper.get("epochs"), earlier=self.earlier,
+            epochs=spec.hyper.get("epochs"), begun=self.begun,
         )  # fmt: skip
 
 
@@ -235,7 +235,7 @@ class Play:
         if (let_in := self._gate.let_in(job.spec.job_id)) is not None:
             after = room.after if room.after and now_s > let_in.at_s else let_in.after
             room = _Room(room.vague or let_in.vague, after)
-        estimate = self._expected.estimate(job.spec, host, job.earlier)
+        estimate = self._expected.estimate(job.spec, host)
         lead = self._lead(job.spec, host, now_s)
         end_s = now_s + max(EPSILON_S, lead.then(estimate.span)[self._index])
         self._placed[job.spec.job_id] = Placed(

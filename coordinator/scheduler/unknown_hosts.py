@@ -6,7 +6,7 @@ is known, nobody can tell.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Final
 
@@ -32,8 +32,9 @@ def of_plan(plan: Plan, known: Collection[str]) -> list[Cause]:
         return []
     jobs: dict[str, list[JsonValue]] = {name: [] for name in plan.hosts if name not in known}
     for spec in plan.jobs:
-        for name in _unknown(spec, known):
-            jobs.setdefault(name, []).append(spec.name)
+        for name in spec.named_hosts():
+            if name not in known:
+                jobs.setdefault(name, []).append(spec.name)
     # To find which one may be meant takes tens of milliseconds among a thousand.
     warnings = [
         cause(
@@ -55,7 +56,3 @@ def allowed(spec: JobSpec, known: Collection[str]) -> Iterator[tuple[str, str | 
     """Yield the first of a job's allowed_hosts that nobody knows, each with what may be meant."""
     unknown = (name for name in spec.allowed_hosts if name not in known)
     return ((name, closest(name, known)) for name in islice(unknown, MOST))
-
-
-def _unknown(spec: JobSpec, known: Collection[str]) -> Iterable[str]:
-    return (name for name in spec.named_hosts() if name not in known)

@@ -4,46 +4,44 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Final
 
 from broker.errors import ConfigError, plain
 from broker.pki import ca_journal
 from broker.pki.ca import CRL_FILE
-from broker.system.deadline import SOON_S, Aside, Looks
+from broker.system.deadline import ANSWER_S, Aside
 from coordinator.core.effects import JournalRead
 
 log = logging.getLogger("fleet.coordinator")
-
-LOOK_EVERY_S: Final = 5.0
 
 
 class JournalReader:
     """Reads the journal when it has changed; a disk that hangs is left to a later look."""
 
-    def __init__(self, folder: Path, soon_s: float = SOON_S) -> None:
-        """`folder` is the CA's. Nothing has been read; see `Looks` for `soon_s`."""
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the CA's. Nothing has been read."""
         self._folder = folder
         self._seen: tuple[int, int] | None = None
-        self._looks = Looks(self._look, LOOK_EVERY_S, Aside(), soon_s)
+        self._aside = Aside()
         self._failed = ""
 
-    @property
-    def due_s(self) -> float:
-        """When to look again (monotonic, s)."""
-        return self._looks.due_s
-
-    def news(self, mono_s: float) -> JournalRead | None:
-        """Return the whole journal if it is time to look and it has changed, else none."""
+    def news(self) -> JournalRead | None:
+        """Return the whole journal if it has changed since the last look, else none."""
+        found, failed = None, ""
         try:
-            found, failed = self._looks.take(mono_s), ""
-        except (OSError, ConfigError) as error:  # TimeoutError, where the disk hangs, is an OSError
-            found, failed = None, plain(error)
+            found = self._aside.do(self._look).result(ANSWER_S)
+        except TimeoutError:
+            failed = f"no answer in {ANSWER_S:g} s"
+        except (OSError, ConfigError) as error:
+            failed = plain(error)
         if failed and failed != self._failed:
             log.warning("what was done with the CA cannot be read: %s", failed)
         self._failed = failed
-        return found
+        if found is None:
+            return None
+        self._seen, read = found  # not before: an answer that comes too late is lost
+        return read
 
-    def _look(self) -> JournalRead | None:
+    def _look(self) -> tuple[tuple[int, int], JournalRead] | None:
         try:
             found = (self._folder / ca_journal.FILE_NAME).stat()
         except FileNotFoundError:
@@ -53,5 +51,4 @@ class JournalReader:
             return None
         entries = tuple((one.who, one) for one in ca_journal.read(self._folder).entries)
         crl = (self._folder / CRL_FILE).read_text("ascii")
-        self._seen = stamp
-        return JournalRead(entries, crl)
+        return stamp, JournalRead(entries, crl)

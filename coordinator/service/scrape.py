@@ -1,22 +1,20 @@
 """The port at which Prometheus asks, and the ledger whose commits are timed; only with metrics.
 
-Each connection has a thread, of at most `CONNECTIONS`, and `DEADLINE_S` from its first byte to its
-last. On a loopback address, a `Host` header with somebody else's name is refused: it may be made to
-point at this machine (DNS rebinding), and the scripts of its pages would then read the answer.
+A connection that is silent for `DEADLINE_S` is closed. On a loopback address, a `Host` header with
+somebody else's name is refused: it may be made to point at this machine (DNS rebinding), and the
+scripts of its pages would then read the answer.
 """
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler
 
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 SETTING: Final = "[coordinator] metrics"
-CONNECTIONS: Final = 8
 DEADLINE_S: Final = 5.0
 
 Address = tuple[str, int]
@@ -146,6 +143,8 @@ class Scrapes(Collector):
 
 
 class _Handler(WSGIRequestHandler):
+    timeout = DEADLINE_S
+
     def log_message(self, *_: object) -> None:
         """Say nothing of each request."""
 
@@ -153,40 +152,10 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingWSGIServer):
     def __init__(self, address: Address) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._room = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__(address, _Handler)
 
-    def server_bind(self) -> None:
-        """Bind, without asking the DNS for our name as `HTTPServer` does."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-        self.setup_environ()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve it on a thread of its own, if there is room."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve it, for so long at most."""
-        end = threading.Timer(DEADLINE_S, _cut, [request])
-        end.daemon = True
-        end.start()
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            end.cancel()
-            self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that has gone, or was cut off."""
-
-
-def _cut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of a client that has gone, or was silent."""
 
 
 def _is_own_name(host: str) -> bool:

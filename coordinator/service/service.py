@@ -1,14 +1,15 @@
 """A coordinator's connection and threads around a `Shell`.
 
 One thread decides: it drains the mailbox and gives the shell its turns. A second one writes part
-files, a third syncs and hashes them, a fourth reads the manifest again; none holds up the first.
+files, a third syncs and hashes them, a fourth reads the manifest and the CA's journal; none holds
+up the first.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -37,7 +38,8 @@ from coordinator.core.core_settings import DAY_S, CorePart, CoreSettings
 from coordinator.core.receipts import ledger_id
 from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.builtin import builtin_trainers
-from coordinator.manifest.source import PlanFile
+from coordinator.manifest.problems import ManifestError
+from coordinator.manifest.source import PlanFile, with_remedy
 from coordinator.service.continuity import open_ledger
 from coordinator.service.performer import Event, Retention, Surroundings
 from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fleet.coordinator")
 
 BACKOFF_CAP_S: Final = 5.0  # short: it is a single client, and every verb waits for it
+LOOK_EVERY_S: Final = 1.0  # at the manifest and the CA's journal
 
 
 class Service:
@@ -81,12 +84,13 @@ class Service:
         `access` is the way to the broker; `own` are the trainers of the configuration, known before
         a host that has them has come; `manager` is who started this program. `accept_ledger` takes
         the ledger as it is, see `open_ledger`. With `may_fall_back` a faulty manifest is no error
-        where there is a ledger.
+        where the ledger has a plan.
         """
         self._settings = settings
         self._manager = manager
         self._stopping = self._reloading = self._connected = self._was_ready = False
-        self._plan_file = PlanFile(settings.manifest, settings.state)
+        self._plan_file = PlanFile(settings.manifest)
+        self._look_s = 0.0  # when to look at the files again
         self._topics = topics = Topics(broker.topic_root)
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "coordinator")
@@ -122,8 +126,8 @@ class Service:
         if settings.ca is not None:
             self._open_ca(settings.ca)
         self._shell = self._open_shell(core_settings, home, now)
-        self._shell.turn(self._first_plan(may_fall_back=may_fall_back), now)
-        self._read_journal(now)
+        plan = self._first_plan(may_fall_back=may_fall_back)
+        self._shell.turn([*plan, *self._news()], now)
 
     def _core_settings(
         self,
@@ -216,12 +220,28 @@ class Service:
         return Shell(core_settings, around, self._ledger, self._store, logs, now, keep, face)
 
     def _first_plan(self, *, may_fall_back: bool) -> list[Event]:
-        """Read the manifest; with a faulty one and a ledger at hand, go on with the last good."""
+        """Read the manifest; with a faulty one, go on with the plan of the ledger."""
         core = self._shell.core
-        may_fall_back = may_fall_back and len(core.world.book) > 0
-        plan, problems = self._plan_file.first(core.known(), may_fall_back=may_fall_back)
-        events: list[Event] = [] if plan is None else [fx.ManifestRead(plan)]
-        return [*events, fx.ManifestRefused(problems)] if problems else events
+        try:
+            plan = self._plan_file.read(core.known())
+        except ManifestError as error:
+            if core.world.fleet.plan is None or not may_fall_back:
+                raise with_remedy(error) from None
+            log.error("%s\nthe manifest has errors; going on with the last good one", error)
+            return [fx.ManifestRefused(error.problems)]
+        return [] if plan is None else [fx.ManifestRead(plan)]
+
+    def _news(self) -> Iterator[Event]:
+        """Yield what has changed of the files that the coordinator looks at."""
+        if (how := self._plan_file.news()) is not None:
+            yield fx.ManifestChanged(how)
+        if self._journal is not None and (read := self._journal.news()) is not None:
+            yield read
+
+    def _look(self) -> None:
+        # On the thread that reads: so what is put of a file is in the order in which it was seen.
+        for event in self._news():
+            self.mailbox.put(event)
 
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until `stop`; `ready` is called when it first does.
@@ -267,15 +287,15 @@ class Service:
                 events.append(event)
         now = system_clock()
         self._entrance.passes(now.mono_s)
-        # First, so that answers in this turn tell it.
-        how = self._plan_file.news(now.mono_s)
-        self._shell.turn(events if how is None else [fx.ManifestChanged(how), *events], now)
-        self._read_journal(now)
-        if any(isinstance(event, fx.ManifestRead | fx.ManifestRefused) for event in events):
-            self._plan_file.was_read()
-            if self._reloading:
-                self._reloading = False
-                self._manager.ready()
+        self._shell.turn(events, now)
+        if self._reloading and any(
+            isinstance(event, fx.ManifestRead | fx.ManifestRefused) for event in events
+        ):
+            self._reloading = False
+            self._manager.ready()
+        if now.mono_s >= self._look_s:
+            self._look_s = now.mono_s + LOOK_EVERY_S
+            self._reader.submit(self._look)
         return True
 
     def _wait_s(self) -> float | None:
@@ -283,7 +303,7 @@ class Service:
         deadline_s = earliest(
             self._shell.next_deadline(),
             self._entrance.next_deadline(),
-            None if self._journal is None else self._journal.due_s,
+            self._look_s,
         )
         mono_s = system_clock().mono_s
         timeout_s = None if deadline_s is None else max(0.0, deadline_s - mono_s)
@@ -331,8 +351,3 @@ class Service:
             world, tally = self._shell.core.world, self._scrapes.tally
             inbox = Inbox(self.mailbox.unread(), self.mailbox.dropped(), self._connected)
             answer.set_result(read(world, tally, inbox, system_clock()))
-
-    def _read_journal(self, now: Now) -> None:
-        news = None if self._journal is None else self._journal.news(now.mono_s)
-        if news is not None:
-            self._shell.turn([news], now)

@@ -131,14 +131,13 @@ def rests_on(found: Estimate, *, in_full: bool = False) -> str:
         "model-here": f"{runs} of {other} here",
         "elsewhere": f"{runs} of {own} on other hosts",
         "model-elsewhere": f"{runs} of {other} on other hosts",
-        "earlier": "what its trainer said in an earlier attempt",
         "eta": "its trainer's own ETA",
         "progress": "its progress so far",
         "overdue": f"longer already than {runs} of its like",
     }.get(found.basis, "no basis: never completed yet")
     scaled = f", scaled to {found.epochs}" if found.is_history and found.scaled_from else ""
     aside = _left_aside(found) if in_full else ""
-    return ", ".join(filter(None, (f"{text}{scaled}", aside, _less(found))))
+    return ", ".join(filter(None, (f"{text}{scaled}", aside)))
 
 
 def _left_aside(found: Estimate) -> str:
@@ -148,12 +147,6 @@ def _left_aside(found: Estimate) -> str:
         return "whatever their parameters"
     alike = "" if found.scaled_from else "of as many epochs, "
     return f"{alike}whatever their other parameters"
-
-
-def _less(found: Estimate) -> str:
-    rest = found.rest
-    how = "the" if rest.quick == rest.slow else "up to"
-    return "" if rest.quick == 1.0 else f"less {how} {1 - rest.quick:.0%} done before"
 
 
 def basis(one: Outlook, *, in_full: bool = False) -> str:
@@ -224,7 +217,6 @@ def to_dict(one: Outlook, now: datetime, *, paused: bool) -> dict[str, Any]:
         "runs": one.estimate.runs if one.estimate else None,
         "scaled_from": (one.estimate.scaled_from or None) if one.estimate else None,
         "epochs": (one.estimate.epochs or None) if one.estimate else None,
-        "done_before": _done_before(one.estimate),
         "fetches_bytes": one.lead.lacks_bytes,
         "lead_s": _spread(one.lead.then()),
         "vague": one.vague,
@@ -278,13 +270,6 @@ def _against(against: Iterable[Against]) -> str:
     return "; ".join(
         f"{', '.join(names)}: {text}" if names else text for text, names in found.items()
     )
-
-
-def _done_before(estimate: Estimate | None) -> dict[str, float] | None:
-    if estimate is None or estimate.rest.quick == 1.0:
-        return None
-    least, most = (round(1 - left, 3) for left in (estimate.rest.slow, estimate.rest.quick))
-    return {"least": least, "most": most}
 
 
 def _spread(span: Span | None) -> dict[str, float] | None:

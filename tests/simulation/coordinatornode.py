@@ -10,7 +10,7 @@ from broker.errors import StorageError
 from broker.protocol.link_events import Outgoing
 from broker.system.files import Disk
 from coordinator.core.core_settings import DAY_S, CoreSettings
-from coordinator.core.effects import JournalRead, ManifestRead
+from coordinator.core.effects import JournalRead, ManifestRead, ManifestRefused
 from coordinator.jobs.jobs import Change
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import Record
@@ -27,6 +27,8 @@ from .nodes import ROOT, STALE_S, TOPICS, Machine, Node
 
 if TYPE_CHECKING:
     from .run import Run
+
+BROKEN = (Problem("plan.toml", "", "", "broken"),)
 
 
 class SimLedger(Ledger):
@@ -73,7 +75,6 @@ class CoordinatorNode(Node):
         self.store: Store | None = None
         self._writes: deque[Callable[[], None]] = deque()  # of its writing thread, in order
         self.manifest: Plan | None = run.scenario.plan()
-        self._last_good = self.manifest
         self.crl = ""  # in the CA's folder
 
     def _write(self, call: Callable[[], None]) -> None:
@@ -106,7 +107,9 @@ class CoordinatorNode(Node):
         )  # fmt: skip
         keep = Retention(events_s=100.0, events_per_job=4, parts_s=300.0)
         self.shell = CoordinatorShell(settings, around, self.ledger, self.store, logs, now, keep)
-        read: list[Any] = [ManifestRead(self.manifest or self._last_good)]
+        read: list[Any] = [
+            ManifestRefused(BROKEN) if self.manifest is None else ManifestRead(self.manifest)
+        ]
         read += [JournalRead((), self.crl)] if self.crl else []
         self.shell.turn(read, now)
         self.link = Link(
@@ -130,6 +133,5 @@ class CoordinatorNode(Node):
 
     def _read_plan(self, _announced: object) -> Plan:
         if self.manifest is None:
-            raise ManifestError((Problem("plan.toml", None, None, "broken"),))
-        self._last_good = self.manifest
+            raise ManifestError(BROKEN)
         return self.manifest

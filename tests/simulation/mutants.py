@@ -21,10 +21,10 @@ from agent.spool.fetched import Fetched
 from agent.spool.spool import Spool
 from broker.clock import Now
 from coordinator.core import (
-    earlier_attempts,
     filing,
     give_back,
     presence,
+    run_times,
     stopping,
     stored_artifacts,
     successors,
@@ -246,7 +246,7 @@ def _waiting_is_training(patch: Patch) -> None:
     def ran_s(world: World, report: Any, now: Now) -> float:
         return now.mono_s - world.given.get(report.job_id, (0, now))[1].mono_s
 
-    patch(earlier_attempts, "ran_s", ran_s)
+    patch(run_times, "ran_s", ran_s)
 
 
 def _running_is_stored(patch: Patch) -> None:

@@ -26,7 +26,7 @@ from coordinator.jobs.causes import NONE, Cause, cause
 from coordinator.jobs.host_condition import Condition
 from coordinator.jobs.hosts import Host
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.records import Action, FleetRecord, HostForgotten, HostRecord
+from coordinator.jobs.records import Action, HostForgotten, HostRecord
 
 # `fleet forget`: a host that is gone for good leaves the coordinator's view, and the broker's.
 #
@@ -126,7 +126,8 @@ def on_pause(world: World, client: str, ask: m.AskPause, now: Now) -> Data:
     """Give out no new jobs, or give them out again; that it is so already is no error."""
     was_so = world.fleet.paused is not ask.off
     if not was_so:
-        world.remember(FleetRecord(not ask.off, now.text(), user_of(client)))
+        changed = replace(world.fleet, paused=not ask.off, at=now.text(), who=user_of(client))
+        world.remember(changed)
         world.timers.set(("summary",), now.mono_s)
     return {"paused": not ask.off, "was_so": was_so}
 

@@ -25,7 +25,7 @@ MOST_BYTES: Final = 255_000  # of one row, with the trainers that it alone has
 def on_workers(world: World, _client: str, ask: AskWorkers, now: Now) -> dict[str, JsonValue]:
     """Return a page of hosts by name; rows refer to shared sets of `trainers` by number."""
     known = world.known_hosts() if ask.absent else frozenset(world.hosts)
-    planned = world.plan.hosts if ask.absent and world.plan else {}
+    planned = world.plan.hosts if ask.absent else {}
     names = sorted({*world.hosts, *known, *planned})
     rows: list[JsonValue] = []
     sets: list[Mapping[str, TrainerInfo]] = []

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.topics import user_of
-from coordinator.core import assignment, catalogue, earlier_attempts, programs
+from coordinator.core import assignment, catalogue, programs, run_times
 from coordinator.core.authorization import Data, RequestRefused, paged, refused
 from coordinator.core.commands import prospects
 from coordinator.core.effects import LookUp
@@ -87,7 +87,7 @@ def _going(world: World, job: Job, now: Now) -> Data:
     listed = host.heartbeat.jobs if host and host.heartbeat else ()
     mine = (one for one in listed if (one.job_id, one.attempt) == (job.job_id, job.attempt))
     held = next(mine, None)
-    share, left_s = job_progress.share(progress, held), earlier_attempts.left_s(world, job, now)
+    share, left_s = job_progress.share(progress, held), run_times.left_s(world, job, now)
     return {
         "progress": None if progress is None else progress.model_dump(mode="json"),
         "held": None if held is None else held.model_dump(mode="json", include={"phase", "fault"}),

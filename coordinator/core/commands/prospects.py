@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from broker.clock import Now
 from broker.protocol.messages import AskPlan, WaitsFor
 from broker.protocol.reasons import Reason
-from coordinator.core import earlier_attempts, successors
+from coordinator.core import successors
 from coordinator.core.assignment import bring_up_to_date
 from coordinator.core.authorization import Data, fitting, paged
 from coordinator.core.host_views import explain, host_views, refusals, retry_wait_s, waited
@@ -160,7 +160,7 @@ def on_plan(world: World, _client: str, ask: AskPlan, now: Now) -> Data:
         "next": following,
         "grace_s": world.grace_s(),
         "plans_grace_s": world.plans_grace_s(),
-        "name": world.plan_name(),
+        "name": world.plan.name,
         "paused": world.fleet.told(),
     }
 
@@ -268,8 +268,6 @@ def _row(world: World, job: Job, now: Now, *, uses_slot: bool) -> Data:
     refused = world.holdbacks.get(job.job_id, {})
     if unusable := {host: one.to_dict() for host in refused if (one := _lack(refused[host]))}:
         row["unusable"] = {**unusable}
-    if (before := earlier_attempts.earlier(world, job)) is not None:
-        row["earlier"] = before._asdict()
     return row
 
 
@@ -284,9 +282,13 @@ def _compact(spec: JobSpec) -> dict[str, Any]:
 
 
 def _progress(world: World, job: Job) -> Data:
-    """Return how much of its training a job has done, and how long its trainer says it takes."""
+    """Return how much of its training a job has done, since when, and its trainer's ETA."""
     host = world.hosts.get(job.host or "")
     if host is None:
         return {}
     told = host.progress.get(job.job_id)
-    return {"share": job_progress.trained(told), "eta_s": None if told is None else told.eta_s}
+    return {
+        "share": job_progress.trained(told),
+        "begun": job_progress.begun(told),
+        "eta_s": None if told is None else told.eta_s,
+    }

@@ -156,7 +156,7 @@ def _on_status(world: World, _client: str, _ask: m.AskStatus, now: Now) -> Data:
             "version": world.settings.version,
             "started_at": world.settings.started_at,
             "now": now.text(),
-            "plan": world.plan_name(),
+            "plan": world.plan.name,
             "manifest": world.settings.manifest,
             "manifest_fault": {**world.manifest_fault} or None,
             "manifest_changed": {**world.manifest_changed} or None,

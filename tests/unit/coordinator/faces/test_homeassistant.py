@@ -73,12 +73,6 @@ def test_a_trainer_that_reckons_with_ages_ends_no_coordinator(home: Any, eta_s: 
             m.Progress(attempt=1, epoch=25, epochs=100, eta_s=eta_s))  # fmt: skip
     fleet.passes(30)
     assert fleet.state()["eta"] > "2050"
-    pi.reports(m.Released, job, why=m.Why(code="drained"))
-    fleet.passes(30)
-    pi.beats()
-    assert pi.runs().attempt == 2
-    fleet.passes(30)
-    assert fleet.state()["eta"] > "2050"
 
 
 def test_where_nothing_changes_nothing_is_published_and_no_turn_is_wanted(home: Any) -> None:

@@ -10,7 +10,7 @@ from broker.protocol import messages as m
 from coordinator.faces.homeassistant_states import held_by_host, host_state
 from coordinator.jobs import job_progress
 from coordinator.jobs.jobs import Job
-from tests.harness.coordinator import HEX, Fleet, Host, joined, running, spec
+from tests.harness.coordinator import Fleet, Host, joined, running, spec
 
 
 def _ask(fleet: Fleet) -> dict[str, Any]:
@@ -82,71 +82,39 @@ def test_an_end_that_has_passed_is_said_to_be_late() -> None:
     for passed_s, left_s in ((20.0, 40.0), (42.0, -2.0), (20.0, -22.0)):
         _says(pi, job, 8)
         fleet.passes(passed_s)
-        assert _told(fleet, "pi")[1] == left_s
+        assert _told(fleet)[0] == left_s
     _says(pi, job, 100)
-    assert _told(fleet, "pi")[1:] == (60.0, 1)
+    assert _told(fleet) == (60.0, 1)
     pi.trains(job, 100, eta_s=0.0)
-    assert _told(fleet, "pi")[1:] == (None, None), "what comes after the training nobody has said"
+    assert _told(fleet) == (None, None), "what comes after the training nobody has said"
 
 
-def _lost_at(fleet: Fleet, host: Host, epoch: int, **last: Any) -> None:
-    """The job runs there, its trainer says something, and the host is gone for good."""
-    job = host.runs()
-    host.trains(job, epoch, **last)
-    host.status("offline", "lost")
-    fleet.passes(fleet.settings.stale_after_s + 60.0)
-
-
-def _told(fleet: Fleet, host: str) -> tuple[Any, Any, Any]:
-    """What the plan tells of an earlier attempt, `left_s` of the list, Home Assistant's time."""
+def _told(fleet: Fleet) -> tuple[Any, Any]:
+    """`left_s` of the list, and Home Assistant's time."""
     world = fleet.core.world
-    (planned,) = fleet.asks(m.AskPlan(id="p")).data["jobs"]
     (job,) = fleet.asks(m.AskList(id="l")).data["jobs"]
-    held = held_by_host(world).get(host, [])
-    home = host_state(world, world.hosts[host], held, None, fleet.now)
-    return planned.get("earlier"), job.get("left_s"), home.time_left_min
+    home = host_state(world, world.hosts["pi"], held_by_host(world)["pi"], None, fleet.now)
+    return job.get("left_s"), home.time_left_min
 
 
-def test_a_retry_has_an_end_before_its_trainer_says_anything() -> None:
-    """By what it said in the attempt before; on the same host less what it has kept there."""
+def test_a_retry_that_resumes_has_done_what_comes_after_its_first_epoch() -> None:
+    """The plan says where it began; a first attempt began with nothing, whatever it tells first."""
     fleet, pi = joined(spec())
-    _lost_at(fleet, pi, 25, eta_s=3000.0)
-    earlier = {"host": "pi", "share": 0.25, "whole_s": 4000.0, "kept": 0.0}
-    assert _told(fleet, "pi") == (earlier, None, 0.0), "it waits"
+
+    def begun() -> float:
+        (planned,) = fleet.asks(m.AskPlan(id="p")).data["jobs"]
+        found: float = planned["begun"]
+        return found
+
+    pi.trains(pi.runs(), 25, first_epoch=5)
+    assert begun() == 0.0
+    pi.status("offline", "lost")
+    fleet.passes(30.0)
     pi.returns(anew=True)
     job = pi.runs()
-    assert (job.attempt, _told(fleet, "pi")) == (2, (earlier, 3000.0, 50))
-    pi.says(fleet.topics.progress("pi", job.job_id), m.Progress(attempt=2, phase="load"))
-    for _ in range(30):
-        fleet.passes(20.0)
-        pi.beats((job.job_id, 2, "running"))
-    assert _told(fleet, "pi")[1:] == (2400.0, 40), "loading says nothing of that"
-    _says(pi, job, 26, attempt=2)
-    assert _told(fleet, "pi")[1] == 60.0, "its own word is newer"
-    core = fleet.core
-    fleet.start()  # as the shell does when the disk refuses a commit
-    fleet.core.inherit(core)
-    assert _told(fleet, "pi")[0] == earlier
-    fleet.asks(m.AskRequeue(id="q", job="job"))
-    assert _told(fleet, "pi")[0] is None, "it is trained from the beginning"
-
-
-def test_a_retry_elsewhere_begins_anew_unless_its_checkpoint_came_home() -> None:
-    """Of which the word is kept that its trainer said, whatever another attempt has done since."""
-    fleet, pi, job = running()
-    pi.trains(job, 40, eta_s=600.0)
-    fleet.stored[HEX] = 2000
-    fleet.core.world.stored[HEX] = 2000
-    fleet.asks(m.AskDrain(id="d", host="pi", now=True))
-    pi.reports(m.Released, job, why=m.Why(code="drained"), artifact_id=HEX, size_bytes=2000)
-    assert fleet.job().checkpoint is not None
-    lab = fleet.host("lab").joins()
-    _lost_at(fleet, lab, 90, eta_s=100.0)
-    earlier = {"host": "lab", "share": 0.9, "whole_s": 1000.0, "kept": 0.4}
-    fleet.asks(m.AskResume(id="r", host="pi"))
-    pi.beats()
-    pi.runs()
-    assert _told(fleet, "pi") == (earlier, 600.0, 10), "where the checkpoint was, not the loss"
+    assert (job.attempt, begun()) == (2, 0.0)
+    pi.trains(job, 30, attempt=2, first_epoch=21)
+    assert begun() == 0.2
 
 
 def test_epochs_that_no_float_holds_end_nothing() -> None:

@@ -18,6 +18,7 @@ from broker.clock import Now
 from broker.errors import StorageError
 from broker.protocol.messages import MAX_PAYLOAD_BYTES, OperatorResponse
 from coordinator.jobs.jobs import Job, JobBook
+from coordinator.jobs.plan_entries import HostPolicy, Plan
 from coordinator.jobs.records import Action, FleetRecord, HostRecord
 from coordinator.jobs.states import FINAL, TRANSITIONS, Event, JobState, leads_to
 from coordinator.ledger import database
@@ -162,7 +163,8 @@ def test_hosts_are_remembered(ledger: Ledger, book: JobBook) -> None:
         "tower", quarantine=("a", "b", "c"), quarantine_at=NOW.text(), at=NOW.text(),
         who="coordinator", snoozed_until="u", snoozed_by="x", snooze_s=9.5, snoozed_now=True,
     )  # fmt: skip
-    paused = FleetRecord(paused=True, at="t", who="w")
+    rules = HostPolicy("pi", allow_jobs=("gbt",), cuda=False, quiet_hours=("22:00-07:00",))
+    paused = FleetRecord(paused=True, at="t", who="w", plan=Plan((), {"pi": rules}, 7.0, "n"))
     assert ledger.load_fleet() == FleetRecord()
     ledger.commit([pi, sick, paused])
     assert ledger.load_hosts() == {"pi": pi, "tower": sick}

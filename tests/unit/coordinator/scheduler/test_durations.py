@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.scheduler.durations import History, default_epochs
-from coordinator.scheduler.estimates import NEWEST, Earlier, quantile
+from coordinator.scheduler.estimates import NEWEST, quantile
 from coordinator.ui.outlook import rests_on
 
 
@@ -145,74 +145,27 @@ def test_every_trainer_that_is_built_in_has_a_number_of_epochs() -> None:
     assert all(found.values()), found
 
 
-@pytest.mark.words
-def test_what_an_earlier_attempt_has_left() -> None:
-    """A checkpoint that has come home counts on any host; what only lies there, perhaps."""
-    past = History([ran(100.0), ran(100.0, host="gpu")])
-    kept = Earlier("pi", 0.6, 500.0, kept=0.6)
-    for host in ("pi", "gpu"):
-        found = past.estimate("cnn", "oracle", host, earlier=kept)
-        assert found.span == pytest.approx((40.0, 40.0, 40.0))
-        assert rests_on(found) == "1 run of cnn-oracle here, less the 60% done before"
-    lost = Earlier("pi", 0.6, 600.0)
-    again = past.estimate("cnn", "oracle", "pi", earlier=lost)
-    assert again.span == pytest.approx((40.0, 40.0, 100.0)), "after five minutes it has kept some"
-    assert rests_on(again) == "1 run of cnn-oracle here, less up to 60% done before"
-    assert rests_on(again, in_full=True).endswith("parameters, less up to 60% done before")
-    soon = past.estimate("cnn", "oracle", "pi", earlier=Earlier("pi", 0.6, 200.0))
-    assert soon.span == pytest.approx((40.0, 100.0, 100.0))
-    assert past.estimate("cnn", "oracle", "gpu", earlier=lost).span == (100.0, 100.0, 100.0)
-    assert past.left("cnn", "oracle", "gpu", 10.0, earlier=kept).span == pytest.approx((30.0,) * 3)
-
-
-@pytest.mark.words
-def test_its_own_trainer_knows_what_no_history_does() -> None:
-    """Where nothing like it was completed, or none of its like on that host."""
-    said = Earlier("pi", 0.25, 400.0, kept=0.25)
-    alone = History().estimate("cnn", "oracle", "gpu", earlier=said)
-    assert (alone.span.median_s, alone.is_known) == (300.0, True)
-    assert (
-        rests_on(alone) == "what its trainer said in an earlier attempt, less the 25% done before"
-    )
-    scaled = History([ran(10.0, epochs=5)])
-    for host in ("pi", "gpu"):
-        assert scaled.estimate("cnn", "oracle", host, 100, said).basis == "earlier"
-        assert scaled.estimate("cnn", "oracle", host, 100, said).span.median_s == 300.0
-    there = History([ran(10.0, epochs=5, host="gpu"), ran(80.0, epochs=100, host="gpu")])
-    assert there.estimate("cnn", "oracle", "gpu", 100, said).span.median_s == 60.0
-    assert there.estimate("cnn", "oracle", "pi", 100, said).basis == "earlier", "it was here"
-    silent = said._replace(whole_s=None)
-    assert not History().estimate("cnn", "oracle", "gpu", earlier=silent).is_known
-
-
 def test_progress_is_measured_from_where_an_attempt_began() -> None:
     """A tenth of the job in 50 s: it was at six tenths when it went on."""
-    kept = Earlier("gpu", 0.6, None, kept=0.6)
-    assert History().left("cnn", "oracle", "pi", 50.0, share=0.7, earlier=kept).span == (
-        pytest.approx((150.0,) * 3)
-    )
-    anew = History().left("cnn", "oracle", "pi", 50.0, share=0.5, earlier=kept)
-    assert anew.span == (50.0, 50.0, 50.0), "it could not be had"
+    resumed = History().left("cnn", "oracle", "pi", 50.0, share=0.7, begun=0.6)
+    assert resumed.span == pytest.approx((150.0,) * 3)
+    assert not History().left("cnn", "oracle", "pi", 50.0, share=0.61, begun=0.6).is_known
 
 
 @given(
     st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.floats(0, 2e6),
-    st.sampled_from([None, 1, 9, 10, 11, 1000]),
-    st.none() | st.builds(
-        Earlier, st.sampled_from(["pi", "gpu"]), st.floats(0, 1), st.none() | st.floats(0, 1e6),
-        st.sampled_from([0.0, 0.25, 1.0]),
-    ),
+    st.sampled_from([None, 1, 9, 10, 11, 1000]), st.floats(0, 1),
 )  # fmt: skip
 def test_quick_is_never_slower_than_slow(
-    took_s: list[float], elapsed_s: float, epochs: int | None, earlier: Earlier | None
+    took_s: list[float], elapsed_s: float, epochs: int | None, begun: float
 ) -> None:
     past = History([ran(s, epochs=(10, 10, 400)[at % 3]) for at, s in enumerate(took_s)])
     kind: Any = ("cnn", "oracle", "pi")
     for found in (
-        past.estimate(*kind, epochs, earlier),
-        past.left(*kind, elapsed_s, epochs=epochs, earlier=earlier),
-        past.left(*kind, elapsed_s, epochs=epochs, earlier=earlier, share=0.5),
-        past.left(*kind, elapsed_s, epochs=epochs, earlier=earlier, eta_s=60.0),
+        past.estimate(*kind, epochs),
+        past.left(*kind, elapsed_s, epochs=epochs),
+        past.left(*kind, elapsed_s, epochs=epochs, begun=begun, share=0.5),
+        past.left(*kind, elapsed_s, epochs=epochs, eta_s=60.0),
     ):
         quick_s, median_s, slow_s = found.span
         assert 0.0 <= quick_s <= median_s * (1 + 1e-9)

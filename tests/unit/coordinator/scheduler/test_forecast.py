@@ -12,12 +12,11 @@ from broker.protocol.reasons import reason
 from coordinator.jobs.plan_entries import JobSpec
 from coordinator.jobs.reasons import Wait
 from coordinator.scheduler.durations import History
-from coordinator.scheduler.estimates import Earlier
 from coordinator.scheduler.feasibility import Against, Waiting
 from coordinator.scheduler.forecast import Forecast, forecast
 from coordinator.scheduler.play import Held
 from coordinator.scheduler.rules import HostView
-from coordinator.ui.outlook import grouped, rests_on
+from coordinator.ui.outlook import grouped
 from tests.harness.coordinator import with_id
 from tests.unit.coordinator.scheduler.test_durations import ran
 from tests.unit.coordinator.scheduler.test_rules import DRAINED, gpu, host, job
@@ -90,16 +89,11 @@ def test_a_job_takes_no_less_than_one_of_its_like_has_run_already() -> None:
     assert takes(past(18.0, hosts=("gpu",))) == {"like": 18.0, "short": 18.0}, "gpu is faster"
 
 
-@pytest.mark.words
-def test_what_an_earlier_attempt_has_done_is_not_waited_for_again() -> None:
-    """Nor is it of a job that runs already; the next in its slot starts so much sooner."""
-    kept = Earlier("gpu", 0.75, None, kept=0.75)
-    first = replace(waits("first"), earlier=kept)
-    found = play(first, waits("next", "2"), views=[host("pi")])
-    assert (found["first"].end.median_s, found["next"].start.median_s) == (25.0, 25.0)
-    assert rests_on(found["first"].estimate) == "1 run of gbt-oracle here, less the 75% done before"
-    held = Held(named("now"), "pi", elapsed_s=10.0, earlier=kept)
-    assert play(waits("next"), views=[host("pi")], held=(held,))["next"].start.median_s == 15.0
+def test_progress_of_a_job_that_resumed_counts_from_there() -> None:
+    """A fifth of it in 20 s: the rest, a tenth, takes 10 s."""
+    held = Held(named("now"), "pi", elapsed_s=20.0, share=0.9, begun=0.7)
+    found = play(waits("next"), views=[host("pi")], held=(held,))
+    assert found["next"].start.median_s == pytest.approx(10.0)
 
 
 def test_a_slot_that_is_taken_comes_free_when_history_says_so() -> None:

@@ -20,7 +20,7 @@ from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings
 from broker.system.systemd import Notifier
 from coordinator.core.effects import ReloadAsked, Tick
-from coordinator.manifest.source import LAST_GOOD
+from coordinator.manifest.problems import ManifestError
 from coordinator.service.service import Service
 from coordinator.service.settings import CoordinatorSettings, HomeAssistantSettings
 from tests.harness.brokers import free_port
@@ -52,16 +52,21 @@ def test_who_asks_for_its_end_does_not_wait_for_the_backlog(tmp_path: Path) -> N
     assert service.mailbox.unread()["local"] > 1_000
 
 
-def test_a_manifest_that_cannot_be_kept_is_served(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its copy is for a restart with a faulty one: without room for it, that is said."""
-    (tmp_path / "state" / LAST_GOOD).mkdir(parents=True)
+def test_a_faulty_manifest_leaves_the_plan_of_the_ledger_in_force(tmp_path: Path) -> None:
+    """Its rules for hosts and its name, too; by wish the coordinator ends instead."""
     manifest = tmp_path / "plan.toml"
-    manifest.write_text(PLAN)
-    service = a_service(CoordinatorSettings(state=tmp_path / "state", manifest=manifest))
-    assert LAST_GOOD in caplog.text
-    assert "a restart will not find this manifest" in caplog.text
+    settings = CoordinatorSettings(state=tmp_path / "state", manifest=manifest)
+    around = 'name = "n"\n', "[defaults]\nprefer_cuda_grace_s = 7\n[hosts.pi]\nslots = 3\n"
+    manifest.write_text(PLAN.join(around))
+    _ends(a_service(settings))
+    manifest.write_text(PLAN.replace("gbt", "gbtt"))
+    service = a_service(settings)
+    world = service._shell.core.world
+    assert "gbtt" in world.manifest_fault["text"]
+    assert (world.plan.name, world.grace_s(), world.policy("pi").slots) == ("n", 7.0, 3)
+    assert [job.spec.name for job in world.book.all() if job.in_plan] == ["one"]
+    with pytest.raises(ManifestError, match="gbtt"):
+        service._first_plan(may_fall_back=False)
     _ends(service)
 
 

@@ -85,7 +85,7 @@ def test_an_error_is_told_while_the_job_waits_whatever_is_against_other_hosts() 
     fleet.host("bare").joins(data_id=None)
     pi.reports(Failed, job, error="no such module")
     assert waits_for(fleet.why()) == (
-        "it waits: none of 2 known hosts can take it now: pi: retry 1 of 2 begins in 28 s; "
+        "it waits: none of 2 known hosts can take it now: pi: retry 1 of 2 begins in 19 s; "
         "refused a moment ago: it has just failed here: no such module"
     )
 

@@ -74,14 +74,6 @@ def test_why_names_no_host_that_has_just_refused_it() -> None:
     assert 0 < row["refused"]["pi"] <= 30.0
 
 
-def _told(fleet: Fleet, name: str) -> tuple[dict[str, Any], str]:
-    """What `fleet why` predicts of a job: as JSON, and in words."""
-    data, found = seen = read(client_of(fleet), name)
-    assert found is not None
-    one = found.outlooks[data["job_id"]]
-    return to_json(seen)["forecast"], likely(one, found)
-
-
 EPOCHS = {"properties": {"epochs": {"type": "integer", "default": 40}}}
 
 
@@ -147,24 +139,6 @@ def test_why_and_plan_predict_the_same_of_the_same_state() -> None:
     assert rests["job-2"] == "1 run of gbt-oracle here"
     assert rests["job-1"] == "1 run of gbt-oracle of 20 epochs here, scaled to 10"
     assert planned["job-1"]["scaled_from"] == 20
-
-
-@pytest.mark.words
-def test_a_retry_has_an_end_at_once() -> None:
-    """Though nothing like it was ever completed: its trainer said how long it takes."""
-    fleet = _busy()
-    assert _told(fleet, "lost")[0]["basis"] == "earlier", "though it waits"
-    lab = fleet.host("lab")
-    lab.returns(trainers={"gbt": m.TrainerInfo(hyper_schema=EPOCHS)}, anew=True)
-    assert (fleet.job("lost").host, fleet.job("lost").state) == ("lab", "claimed")
-    found, _ = _told(fleet, "lost")
-    assert found["ends_in_s"] == {"quick": 250.0, "median": 250.0, "slow": 1000.0}
-    assert (found["basis"], found["done_before"]) == ("earlier", {"least": 0.0, "most": 0.75})
-    by = "what its trainer said in an earlier attempt, less up to 75% done before"
-    assert _told(fleet, "lost")[1].endswith(f", by {by}.")
-    assert _told(fleet, "runs")[1] == (
-        "How long it will take is unknown: nothing like it was ever completed."
-    )
 
 
 @pytest.mark.parametrize(("count", "chars"), [(1500, 0), (40, 5000)])

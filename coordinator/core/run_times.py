@@ -1,7 +1,4 @@
-"""How long attempts ran, and what the trainers of earlier ones said last.
-
-That is remembered until the job is over, or this process ends.
-"""
+"""How long an attempt ran, by its agent, and for how long it trains on, by its trainer."""
 
 from __future__ import annotations
 
@@ -12,23 +9,6 @@ from broker.protocol.messages import Failed, Finished, Released, Stopped
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
 from coordinator.jobs.jobs import Job
-from coordinator.jobs.states import JobState
-from coordinator.scheduler.estimates import Earlier
-
-
-def earlier(world: World, job: Job) -> Earlier | None:
-    """Return how far an earlier attempt was; none where none of them has told."""
-    words = world.earlier.get(job.job_id, ())
-    if job.state is JobState.PENDING and job.host in world.hosts:  # lost, not given out since
-        told = world.hosts[job.host].progress.get(job.job_id)
-        words += job_progress.last_word(job.host, told)
-    if not words:
-        return None
-    newest = words[-1]
-    # The checkpoint that the job goes on from is of one of these attempts, or of none.
-    kept_of = job.checkpoint.attempt if job.checkpoint else None
-    kept = max((one.share for one in words if one.attempt == kept_of), default=0.0)
-    return Earlier(newest.host, newest.share, newest.whole_s, kept)
 
 
 def left_s(world: World, job: Job, now: Now) -> float | None:
@@ -36,16 +16,8 @@ def left_s(world: World, job: Job, now: Now) -> float | None:
     host = world.hosts.get(job.host or "")
     if host is None or not job.is_held:
         return None
-    told = host.progress.get(job.job_id)
-    if told is not None and told.eta_s is not None:
-        return job_progress.left_s(told, now.mono_s - host.told_s.get(job.job_id, now.mono_s))
-    if job.job_id not in world.earlier or job.state is not JobState.RUNNING:
-        return None
-    before = earlier(world, job)
-    if before is None or before.whole_s is None:
-        return None
-    rest_s = before.whole_s * before.rest(host.name).median - job.elapsed_s(now)
-    return rest_s if rest_s > 0 else None
+    told_s = host.told_s.get(job.job_id, now.mono_s)
+    return job_progress.left_s(host.progress.get(job.job_id), now.mono_s - told_s)
 
 
 def ran_s(
