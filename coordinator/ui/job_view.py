@@ -41,7 +41,7 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[Fact]:
     for one in namesakes(data):
         yield "Namesake", one
     yield "Counted", counted(data)
-    yield "Asked for by", data.get("submitted_by")
+    yield "Asked by", data.get("submitted_by")
     yield trainer(row)
     if spec := data.get("spec"):
         values = [f"{key} = {in_toml(value)}" for key, value in spec["hyper"].items()]
@@ -78,7 +78,7 @@ def asked(data: Told) -> Iterator[Fact]:
     yield "Needs", listed(spec["needs"]) or "nothing special"
     for name, usual in _USUAL.items():
         if spec.get(name) not in (None, usual) and (spec["mode"] or name not in OF_TELEMETRY):
-            yield name.replace("_", " ").capitalize(), listed(spec.get(name))
+            yield name.removeprefix("n_").replace("_", " ").capitalize(), listed(spec.get(name))
 
 
 def reads(data: Told) -> tuple[Link, ...]:

@@ -205,7 +205,7 @@ class _Page:
         self._keep_s = shown.get("keep_results_s")
         show_history(self._history, self.job_id, shown)
         show_asked(self._asked, shown)
-        self._facts.tell({"Counted": counted(shown), "Asked for by": shown["submitted_by"]})
+        self._facts.tell({"Counted": counted(shown), "Asked by": shown["submitted_by"]})
         if why is not None:
             show_why(self._why, why)
         show_result(self._metrics, shown)

@@ -37,7 +37,7 @@ def test_what_is_as_usual_is_not_said() -> None:
     told = [dict(asked({"spec": spec_to_dict(one)})) for one in (usual, odd)]
     more = told[1].keys() - told[0].keys()
     assert {name: told[1][name] for name in more} == {
-        "N resamples": "10", "Retries": "0", "Stall timeout s": "60.0", "Allowed hosts": "pi, pc",
+        "Resamples": "10", "Retries": "0", "Stall timeout s": "60.0", "Allowed hosts": "pi, pc",
     }  # fmt: skip
 
 
