@@ -67,8 +67,8 @@ VERBS: Final[dict[str, tuple[str, str]]] = {
     "push": ("push", "Send a program of yours to the fleet."),
     "programs": ("push", "The programs of the fleet: list them, remove one."),
     "data": ("push", "The datasets of the fleet: send one, list them, remove one."),
-    "backup": ("backup_fsck", "Copy the ledger, while a coordinator runs or not."),
-    "fsck": ("backup_fsck", "Compare ledger, artifacts and logs."),
+    "backup": (".admin.verbs", "Copy the ledger, while a coordinator runs or not."),
+    "fsck": (".admin.verbs", "Compare ledger, artifacts and logs."),
     "operator-key": ("init", "Make a key that commands are signed with."),
     "completion": ("completion", "Have the shell complete verbs, jobs and hosts."),
 }
@@ -103,7 +103,7 @@ class _Verbs(click.Group):
     ) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"coordinator.cli.{VERBS[cmd_name][0]}")
+        module = importlib.import_module(f".{VERBS[cmd_name][0]}", __name__)
         command = getattr(module, cmd_name.replace("-", "_") + "_command")
         return command if isinstance(command, click.Command) else None
 

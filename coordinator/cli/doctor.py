@@ -28,7 +28,7 @@ from broker.errors import ConfigError, FleetError
 from broker.protocol.messages import AskStatus
 from broker.system.machine import new_id, system_clock
 from broker.system.settings import BrokerSettings
-from coordinator.cli.serve import arguments_of, become_module, check_installed
+from coordinator.cli.serve import arguments_of, become_module
 from coordinator.client.client import OperatorClient
 from coordinator.client.contact import NotDone, Unreachable
 from coordinator.ui.live import View, watch_option, watching
@@ -88,7 +88,6 @@ def doctor_command(at: Where, role: str | None, *, watch: bool, **options: Any) 
     module, options = _PROGRAMS[role], options | at.said()
     if not watch:
         return become_module(module, options, ["--json"] if is_json() else [])
-    check_installed(module)
     return _watch(lambda: answer_of(module, ["--json", *arguments_of(options)]))
 
 

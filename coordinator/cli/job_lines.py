@@ -7,36 +7,26 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from broker.figures import is_figure
 from coordinator.client.rows import listed
 from coordinator.jobs.reason_words import moment
 from coordinator.jobs.result_words import command, metric_words
-from coordinator.ui import terminal
+from coordinator.ui import facts, job_view, terminal
 from coordinator.ui.fleet_columns import took
-from coordinator.ui.job_view import facts, history
 
-_TITLE = 12  # characters
 MAX_ASIDE = 10
 
 
 def in_lines(data: dict[str, Any]) -> Iterator[Any]:
     """Yield the lines and tables of an answer to `show`."""
-    for title, value in facts(data, listed(data, time.time()), took_in_all(data)):
-        line = terminal.Text(f"{title:<{_TITLE}}")
-        shown = value if isinstance(value, terminal.Text) else terminal.printable(value)
-        yield terminal.Line(line.append(shown), indent=_TITLE)
-    if (data["metrics"] or {}).keys() - {"marks"}:  # the state tells these
+    yield from facts.in_lines(job_view.facts(data, listed(data, time.time()), took_in_all(data)))
+    if metrics := job_view.metrics(data["metrics"]):
         yield "\nMetrics"
-        for name, value in data["metrics"].items():
-            if not name.endswith("_ci") and is_figure(value):
-                yield f"  {name:<20} {terminal.figure(data['metrics'], name)}"
-            elif value is None:
-                yield f"  {name:<20} missing: no finite number"
+    yield from (f"  {name:<20} {value}" for name, value in metrics)
     if aside := [one for one in data["results"] if one["set_aside_at"]]:
         yield "\nSet aside"
         yield from set_aside(data, aside)
     yield "\nHistory"
-    yield history(data["events"])
+    yield job_view.history(data["events"])
 
 
 def set_aside(data: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[Any]:

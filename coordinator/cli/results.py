@@ -23,7 +23,7 @@ from broker.file_names import is_plain
 from broker.protocol import messages as m
 from broker.system.files import FolderLock, holder, make_wanted, naming
 from broker.system.machine import new_id
-from coordinator.cli.serve import arguments_of, become_module, check_installed
+from coordinator.cli.serve import arguments_of, become_module
 from coordinator.client import receiving
 from coordinator.client.receiving import STALL_S, Coming, verify
 from coordinator.ui import words
@@ -304,7 +304,6 @@ def predict_command(
     """  # noqa: D301 - \b is click's
     if stream == (raw is not None) or (raw is None) != (out is None):
         raise click.UsageError("give --raw and --out, or --stream")
-    check_installed(_MODULE)
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         raise LocalError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed here: "

@@ -6,14 +6,12 @@ process turns into it.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from broker.errors import LocalError
 from coordinator.cli.broker_config import config_command
 from coordinator.ui.options import PATH, Where, flag, option, where, where_options
 
@@ -89,21 +87,10 @@ def agent_command(at: Where, **options: Any) -> int:
 
 
 def become_module(module: str, options: dict[str, Any], flags: Sequence[str] = ()) -> int:
-    """Turn into a program of the package. Raises `LocalError` when it is not installed."""
+    """Turn into a program of the package."""
     from coordinator.ui.processes import become
 
-    check_installed(module)
     return become(module, [*flags, *arguments_of(options)])
-
-
-def check_installed(module: str) -> None:
-    """Raise `LocalError` when a program of the package is not installed here."""
-    try:
-        found = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
-        found = None  # not even the package that it would be in
-    if found is None:
-        raise LocalError(f"{module} is not installed here; install the whole package")
 
 
 def arguments_of(options: dict[str, Any]) -> list[str]:

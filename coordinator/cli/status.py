@@ -16,7 +16,7 @@ from broker.wrapping import printable
 from coordinator.client.predictions import predicted
 from coordinator.jobs.causes import in_words, unread
 from coordinator.jobs.reason_words import away, words
-from coordinator.jobs.waiting_words import held_up, no_room
+from coordinator.jobs.waiting_words import held_up, low_disk
 from coordinator.ui import outlook, terminal
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import OperatorClient
@@ -208,8 +208,7 @@ def _unpredicted(data: dict[str, Any]) -> str:
 
 def _disk_words(fault: dict[str, Any]) -> str:
     if fault["code"] == "low":
-        many = fault["jobs"] > 1
-        return f"{counted(fault['jobs'], 'finished job')} {no_room(fault, several=many)}; make room"
+        return f"{low_disk(fault)}; make room"
     what = "refuses, as the coordinator's log says"
     if fault["code"] == "hangs":
         what = f"has not answered for {fault['silent_s']} s"

@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import signal
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from broker.doctor.findings import Level
 from broker.errors import ConfigError, LocalError
 from broker.protocol.topics import is_host
-from broker.system.address import DEFAULT_URL, Address, parse_addresses, text_of
+from broker.system.address import DEFAULT_URL, parse_addresses, text_of
 from broker.system.files import FolderLock
 from broker.system.settings import OPERATOR_KEY, BrokerSettings, find_config, read_section
 from coordinator.cli.serve import arguments_of
@@ -138,38 +138,19 @@ def _instead(source: str) -> str:
 
 
 def _use(settings: BrokerSettings, source: str, config: Path | None, *, aside: bool) -> None:
-    """Say whose broker is used, and try it. Raises `LocalError` or `ConfigError`."""
-    from broker.doctor.reach import check_address
+    """Say whose broker is used, and try it as the coordinator will. Raises `LocalError`."""
+    from broker.client.access import COORDINATOR
+    from broker.doctor.reach import check_broker, check_session
 
-    addresses = parse_addresses(settings.url)
     # What a program reads is not disturbed.
-    say(f"using the broker of {source}: {text_of(addresses)}", err=aside)
-    faults = []
-    for address in addresses:
-        *_, found = check_address(address)
-        if found.level is Level.OK:
-            _try(settings, address, source, config)
-            return  # of a cluster, one that answers is enough to work with
-        faults.append(found.text)
-    raise LocalError(
-        f"the broker of {source} is not reachable ({'; '.join(faults)})\n"
-        f"is it running? {_instead(source)}"
-    )
-
-
-def _try(settings: BrokerSettings, address: Address, source: str, config: Path | None) -> None:
-    """Connect as the coordinator will, which tries again and again where a person is told."""
-    from broker.client.access import COORDINATOR, open_access
-    from broker.doctor.reach import check_session
-    from broker.system.machine import system_clock
-
+    say(f"using the broker of {source}: {text_of(parse_addresses(settings.url))}", err=aside)
     # Each program has its own identity, whatever is that of this verb: see `_start`.
     environment = {name: text for name, text in os.environ.items() if name != "FLEET_IDENTITY"}
     said = {"url": settings.url, "topic_root": settings.topic_root, "plain": settings.plain}
     own = BrokerSettings.load(config, said, environment)
-    access = replace(open_access(own, COORDINATOR, system_clock().wall_s), addresses=(address,))
+    session = partial(check_session, settings=own, name="coordinator")
     with waiting("trying the broker"):
-        found = list(check_session(access, own, "coordinator"))
+        found = [*check_broker(own, COORDINATOR, session)]
     for one in found:
         if one.level is Level.FAIL:
             raise LocalError(

@@ -13,7 +13,8 @@ from coordinator.client.predictions import predicted
 from coordinator.jobs.reason_words import HOW, alike, before, beyond, clause, wished
 from coordinator.jobs.waiting_words import no_room
 from coordinator.ui import outlook, terminal
-from coordinator.ui.job_view import data_words
+from coordinator.ui.facts import in_text
+from coordinator.ui.job_view import reads
 from coordinator.ui.options import OperatorClient
 from coordinator.ui.words import namesakes
 
@@ -56,8 +57,8 @@ def in_lines(seen: Seen) -> Iterator[Any]:
         yield terminal.paragraph(f"Its result {no_room(lack)}.")
         words = "Make room there; its host tries again every two minutes or sooner."
         yield terminal.paragraph(words, 2)
-    if told := data.get("data"):
-        yield terminal.paragraph(f"It reads {data_words(told)}.")
+    if data.get("data"):
+        yield terminal.paragraph(f"It reads {in_text(reads(data))}.")
     for one in namesakes(data):
         yield terminal.paragraph(f"Another job has this name: {one}")
     if found is not None and (text := outlook.likely(found.outlooks[data["job_id"]], found)):

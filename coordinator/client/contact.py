@@ -69,6 +69,21 @@ class Outage:
     since_s: float | None
     why: str = ""
 
+    def told(self, coordinator: Status | None) -> tuple[str, str]:
+        """Say what is missing, and what is done about it; by the coordinator's last status."""
+        if self.what == "broker":
+            return "The broker cannot be reached", f"It is tried again all the time ({self.why})."
+        if self.what == "coordinator":
+            is_ended = coordinator is not None and coordinator.reason == "goodbye"
+            how = "It was ended" if is_ended else "Its connection was lost"
+            return "The coordinator is gone", f"{how}; start it. What runs goes on meanwhile."
+        if self.what == "first":
+            return "The coordinator has yet to answer", ""
+        if coordinator is None:
+            return "No coordinator has been heard", "Start one: `fleet coordinator`."
+        keeps = "Its log says what keeps it (a full disk); what runs goes on meanwhile."
+        return "The coordinator does not answer", keeps
+
 
 class Contact:
     """What one client knows of the broker and the coordinator that it talks to.

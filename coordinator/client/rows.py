@@ -210,18 +210,8 @@ def main_metric(metrics: Mapping[str, Any] | None) -> tuple[str, float | None, s
     name = result_words.main_metric(metrics)
     if metrics is None or name is None:
         return "", None, ""
-    return (
-        result_words.metric_name(name),
-        metrics[name],
-        interval_of(metrics.get(f"{name}_ci")),
-    )
-
-
-def interval_of(interval: Any) -> str:
-    """Return `0.87 to 0.97` for a pair of numbers, nothing for anything else."""
-    if isinstance(interval, list | tuple) and len(interval) == 2 and all(map(is_figure, interval)):
-        return f"{rounded(interval[0])} to {rounded(interval[1])}"
-    return ""
+    interval = result_words.interval_of(metrics.get(f"{name}_ci"))
+    return result_words.metric_name(name), metrics[name], interval
 
 
 def figure_of(metrics: Mapping[str, Any], name: str) -> float | None:

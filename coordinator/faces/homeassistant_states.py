@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, Final, get_args
 
 from broker.clock import Now, rfc3339
-from broker.figures import counted
 from broker.protocol.messages import Gpu, HeldJob, HomeFleet, HomeHost, HomeJob, Progress
 from broker.protocol.messages.homeassistant import FleetState, HostState
 from coordinator.core import filing, run_times
@@ -18,7 +17,7 @@ from coordinator.jobs.jobs import Job
 from coordinator.jobs.reason_words import words
 from coordinator.jobs.records import HostRecord
 from coordinator.jobs.states import FINAL, JobState
-from coordinator.jobs.waiting_words import no_room
+from coordinator.jobs.waiting_words import low_disk
 
 GIB: Final = 1024**3
 NAMED: Final = 8  # so many jobs or problems are told by name
@@ -87,8 +86,7 @@ def fleet_state(world: World) -> HomeFleet:
     if quarantined:
         problems.append(f"in quarantine: {_named(sorted(quarantined))}")
     if (lack := filing.all_lack(world)) is not None:
-        words = no_room(lack.model_dump(), several=lack.jobs > 1)
-        problems.append(f"{counted(lack.jobs, 'finished job')} {words}")
+        problems.append(low_disk(lack.model_dump()))
     at_work = counts["claimed"] + counts["running"]
     open_jobs = planned - final
     return HomeFleet(

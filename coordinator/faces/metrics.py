@@ -290,13 +290,3 @@ def read(world: World, tally: Tally, inbox: Inbox, now: Now) -> list[Family]:
         for measured in histogram.collect():
             families[measured.name].samples = list(measured.samples)
     return [*families.values()]
-
-
-def table(metrics: Iterable[Metric] = METRICS) -> str:
-    """Return the table of docs/reference/metrics.md."""
-    head = "| metric | kind | labels | what it says |\n| --- | --- | --- | --- |\n"
-    return head + "".join(
-        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} |"
-        f" {one.help} |\n"
-        for one in metrics
-    )

@@ -92,6 +92,25 @@ def at_share(share: float | None) -> str:
     return "" if share is None else f" at {share * 100:.0f} %"
 
 
+def metric_rows(metrics: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
+    """Return of each metric its name, its value, and its 95 % interval, in words."""
+    found = []
+    for name, value in (metrics or {}).items():
+        interval = interval_of((metrics or {}).get(f"{name}_ci"))
+        if is_figure(value) and not name.endswith("_ci"):
+            found.append((printable(name), rounded(value), interval))
+        elif value is None:
+            found.append((printable(name), "missing: no finite number", ""))
+    return found
+
+
+def interval_of(interval: Any) -> str:
+    """Return `0.87 to 0.97` for a pair of numbers, nothing for anything else."""
+    if isinstance(interval, list | tuple) and len(interval) == 2 and all(map(is_figure, interval)):
+        return f"{rounded(interval[0])} to {rounded(interval[1])}"
+    return ""
+
+
 def metric_words(metrics: Mapping[str, Any] | None) -> str:
     """Return a result's first metric, `AUROC 0.945`; empty where there is none."""
     name = main_metric(metrics)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any, Final
 
-from broker.figures import size
+from broker.figures import counted, size
 from coordinator.jobs.agent_words import fault_words
 from coordinator.jobs.reasons import UNUSABLE
 
@@ -72,3 +72,8 @@ def no_room(lack: _Told, *, several: bool = False) -> str:
         f"{wait} for room on the coordinator's disk: {need} {needed} beside a reserve of {reserve},"
         f" and {free} is free"
     )
+
+
+def low_disk(lack: _Told) -> str:
+    """Say how many results wait for the coordinator's disk, and what that lacks."""
+    return f"{counted(lack['jobs'], 'finished job')} {no_room(lack, several=lack['jobs'] > 1)}"

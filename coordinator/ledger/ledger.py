@@ -85,10 +85,6 @@ class Ledger:
         rows = self._rows("load_hosts")
         return {host: records.HostRecord.parse(json.loads(record)) for host, record in rows}
 
-    def hosts(self) -> set[str]:
-        """Return the names of all hosts that it has something of."""
-        return {name for (name,) in self._rows("host_names")}
-
     def load_fleet(self) -> records.FleetRecord:
         """Return what is decided about the fleet as a whole."""
         rows = self._rows("load_fleet")

@@ -64,9 +64,6 @@ SELECT artifact_id, data, model, mode FROM bundles WHERE artifact_id = ?;
 -- name: delete_bundle
 DELETE FROM bundles WHERE artifact_id = ?;
 
--- name: host_names
-SELECT host FROM hosts UNION SELECT host FROM jobs WHERE host IS NOT NULL;
-
 -- name: load_hosts
 SELECT host, record FROM hosts;
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
 
+from rich.console import Group
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -18,35 +19,26 @@ from textual.widgets import Footer, Static, TabbedContent, TabPane
 
 from broker.errors import FleetError
 from broker.figures import some
-from broker.protocol.messages import (
-    AskEvents,
-    AskLogs,
-    AskShow,
-    AskWhy,
-    Capability,
-    Gpu,
-    Heartbeat,
-    JobRow,
-)
+from broker.protocol.messages import AskEvents, AskLogs, AskShow, AskWhy, JobRow
 from broker.system.machine import new_id, system_clock
 from broker.wrapping import printable
 from coordinator.client.mirror import HostSeen, Snapshot
 from coordinator.client.rows import Row, Tables
 from coordinator.client.watcher import Watcher
-from coordinator.jobs import job_progress
-from coordinator.jobs.agent_words import holds
-from coordinator.jobs.reason_words import alike, summary, wished, words
+from coordinator.jobs.reason_words import alike, summary, wished
 from coordinator.top.headline import trouble
 from coordinator.top.job_table import with_losses
+from coordinator.ui import host_view, job_view
+from coordinator.ui.facts import Fact, in_lines
 from coordinator.ui.fitted_table import Table
-from coordinator.ui.job_view import Facts, facts, history
 from coordinator.ui.pushed import KINDS, PushedKind
-from coordinator.ui.terminal import Line, ago, figure, short, size, state
+from coordinator.ui.terminal import Line, short, state
 
 EVERY_S: Final = 2.0
 DAY_S: Final = 86_400.0
 MAX_PAGES: Final = 20  # of a host's history
-TITLE: Final = 10
+WHOLE_IDS: Final = 76  # columns
+MAX_METRICS: Final = 4
 _NAMED: Final = 6  # hosts of one reason that are named
 
 Loader = Callable[[], Awaitable[Text | Table]]
@@ -65,11 +57,11 @@ class Detail(ModalScreen[None]):
         super().__init__()
         self.watcher, self.tables, self.key = watcher, tables, key
         self._loading: set[int] = set()  # pages whose answer is awaited
-        self._facts = Text()
+        self._facts: list[Fact] = []
 
     @abstractmethod
-    def facts(self, width: int) -> Text | None:
-        """Return what stands above the pages; none for what is gone."""
+    def facts(self, width: int) -> Iterable[Fact]:
+        """Return what stands above the pages; nothing for what is gone."""
 
     @property
     @abstractmethod
@@ -101,10 +93,10 @@ class Detail(ModalScreen[None]):
 
     def refresh_facts(self) -> None:
         """Show what is known now; of what is gone, how it was last."""
-        self._facts = self.facts(self.query_one("#facts").content_size.width) or self._facts
+        place = self.query_one("#facts", Static)
+        self._facts = list(self.facts(place.content_size.width)) or self._facts
         told = trouble(self.watcher.snapshot(), self.watcher.outage, time.monotonic())
-        shown = Text.assemble(self._facts, "\n", (told, "red")) if told else self._facts
-        self.query_one("#facts", Static).update(Line(shown, indent=TITLE))
+        place.update(Group(*in_lines(self._facts), *([Line(Text(told, "red"))] if told else [])))
 
     def action_page(self, index: int) -> None:
         """Turn to a page."""
@@ -152,11 +144,11 @@ class JobDetail(Detail):
         Binding("r", "app.requeue", "Requeue"),
     ]
 
-    def facts(self, width: int) -> Text | None:
+    def facts(self, width: int) -> Iterable[Fact]:
         """Return how it is now."""
         seen, row = self.watcher.snapshot(), self.tables.jobs.rows.get(self.key)
         job = seen.jobs.get(self.key)
-        return job_facts(job, row, seen, width) if job and row else None
+        return job_facts(job, row, seen, width) if job and row else ()
 
     @property
     def loaders(self) -> dict[str, Loader]:
@@ -165,7 +157,7 @@ class JobDetail(Detail):
 
     async def _history(self) -> Table:
         shown = await self.ask(AskShow(id=new_id(), job=self.key))
-        return history(reversed(shown["events"]))
+        return job_view.history(reversed(shown["events"]))
 
     async def _log(self) -> Text:
         return log(await self.ask(AskLogs(id=new_id(), job=self.key, lines=300)))
@@ -184,11 +176,11 @@ class HostDetail(Detail):
         self._events: list[dict[str, Any]] = []
         self._after = (0, 0)
 
-    def facts(self, _width: int) -> Text | None:
+    def facts(self, _width: int) -> Iterable[Fact]:
         """Return how it is now."""
-        seen = self.watcher.snapshot()
-        host = seen.hosts.get(self.key)
-        return host_facts(host, seen) if host else None
+        row = self.tables.hosts.rows.get(self.key)
+        host = self.watcher.snapshot().hosts.get(self.key)
+        return host_facts(host, row) if host and row else ()
 
     @property
     def loaders(self) -> dict[str, Loader]:
@@ -208,15 +200,15 @@ class HostDetail(Detail):
         del self._events[: -MAX_PAGES * 200]
         if not self._events:
             return Text("nothing in the last day")
-        return history(reversed(self._events), "name")
+        return job_view.history(reversed(self._events), "name")
 
 
 class PushedDetail(Detail):
     """What people have pushed: the programs and the datasets of the fleet."""
 
-    def facts(self, _width: int) -> Text | None:
+    def facts(self, _width: int) -> Iterable[Fact]:
         """Return what the tables are of."""
-        return Text("What people have pushed, oldest first", style="bold")
+        return [("Pushed", "programs and datasets, oldest first")]
 
     @property
     def loaders(self) -> dict[str, Loader]:
@@ -227,69 +219,26 @@ class PushedDetail(Detail):
         return kind.shown((await self.ask(kind.ask()))["pushed"])
 
 
-def job_facts(job: JobRow, row: Row, seen: Snapshot, width: int) -> Text:
-    """Return how a job is, in a few lines."""
+def job_facts(job: JobRow, row: Row, seen: Snapshot, width: int) -> Iterator[Fact]:
+    """Yield how a job is."""
     data = job.model_dump(mode="json")
-    if width < TITLE + len(job.job_id):
+    if width < WHOLE_IDS:
         data["job_id"] = short(job.job_id)
     if (said := seen.progress.get(job.job_id)) is not None:
         data["progress"] = said.model_dump()
-    metrics = job.metrics or {}
-    known = [name for name in metrics if not name.endswith("_ci") and figure(metrics, name)]
-    text = "  ".join(f"{name} {figure(metrics, name)}" for name in known[:4])
-    return _laid_out([*facts(data, with_losses(row, seen)), *([("Metrics", text)] if text else [])])
+    yield from job_view.facts(data, with_losses(row, seen))
+    metrics = job_view.metrics(job.metrics)[:MAX_METRICS]
+    yield "Metrics", ", ".join(f"{name} {value}" for name, value in metrics)
 
 
-def host_facts(host: HostSeen, seen: Snapshot) -> Text:
-    """Return what a host is and how it is."""
-    return _laid_out(_of_host(host, seen))
-
-
-def _of_host(host: HostSeen, seen: Snapshot) -> Iterator[tuple[str, str | Text]]:
-    capability, heartbeat = host.capability, host.heartbeat
-    heard = f", heard {ago(str(at))}" if (at := host.row.get("last_seen")) else ""
-    yield "Host", Text(host.name, style="bold")
-    yield "State", Text().append(state(host.condition)).append(heard)
-    for why in host.row.get("barred") or ():
-        yield "Barred", Text(printable(words(why)), style="yellow")
-    if host.refuses:
-        yield "Takes no jobs", Text(printable(holds(host.refuses)), style="yellow")
-    if capability is not None:
-        yield from _of_capability(capability, heartbeat)
-    gpus = heartbeat.gpus if heartbeat else ()
-    for gpu in gpus or (capability.gpus if capability else ()):
-        yield "GPU", printable(_gpu(gpu))
-    for held in heartbeat.jobs if heartbeat else ():
-        job, said = seen.jobs.get(held.job_id), seen.progress.get(held.job_id)
-        is_newer = said is not None and said.attempt == held.attempt
-        share = job_progress.share(said if is_newer else None, held)
-        done = f" {share:.0%}" if share is not None else ""
-        name = printable(job.name) if job else short(held.job_id)
-        yield "Job", f"{name}, attempt {held.attempt}, {held.phase}{done}"
-
-
-def _of_capability(
-    made: Capability, heartbeat: Heartbeat | None
-) -> Iterator[tuple[str, str | Text]]:
-    what = [made.description, made.cpu, f"{made.physical_cores} cores"]
-    yield "Is", printable(", ".join(filter(None, what)))
-    yield "System", printable(f"{made.os}, {made.arch}, Python {made.python}")
-    free = heartbeat.ram_available_bytes if heartbeat else made.ram_available_bytes
-    yield "RAM", f"{size(free)} free of {size(made.ram_total_bytes)}"
-    yield "Trainers", printable(", ".join(sorted(made.trainers)) or "none")
-    if made.data_id is None:
-        yield "Data", Text("none", style="yellow")
-    if made.gpu_problem:
-        yield "GPU", Text(printable(made.gpu_problem), style="yellow")
-
-
-def _gpu(gpu: Gpu) -> str:
-    parts = [f"{gpu.index}: {gpu.name or 'CUDA'}"]
-    if gpu.vram_total_bytes:
-        parts.append(f"{size(gpu.vram_free_bytes)} free of {size(gpu.vram_total_bytes)}")
-    parts += [f"{gpu.use_percent:.0f}%"] if gpu.use_percent is not None else []
-    parts += [f"{gpu.power_w:.0f} W"] if gpu.power_w is not None else []
-    return ", ".join(parts)
+def host_facts(host: HostSeen, row: Row) -> Iterator[Fact]:
+    """Yield how a host is, and what it is."""
+    yield "Host", Text(host.name, "bold")
+    yield "State", state(host.condition)
+    yield "Barred", Text(printable(row["barred"]), "yellow")
+    yield from host_view.now(host, row)
+    if host.capability is not None:
+        yield from host_view.what_it_is(host.capability)
 
 
 def log(data: Mapping[str, Any]) -> Text:
@@ -311,13 +260,4 @@ def why(data: Mapping[str, Any]) -> Text:
     for reasons, hosts in sorted(alike(data["hosts"]), key=lambda item: -len(item[1])):
         text.append("\n\n" + "\n".join(printable(one) for one in reasons), style="")
         text.append(f"\n  {len(hosts)}: {some(hosts, _NAMED)}", style="dim")
-    return text
-
-
-def _laid_out(facts: Facts) -> Text:
-    text = Text()
-    for title, said in facts:
-        text.append("\n" if text.plain else "")
-        text.append(f"{title:<{TITLE}}", style="dim")
-        text.append(said)
     return text

@@ -7,13 +7,13 @@ from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
-from broker.figures import counted, span
+from broker.figures import span
 from coordinator.client.contact import Outage
 from coordinator.client.mirror import Snapshot
 from coordinator.client.rows import Row, Tables
 from coordinator.client.rows import counts as counts_of
 from coordinator.client.watcher import Watcher
-from coordinator.jobs.waiting_words import no_room
+from coordinator.jobs.waiting_words import low_disk
 from coordinator.ui.fleet_columns import BAD, DIM, GOOD, PLAIN, TONES, WARN, Cell
 
 PATIENCE_S: Final = 3.0  # for the first connection
@@ -80,26 +80,13 @@ def pause(seen: Snapshot) -> str:
 
 def trouble(seen: Snapshot, outage: Outage | None, now_s: float) -> str:
     """Return what must not be overlooked; empty when all is well."""
-    since_s = 0.0 if outage is None or outage.since_s is None else now_s - outage.since_s
-    match outage and outage.what:
-        case "broker" if seen.version or since_s >= PATIENCE_S:
-            why = outage.why if outage else ""
-            return (
-                f"NOT CONNECTED to the broker for {span(since_s)} ({why}); trying again."
-                " What you see is old"
-            )
-        case "coordinator":
-            is_ended = seen.coordinator and seen.coordinator.reason == "goodbye"
-            how = "it was ended" if is_ended else "its connection was lost"
-            return f"COORDINATOR OFFLINE ({how}); what runs goes on, nothing new begins"
-        case "answer" if seen.coordinator is None:
-            return "NO COORDINATOR has been heard; start one: fleet coordinator"
-        case "answer":
-            return (
-                f"COORDINATOR SILENT for {span(since_s)}, though it is online by its status;"
-                " its log says what keeps it. What you see may be old"
-            )
+    if outage is not None and outage.what != "first":
+        since_s = 0.0 if outage.since_s is None else now_s - outage.since_s
+        if outage.what == "broker" and not seen.version and since_s < PATIENCE_S:
+            return ""
+        title, remedy = outage.told(seen.coordinator)
+        since = f" for {span(since_s)}" if since_s else ""
+        return f"{title}{since}. {remedy} What you see may be old"
     if seen.summary is not None and (lack := seen.summary.no_room) is not None:
-        words = no_room(lack.model_dump(), several=lack.jobs > 1)
-        return f"LOW DISK: {counted(lack.jobs, 'finished job')} {words}"
+        return f"The coordinator's disk is low: {low_disk(lack.model_dump())}"
     return ""

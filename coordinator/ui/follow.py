@@ -150,7 +150,7 @@ def until_over(
         board.show([row])
         if row["state"] == "pending" and time.monotonic() - asked_s >= WHY_EVERY_S:
             asked_s = time.monotonic()
-            why, text = _waits(client, row)
+            why, text = why_pending(client, row)
             if text and why != said:
                 board.say(text if said else f"{text}\nCtrl-C stops waiting, the job stays")
                 said = why
@@ -191,7 +191,7 @@ def _next(row: Row) -> str:
     return f"fleet {_NEXT[row['state']][0]} {row['name']}"
 
 
-def _waits(client: OperatorClient, row: dict[str, Any]) -> tuple[object, str]:
+def why_pending(client: OperatorClient, row: dict[str, Any]) -> tuple[object, str]:
     """Return why a job is pending, without its figures, and in a line; which may be none."""
     why = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
     if why["state"] != "pending":

@@ -1,4 +1,4 @@
-"""How one job is, in lines, and what happened: for `fleet show` and the windows of `fleet top`."""
+"""What there is to say of a job: how it is, what was asked for, and what happened."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ from broker.wrapping import printable
 from coordinator.client.rows import Row, title_of
 from coordinator.jobs.causes import in_words
 from coordinator.jobs.job_progress import rest_words
+from coordinator.jobs.plan_entries import DEFAULT_RETRIES, DEFAULT_STALL_S, OF_TELEMETRY
+from coordinator.jobs.result_words import metric_rows
 from coordinator.jobs.waiting_words import no_room
+from coordinator.ui.facts import Fact, Link
 from coordinator.ui.fitted_table import Column, Table
 from coordinator.ui.fleet_columns import JOBS, WARN, left_s, spark, took
 from coordinator.ui.terminal import Text, state, styled
-from coordinator.ui.words import by, first_line, local, namesakes, short
+from coordinator.ui.words import by, first_line, listed, local, namesakes, short
 
 Told = Mapping[str, Any]  # as the coordinator has told
-Facts = Iterable[tuple[str, str | Text]]
 CURVE: Final = 24  # characters
 _SHARE: Final = next(one for one in JOBS if one.key == "share")
+# What is said only where it is not as the manifest has it by default.
+_USUAL: Final[Told] = {
+    "train_hosts": [], "n_resamples": 1000, "allowed_hosts": [], "denied_hosts": [],
+    "on_lost": None, "timeout_s": None, "stall_timeout_s": DEFAULT_STALL_S,
+    "retries": DEFAULT_RETRIES,
+}  # fmt: skip
 
 
-def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text]]:
-    """Yield what there is to say of a job, each with its title; `ran`: how long, else the newest.
+def facts(data: Told, row: Row, ran: str = "") -> Iterator[Fact]:
+    """Yield what there is to say of a job; `ran`: how long it took, else its newest attempt.
 
     `data` is the row that was told, with `spec` and what else an answer to `show` has, if there is.
     """
@@ -32,66 +40,60 @@ def facts(data: Told, row: Row, ran: str = "") -> Iterator[tuple[str, str | Text
     yield "State", _state(data, row)
     for one in namesakes(data):
         yield "Namesake", one
-    if said := counted(data):
-        yield "Counted", said
-    if data.get("submitted_by"):
-        yield "Asked for", f"by {data['submitted_by']}"
-    spec = data.get("spec") or {}
-    if digest := data.get("program"):
-        signers = ", ".join((spec.get("program") or {}).get("signers", ()))
-        by = f", signed by {signers}" if signers else ""
-        yield "Program", f"{title_of(data['model'], digest)}{by}"
-    else:
-        yield "Model", ", ".join(filter(None, (data["model"], data["mode"])))
-    if spec:
-        if spec.get("version"):
-            yield "Version", spec["version"]
-        yield from _asked(spec, data.get("data"))
-        yield from _predecessors(data)
+    yield "Counted", counted(data)
+    yield "Asked by", data.get("submitted_by")
+    yield trainer(row)
+    if spec := data.get("spec"):
+        values = [f"{key} = {in_toml(value)}" for key, value in spec["hyper"].items()]
+        yield "Parameters", ", ".join(values) or "the defaults"
+        yield from asked(data)
     if said := ran or took(row):
         begun = f", begun {local(data['started_at'])}" if data["started_at"] else ""
         yield "Took", f"{said}{begun}"
-    if said := _progress(data, row):
-        yield "Progress", said
+    yield "Progress", _progress(data, row)
     if losses := row.get("losses"):
         best = f"{losses[0]:.4f} → {losses[-1]:.4f}, best {min(losses):.4f}"
         yield "Loss", f"{best}  {spark(losses, CURVE)}"
-    if data["artifact_id"]:
-        yield "Artifact", data["artifact_id"]
-    if data["error"]:
-        yield "Error", Text(printable(data["error"]).strip(), "red")
+    yield "Artifact", data["artifact_id"]
+    yield "Error", Text(printable(data["error"] or "").strip(), "red")
 
 
-def data_words(data: Mapping[str, str]) -> str:
-    """Return a job's datasets by its own names for them: `train = cifar@77b0f2a9c310`."""
-    return ", ".join(f"{name} = {title_of(*of.split('@'))}" for name, of in data.items())
+def trainer(row: Row) -> Fact:
+    """Return what trains: a program, or the model of a host's own trainer."""
+    if digest := row["program"]:
+        return "Program", Link(title_of(row["model"], digest), f"/program/{digest}")
+    return "Model", ", ".join(filter(None, (row["model"], row["mode"])))
 
 
-def _predecessors(data: Told) -> Iterator[tuple[str, str]]:
-    """Yield which jobs come before it, with how each is: its inputs, and the others."""
-    inputs, after = [], []
-    for one in data.get("predecessors") or ():
-        said = f"{one['name'] or short(one['job_id'])} ({one['state'] or 'unknown'})"
-        inputs += [f"{one['input']} = {said}"] if one["input"] else []
-        after += [] if one["input"] else [said]
-    for title, jobs in (("Inputs", inputs), ("After", after)):
-        if jobs:
-            yield title, ", ".join(jobs)
-
-
-def _asked(spec: Told, datasets: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
-    """Yield what the manifest asks for."""
-    if datasets:
-        yield "Data", data_words(datasets)
-    values = [f"{key} = {in_toml(value)}" for key, value in spec["hyper"].items()]
-    needs = [
-        f"{name} {value}" if value is not True else name
-        for name, value in spec["needs"].items()
-        if value not in (None, False)
-    ]
-    yield "Parameters", ", ".join(values) or "the defaults"
+def asked(data: Told) -> Iterator[Fact]:
+    """Yield what the manifest asks for beside parameters, by an answer to `show`."""
+    spec = data["spec"]
+    yield "Signed by", ", ".join((spec.get("program") or {}).get("signers", ()))
+    yield "Version", spec.get("version")
+    yield "Data", reads(data)
+    before = [(_before(one), one["input"]) for one in data.get("predecessors") or ()]
+    yield "Inputs", tuple(link for link, is_input in before if is_input)
+    yield "After", tuple(link for link, is_input in before if not is_input)
     yield "Split" if spec["mode"] else "Seed", _split(spec)
-    yield "Needs", ", ".join(needs) or "nothing special"
+    yield "Needs", listed(spec["needs"]) or "nothing special"
+    for name, usual in _USUAL.items():
+        if spec.get(name) not in (None, usual) and (spec["mode"] or name not in OF_TELEMETRY):
+            yield name.removeprefix("n_").replace("_", " ").capitalize(), listed(spec.get(name))
+
+
+def reads(data: Told) -> tuple[Link, ...]:
+    """Return a job's datasets by its own names for them: `train = cifar@77b0f2a9c310`."""
+    return tuple(
+        Link(f"{name} = {title_of(*title.split('@'))}", f"/dataset/{title.split('@')[1]}")
+        for name, title in (data.get("data") or {}).items()
+    )
+
+
+def _before(one: Told) -> Link:
+    """Return a link to a job that comes before another one, with how it is."""
+    said = f"{one['name'] or short(one['job_id'])} ({one['state'] or 'unknown'})"
+    name = f"{one['input']} = " if one["input"] else ""
+    return Link(f"{name}{said}", f"/job/{one['job_id']}")
 
 
 def _split(spec: Told) -> str:
@@ -130,17 +132,29 @@ def _state(data: Told, row: Row) -> Text:
     return Text().append(shown).append(printable(f"{at}{tries}, priority {row['priority']}{more}"))
 
 
-def _progress(data: Told, row: Row) -> str:
-    """Return what the trainer says of itself: how much is done, of what, and how it stands."""
-    now = data.get("progress") or {}
+def how_far(row: Row) -> list[str]:
+    """Return what the trainer says of itself: how much is done, of what."""
     said = [done] if (done := _SHARE.cell(row)[0]) else []
-    said += [f"epoch {row['epoch'].replace('/', ' of ')}"] if row["epoch"] else []
+    return said + ([f"epoch {row['epoch'].replace('/', ' of ')}"] if row["epoch"] else [])
+
+
+def _progress(data: Told, row: Row) -> str:
+    """Return how far it is, how it stands, and for how much longer it trains."""
+    now, said = data.get("progress") or {}, how_far(row)
     for name, title in (("train_loss", "loss"), ("val_loss", "held-out loss")):
         if now.get(name) is not None:
             said.append(f"{title} {now[name]:.4f}")
     if said and (more := rest_words(left_s(row))):
         said.append(more)
     return ", ".join(said)
+
+
+def metrics(told: Told | None) -> list[tuple[str, str]]:
+    """Return each metric of a result with its value and 95 % interval: `0.91 (0.88 to 0.93)`."""
+    return [
+        (name, f"{value} ({interval})" if interval else value)
+        for name, value, interval in metric_rows(told)
+    ]
 
 
 def history(events: Iterable[Told], of: str = "host") -> Table:

@@ -22,7 +22,7 @@ from coordinator.jobs.reason_words import before, summary, wished, words
 from coordinator.jobs.result_words import mark_words
 from coordinator.ui import EXIT_NOTHING_RAN, EXIT_REFUSED, terminal
 from coordinator.ui.fleet_columns import JOBS, shown
-from coordinator.ui.follow import Board
+from coordinator.ui.follow import Board, why_pending
 from coordinator.ui.live import until
 from coordinator.ui.progress import waiting
 from coordinator.ui.words import is_json
@@ -34,7 +34,6 @@ POLL_S: Final = 1.0
 TIMEOUT_S: Final = 30.0
 FACT: Final = 13  # characters, of what a line is about
 MOST: Final = 100  # jobs that are asked about at the end
-MOST_ASKED: Final = 10  # and while nothing runs
 MOST_HELPS: Final = 8
 _NAMED: Final = 3
 _NOT_SHOWN: Final = ("share", "attempt", "priority", "started", "finished", "model", "mode", "id")
@@ -195,16 +194,11 @@ def _of(client: OperatorClient, row: Row) -> LeftOver:
 
 
 def held_up(client: OperatorClient, rows: Sequence[Row]) -> str:
-    """Return why the first job waits that could run in time; empty where there is none."""
-    waiting = [row for row in rows if row["state"] == "pending"]
-    for row in waiting[:MOST_ASKED]:
-        why = client.ask(AskWhy(id=new_id(), job=row["job_id"]))
-        if not why["suitable"] or why["predecessors"]:
-            continue
-        names = {name for names in why["suitable"].values() for name in names}
-        hosts = (host for host in why["hosts"] if host["host"] in names)
-        found = {words(one) for host in hosts for one in host["reasons"]}
-        return f"{row['name']} waits: {'; '.join(sorted(found))}"
+    """Say what the first job waits for that could run in time; empty where there is none."""
+    for row in rows:
+        if row["state"] == "pending" and not (row.get("unplaceable") or row.get("waits_for")):
+            text = why_pending(client, row)[1]
+            return f"{row['name']}: {text}" if text else ""
     return ""
 
 

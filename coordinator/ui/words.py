@@ -11,7 +11,7 @@ import click
 
 from broker import figures
 from broker.clock import seconds_of
-from broker.figures import is_figure, rounded, some, span
+from broker.figures import some, span
 from broker.wrapping import HANG, json_text, laid_out, printable
 from coordinator.jobs.reason_words import key
 from coordinator.jobs.waiting_words import passes, waits
@@ -85,20 +85,19 @@ def size(count_bytes: float | None) -> str:
     return "-" if count_bytes is None else figures.size(count_bytes)
 
 
+def listed(value: Any) -> str:
+    """Return a value of a manifest in words; nothing for one that is not set."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        found = {key: one for key, one in value.items() if one not in (None, False)}
+        return ", ".join(key if one is True else f"{key} {one}" for key, one in found.items())
+    return "" if value is None else value if isinstance(value, str) else figures.in_toml(value)
+
+
 def short(identity: str | None) -> str:
     """Return the start of an id, enough to name it by; nothing for none."""
     return identity[:ID_CHARS] if identity else ""
-
-
-def figure(metrics: dict[str, Any] | None, name: str) -> str:
-    """Return a metric to three decimals, with its interval if it has one; nothing for none."""
-    value = (metrics or {}).get(name)
-    if not is_figure(value):
-        return ""
-    interval = (metrics or {}).get(f"{name}_ci")
-    if isinstance(interval, list) and len(interval) == 2 and all(map(is_figure, interval)):
-        return f"{rounded(value)} [{interval[0]:.2f}, {interval[1]:.2f}]"
-    return rounded(value)
 
 
 def unplaceable(names: Sequence[str], count: int) -> str:

@@ -12,7 +12,7 @@ import contextlib
 import json
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,12 +20,10 @@ from typing import Any, Final, TypeVar
 from broker.errors import BadMessage, FleetError, LocalError
 from broker.figures import is_figure
 from broker.system.archive import Limits, unpack
-from coordinator.client.rows import interval_of
 from coordinator.ui.processes import REPORT_ENDS, draw
 
 MAX_BYTES: Final = 16 * 1024**2  # of a report, and of its page
 MAX_POINTS: Final = 2_000
-MAX_METRICS: Final = 60
 KEPT_BYTES: Final = 2 * 1024**3
 KEPT_REPORTS: Final = 200
 UNPACK: Final = Limits(entries=1_000, total_bytes=1024**3)
@@ -83,17 +81,6 @@ def _thinned(curve: Any) -> tuple[tuple[int, float | None, float | None], ...]:
 
 def _loss(value: Any) -> float | None:
     return value if is_figure(value) else None
-
-
-def metric_rows(metrics: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Return name, value and 95 % interval of each metric, in words."""
-    found = []
-    for name, value in list((metrics or {}).items())[:MAX_METRICS]:
-        if is_figure(value) and not name.endswith("_ci"):
-            interval = interval_of((metrics or {}).get(f"{name}_ci"))
-            text = f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
-            found.append((name.replace("_", " "), text, interval))
-    return found
 
 
 class Artifacts:

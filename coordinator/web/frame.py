@@ -14,10 +14,9 @@ from nicegui import Client, ui
 
 from broker.clock import Clock
 from broker.errors import FleetError
-from broker.figures import counted
 from broker.protocol.messages import AskPause, OperatorRequest
 from broker.system.machine import new_id
-from coordinator.jobs.waiting_words import no_room
+from coordinator.jobs.waiting_words import low_disk
 from coordinator.web.artifacts import Artifacts
 from coordinator.web.hub import Hub, News
 from coordinator.web.parts import Tag, ask, button, link, notify
@@ -29,18 +28,6 @@ PAGES: Final = (
     ("/programs", "Programs"),
 )  # fmt: skip
 _LINKS: Final = {"broker": "no broker", "coordinator": "no coordinator", "answer": "no answer"}
-# What is missing, and what is done about it.
-OUTAGES: Final = {
-    "broker": ("The broker cannot be reached", "It is tried again all the time."),
-    "coordinator": (
-        "The coordinator is gone", "Start it (fleet coordinator); what runs goes on meanwhile."
-    ),
-    "answer": (
-        "The coordinator does not answer",
-        "Its log says what keeps it (a full disk); what runs goes on meanwhile.",
-    ),
-    "first": ("The coordinator has yet to answer", ""),
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -144,7 +131,7 @@ class Visit:
         if not self.may_act():
             error = "log in first; this session is over"
         elif hub.outage is not None:
-            error = f"nothing was done: {OUTAGES[hub.outage.what][0].lower()}"
+            error = f"nothing was done: {hub.outage.told(hub.seen.coordinator)[0].lower()}"
         else:
             try:
                 await hub.ask(request)
@@ -244,10 +231,9 @@ def _outage(hub: Hub) -> Said | None:
     if outage is None or outage.what == "first":
         return None  # before the first answer nothing is wrong
     since_ms = hub.epoch_ms(outage.since_s)
-    title, remedy = OUTAGES[outage.what]
+    title, remedy = outage.told(hub.seen.coordinator)
     since = "Since before this page was served. " if since_ms is None else ""
-    why = f" ({outage.why})" if outage.why else ""
-    return Said(title, f"{since}What is shown may be old. {remedy}{why}", since_ms)
+    return Said(title, f"{since}What is shown may be old. {remedy}", since_ms)
 
 
 def _paused(hub: Hub) -> Said | None:
@@ -258,10 +244,8 @@ def _paused(hub: Hub) -> Said | None:
 def _low_disk(hub: Hub) -> Said | None:
     """Say that results wait for room on the coordinator's disk, while some do."""
     lack = None if hub.seen.summary is None else hub.seen.summary.no_room
-    if lack is None:
-        return None
-    said = no_room(lack.model_dump(), several=lack.jobs > 1)
-    return Said("The coordinator's disk is low", f"{counted(lack.jobs, 'finished job')} {said}.")
+    text = "" if lack is None else f"{low_disk(lack.model_dump())}."
+    return Said("The coordinator's disk is low", text) if text else None
 
 
 def _banner(visit: Visit, classes: str, words: Callable[[], Said | None]) -> Tag:

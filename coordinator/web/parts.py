@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nicegui import Client, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from broker import figures
+from coordinator.ui.facts import Link, Moment, Value, in_text
 
 
 class Tag(TextElement):
@@ -129,26 +129,6 @@ def ask(
     dialog.open()
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A link to a page of ours, or to a file to `download`, as a value."""
-
-    text: str
-    path: str
-    download: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A time (ms since the epoch), which the browser tells in one of `page.js`'s ways."""
-
-    at_ms: int | None
-    way: str = "ago"
-
-
-Value = str | int | float | Link | Moment | tuple[Link, ...] | None
-
-
 def show(value: Value) -> Tag:
     """Show one value."""
     if isinstance(value, Link):
@@ -183,7 +163,7 @@ class Facts:
             self._known[name] = value
             term, cell = self._cells[name]
             cell.clear()
-            is_there = value not in (None, "", (), Moment(None), Moment(None, "ahead"))
+            is_there = bool(in_text(value))
             for part in (term, cell):
                 part.set_visibility(is_there)
             if is_there:
@@ -229,13 +209,3 @@ def notify(client: Client, text: str, *, bad: bool = False) -> None:
 def size(count_bytes: float | None) -> str:
     """Return a number of bytes in binary units, nothing for none."""
     return "" if count_bytes is None else figures.size(count_bytes)
-
-
-def listed(value: Any) -> str:
-    """Return a value of a manifest in words; nothing for one that is not set."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    if isinstance(value, dict):
-        found = {key: one for key, one in value.items() if one not in (None, False)}
-        return ", ".join(key if one is True else f"{key} {one}" for key, one in found.items())
-    return "" if value is None else value if isinstance(value, str) else figures.in_toml(value)

@@ -333,7 +333,7 @@ class Campaign:
         assert self._coordinator is not None
         self._coordinator.end(signal.SIGTERM)
         state = self._folder / "coordinator"
-        command = [sys.executable, "-m", "coordinator.admin", "fsck", "--json"]
+        command = [sys.executable, "-m", "coordinator.cli", "fsck", "--json"]
         done = subprocess.run(
             [*command, "--state", str(state)], capture_output=True, text=True, timeout=120,
             cwd=ROOT, check=False,

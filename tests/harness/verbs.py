@@ -18,9 +18,7 @@ import pytest
 from coordinator.cli import main
 from tests.harness.fleet import ROOT, bare_environment
 
-PROGRAMS = frozenset(
-    {"agent", "backup", "broker", "coordinator", "doctor", "fsck", "predict", "up"}
-)
+PROGRAMS = frozenset({"agent", "broker", "coordinator", "doctor", "predict", "up"})
 DEADLINE_S = 120.0
 
 

@@ -144,9 +144,9 @@ async def test_what_keeps_the_fleet_from_going_on_is_seen_while_it_lasts(busy: _
         busy.summary(paused=False)
         await _until(pilot, lambda: "PAUSED" not in _screen(app), "the fleet goes on")
         await asyncio.to_thread(busy.coordinator, "offline")
-        await _sees(app, pilot, "COORDINATOR OFFLINE")
+        await _sees(app, pilot, "The coordinator is gone")
         await asyncio.to_thread(busy.coordinator)
-        await _until(pilot, lambda: "OFFLINE" not in _screen(app), "all is well")
+        await _until(pilot, lambda: "is gone" not in _screen(app), "all is well")
 
 
 @pytest.mark.parametrize("size", [(60, 20), (34, 12)], ids=["60x20", "34x12"])
@@ -283,7 +283,7 @@ async def test_programs_and_datasets_have_a_window(fleet: Any, tmp_path: Path) -
 async def test_a_window_says_that_no_coordinator_answers(fleet: Any) -> None:
     async with _top(fleet.broker_url, fleet.root) as (app, pilot):
         await pilot.press("p")
-        await _sees(app, pilot, "NO COORDINATOR")
+        await _sees(app, pilot, "No coordinator has been heard")
 
 
 @played

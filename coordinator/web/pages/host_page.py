@@ -13,7 +13,6 @@ from broker.protocol.messages import (
     AskResume,
     AskSnooze,
     Capability,
-    ProgramsAllowed,
 )
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
@@ -22,19 +21,17 @@ from coordinator.client.rows import Row
 from coordinator.jobs.plan_entries import HostPolicy
 from coordinator.jobs.reasons import BARRED
 from coordinator.jobs.result_words import begins_again
+from coordinator.ui import host_view
+from coordinator.ui.facts import Value
+from coordinator.ui.words import listed
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import Beat
 from coordinator.web.pages.job_parts import its_jobs
 from coordinator.web.parts import (
     Facts,
-    Link,
-    Moment,
     Tag,
-    Value,
     call,
     card,
-    listed,
-    size,
 )
 
 HOUR_S: Final = 3600.0
@@ -107,7 +104,7 @@ class _Page:
         self._state.classes(replace=f"state big tone-{row['tone']}")
         barred = row["barred"]
         self._note.say(f"It is given no new jobs: {barred}" if barred else "")
-        self._now.tell(_now(row))
+        self._now.tell(dict(host_view.now(host, row)))
         self._tell_what(host.capability, host.row.get("policy") or {})
         self._tell_beats()
         codes = {one["code"] for one in host.row.get("barred") or ()}
@@ -126,7 +123,9 @@ class _Page:
 
     def _tell_what(self, made: Capability | None, policy: Mapping[str, Any]) -> None:
         described = str(policy.get("description") or "")
-        self._what.tell({"In the manifest": described} | (what_it_is(made) if made else {}))
+        self._what.tell(
+            {"In the manifest": described, **dict(host_view.what_it_is(made) if made else ())}
+        )
         self._no_word.set_visibility(made is None)
         said = allowed(policy)
         self._policy.tell(said)
@@ -191,63 +190,9 @@ class _Page:
         )  # fmt: skip
 
 
-def _now(row: Row) -> dict[str, Value]:
-    """Return how a host is, by name."""
-    idle = ("ending" if row["ending"] else "idle") if row["online"] else ""
-    return {
-        "Heard": Moment(row["seen"]),
-        "Job": Link(row["job"], f"/job/{row['job_id']}") if row["job_id"] else idle,
-        "Jobs held": f"{row['jobs']} of {row['slots']} slots",
-        "CPU": "" if row["cpu"] is None else f"{row['cpu']:.0f} %",
-        "RAM": _of(row["ram_used"], row["ram_total"]),
-        "GPU": "" if row["gpu"] is None else f"{row['gpu']:.0f} %",
-        "VRAM": _of(row["vram_used"], row["vram_total"]),
-        "Power": "" if row["power"] is None else f"{row['power']:.0f} W",
-    }
-
-
-def what_it_is(made: Capability) -> dict[str, Value]:
-    """Return what a host has told of itself."""
-    gpus = {f"GPU {gpu.index}": f"{gpu.name}, {size(gpu.vram_total_bytes)}" for gpu in made.gpus}
-    return {
-        "Description": made.description,
-        "System": f"{made.os}, {made.arch}, Python {made.python}",
-        "CPU": f"{made.cpu or made.arch}, {made.physical_cores} cores",
-        "RAM": size(made.ram_total_bytes),
-        **gpus,
-        "GPU problem": made.gpu_problem,
-        "Trainers": ", ".join(sorted(made.trainers)),
-        "Programs": lets_in(made.programs),
-        "torch": made.torch,
-        "xgboost": made.xgboost,
-        "Slots": made.slots,
-        "Battery": "yes" if made.battery else "",
-        "Data": made.data_id or "no prepared data",
-        "Agent": made.agent_version,
-        "Certificate ends": (made.certificate_expires_at or "")[:10],
-    }
-
-
-def lets_in(programs: ProgramsAllowed | None) -> str:
-    """Return which programs a host's owner lets in, and how they run."""
-    if programs is None:
-        return "none"
-    said = [f"signed by {', '.join(programs.signed_by)}"] if programs.signed_by else []
-    said += [f"{len(programs.pinned)} pinned"] if programs.pinned else []
-    said += ["unsigned"] if programs.unsigned else []
-    how = "without a sandbox" if programs.sandbox == "none" else f"in {programs.sandbox}"
-    return f"{'; '.join(said)}; {how}"
-
-
 def allowed(policy: Mapping[str, Any]) -> dict[str, Value]:
     """Return what the manifest says that a host may do, by name, in words; empty: nothing."""
     return {
         name.replace("_", " "): "" if policy.get(name) == default else listed(policy.get(name))
         for name, default in _ALLOWED.items()
     }
-
-
-def _of(used: int | None, total: int | None) -> str:
-    if total is None:
-        return ""
-    return size(total) if used is None else f"{size(used)} of {size(total)}"

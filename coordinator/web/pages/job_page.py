@@ -14,10 +14,12 @@ from starlette.responses import RedirectResponse
 from broker.errors import FleetError
 from broker.protocol.messages import AskCancel, AskCurves, AskRequeue, AskShow, AskWhy
 from broker.system.machine import new_id
-from coordinator.client.rows import HELD, NO_HOST, Row, meant, title_of
+from coordinator.client.rows import HELD, NO_HOST, Row, meant
 from coordinator.jobs.causes import in_words, set_aside
 from coordinator.jobs.curve import Curve, curves_of, of
 from coordinator.jobs.result_words import kept_words
+from coordinator.ui.facts import Moment
+from coordinator.ui.job_view import counted, how_far, trainer
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import News
 from coordinator.web.pages.curves_page import news_of
@@ -26,12 +28,12 @@ from coordinator.web.pages.job_parts import (
     ReportPart,
     Tail,
     host_of,
+    show_asked,
     show_history,
     show_result,
-    show_spec,
     show_why,
 )
-from coordinator.web.parts import Facts, Link, Moment, Tag, Value, call, card
+from coordinator.web.parts import Facts, Tag, call, card
 
 JOB_ID: Final = re.compile(r"[0-9a-f]{64}")
 MAX_TEXT: Final = 100
@@ -93,12 +95,12 @@ class _Page:
                     self._chart = ui.echart({}, renderer="svg").classes("chart")
                 with card("Output") as self._output:
                     self._tail = Tail(self.site, self.visit, self.job_id)
-                self._spec = card("What was asked for")
+                self._asked = card("What was asked for")
         self._report = ReportPart(self.site, self.visit, self.job_id, self._on_report)
         for told_later in (self._why, self._history):
             with told_later:
                 Tag("p", WAIT, "note")
-        for shown_later in (self._spec, self._losses):
+        for shown_later in (self._asked, self._losses):
             shown_later.set_visibility(False)
         self._tell_row(moved=True)
         self._tell_curve()
@@ -128,9 +130,9 @@ class _Page:
         self._hopeless.say(row["waits"] or row["marked"] or (NO_HOST if row["unplaceable"] else ""))
         self._facts.tell({
             "Host": host_of(row),
-            "Progress": _progress(row),
+            "Progress": ", ".join(how_far(row)),
             "Ends": Moment(row["ends"], "ahead"),
-            **_trainer(row),
+            **dict([trainer(row)]),
             "Attempt": row["attempt"] or "none yet",
             "Priority": row["priority"],
             "Began": Moment(row["started"]),
@@ -202,7 +204,8 @@ class _Page:
     def _tell_shown(self, shown: dict[str, Any], why: dict[str, Any] | None) -> None:
         self._keep_s = shown.get("keep_results_s")
         show_history(self._history, self.job_id, shown)
-        show_spec(self._spec, shown)
+        show_asked(self._asked, shown)
+        self._facts.tell({"Counted": counted(shown), "Asked by": shown["submitted_by"]})
         if why is not None:
             show_why(self._why, why)
         show_result(self._metrics, shown)
@@ -243,17 +246,3 @@ class _Page:
         kept = curves_of(found["curves"]).get(self.job_id)
         if kept and kept.attempt == self.row["attempt"] and self._curve is None:
             self._show_curve(kept)
-
-
-def _trainer(row: Row) -> dict[str, Value]:
-    """Return what trains, by name: a program, or the model of a host's own trainer."""
-    if digest := row["program"]:
-        return {"Program": Link(title_of(row["model"], digest), f"/program/{digest}")}
-    return {"Model": ", ".join(filter(None, (row["model"], row["mode"])))}
-
-
-def _progress(row: Row) -> str:
-    parts = [f"{100 * row['share']:.0f} %"] if row["share"] is not None else []
-    parts += [f"epoch {row['epoch']}"] if row["epoch"] else []
-    parts += [row["phase"]] if row["phase"] not in {"", "train"} else []
-    return ", ".join(parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 from nicegui import background_tasks, ui
@@ -14,28 +13,26 @@ from broker.protocol.messages import AskLogs
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
 from broker.wrapping import printable
-from coordinator.client.rows import Row, epoch_ms, title_of
+from coordinator.client.rows import Row, epoch_ms
 from coordinator.jobs.causes import in_words
-from coordinator.jobs.plan_entries import OF_TELEMETRY, JobSpec
 from coordinator.jobs.reason_words import all_words, summary, wished
+from coordinator.jobs.result_words import metric_rows
 from coordinator.ui import fleet_columns
-from coordinator.web.artifacts import AUTO_BYTES, Report, metric_rows
+from coordinator.ui.facts import Link, Moment, Value
+from coordinator.ui.job_view import asked
+from coordinator.web.artifacts import AUTO_BYTES, Report
 from coordinator.web.frame import Site, Visit
 from coordinator.web.parts import (
     Facts,
-    Link,
-    Moment,
     Tag,
-    Value,
     button,
     call,
     card,
     fill,
-    listed,
     plain_table,
     size,
     table_card,
-)  # fmt: skip
+)
 from coordinator.web.tables import Part, as_rows, feed, grid
 
 POLL_S: Final = 2.0
@@ -45,12 +42,8 @@ MAX_EVENTS: Final = 100
 MAX_HOSTS: Final = 200
 MAX_CHANGES: Final = 10
 MAX_HYPER: Final = 60
+MAX_METRICS: Final = 60
 WAIT: Final = "asking the coordinator …"
-# The job's facts have the others.
-_ELSEWHERE: Final = frozenset({
-    "job_id", "name", "model", "mode", "hyper", "priority", "program", "data", "inputs", "after",
-})  # fmt: skip
-SPEC: Final = tuple(one.name for one in fields(JobSpec) if one.name not in _ELSEWHERE)
 
 
 class Tail:
@@ -139,34 +132,12 @@ def host_of(of: Mapping[str, Any]) -> Value:
     return Link(name, f"/host/{name}") if is_host(name) else name
 
 
-def show_spec(place: Tag, shown: Mapping[str, Any]) -> None:
+def show_asked(place: Tag, shown: Mapping[str, Any]) -> None:
     """Show what the manifest asks for, by an answer to `show`."""
-    spec = shown["spec"]
-    pairs: dict[str, Value] = {
-        name.replace("_", " "): listed(spec.get(name))
-        for name in SPEC
-        if spec["mode"] or name not in OF_TELEMETRY
-    }
-    hyper = list((spec.get("hyper") or {}).items())[:MAX_HYPER]
+    hyper = list(shown["spec"]["hyper"].items())[:MAX_HYPER]
     with fill(place, "What was asked for"):
-        Facts().tell(pairs | reads_of(shown) | {name: in_toml(value) for name, value in hyper})
+        Facts().tell(dict(asked(shown)) | {name: in_toml(value) for name, value in hyper})
     place.set_visibility(True)
-
-
-def reads_of(shown: Mapping[str, Any]) -> dict[str, Value]:
-    """Return a job's datasets, the jobs whose artifacts it reads, and those that come before."""
-    pairs: dict[str, Value] = {
-        f"data.{name}": Link(title_of(*title.split("@")), f"/dataset/{title.split('@')[1]}")
-        for name, title in (shown.get("data") or {}).items()
-    }
-    after = []
-    for one in shown.get("predecessors") or ():
-        link = Link(one["name"] or one["job_id"][:12], f"/job/{one['job_id']}")
-        if one["input"]:
-            pairs[f"inputs.{one['input']}"] = link
-        else:
-            after.append(link)
-    return {**pairs, "after": (*after,)}
 
 
 def show_why(place: Tag, why: Mapping[str, Any]) -> None:
@@ -186,7 +157,7 @@ def show_why(place: Tag, why: Mapping[str, Any]) -> None:
 
 def show_result(place: Tag, shown: Mapping[str, Any]) -> None:
     """Show a job's error, or its metrics; nothing where there are none."""
-    error, metrics = shown.get("error"), metric_rows(shown.get("metrics"))
+    error, metrics = shown["error"], metric_rows(shown["metrics"])[:MAX_METRICS]
     place.set_visibility(bool(error or metrics))
     with fill(place, "Error" if error else "Result"):
         if error:

@@ -18,7 +18,7 @@ import pytest
 from broker.clock import Now
 from broker.protocol.messages import Blob, DataOffer, Offer, Program, ProgramOffer, TrainerInfo
 from broker.system.files import FolderLock
-from coordinator.admin import __main__ as maintenance
+from coordinator.cli import main
 from coordinator.jobs.jobs import JobBook
 from coordinator.jobs.plan_entries import CHECKPOINTS, DATASETS, PROGRAMS
 from coordinator.jobs.records import PushedRecord, PushedRemoved, Record
@@ -43,7 +43,7 @@ class State:
 
     def fsck(self, *flags: str) -> tuple[int, str]:
         """Run it; return the exit code and what it printed."""
-        code = maintenance.main(["fsck", "--state", str(self.root), *flags])
+        code = main(["fsck", "--state", str(self.root), *flags])
         said = self.capsys.readouterr()
         return code, said.out + said.err
 
@@ -114,7 +114,7 @@ def test_whoever_reads_only_the_first_line_is_told_of_no_fault(state: State) -> 
     os.close(ends[0])
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "coordinator.admin", "fsck", "--state", str(state.root)],
+            [sys.executable, "-m", "coordinator.cli", "fsck", "--state", str(state.root)],
             stdout=ends[1], stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
     finally:

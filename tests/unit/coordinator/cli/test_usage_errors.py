@@ -153,13 +153,3 @@ def test_a_snooze_ends_by_off_where_pause_does(home: Path, refused: Say) -> None
     ran = process("snooze", "--here", "--off", "--state", str(state), environment={"COLUMNS": ""})
     assert (ran.returncode, ran.stdout) == (0, f"the agent of {state} takes jobs again\n")
     assert not (state / "snooze").exists()
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("verb", [("fsck",), ("backup", "copy.db")], ids=lambda one: one[0])
-def test_what_becomes_another_program_answers_in_json_as_well(
-    home: Path, verb: tuple[str, ...]
-) -> None:
-    said = process(*verb, "--state", str(home), "--json").json(2)
-    assert (said["ok"], said["errors"]) == (False, [])
-    assert "no ledger is here" in said["message"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from coordinator.admin import __main__ as maintenance
+from coordinator.cli import main
 from coordinator.core.effects import BundleRefused
 from coordinator.core.filing import AT_ONCE, HANGS_S, RETRY_S
 from coordinator.jobs.records import BundleKept
@@ -28,7 +28,7 @@ def disk_fault(coordinator: Coordinator) -> Any:
 
 def fsck(folder: Path) -> int:
     """The exit code of a check of everything."""
-    return maintenance.main(["fsck", "--state", str(folder)])
+    return main(["fsck", "--state", str(folder)])
 
 
 def test_it_becomes_a_file_and_the_ledger_lets_go_of_it(tmp_path: Path) -> None:

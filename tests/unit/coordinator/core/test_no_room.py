@@ -81,7 +81,8 @@ def test_people_are_told_in_words(scene: Scene) -> None:
     status = scene.fleet.status()
     assert f"1 finished job {WORDS}" in drawn(verb._draw((status, None)), 400)
     seen = Snapshot(1, {}, {}, {}, {}, scene.summary(), _birth(), {}, {})
-    assert headline.trouble(seen, None, 1.0) == f"LOW DISK: 1 finished job {WORDS}"
+    said = headline.trouble(seen, None, 1.0)
+    assert said == f"The coordinator's disk is low: 1 finished job {WORDS}"
     world = scene.fleet.core.world
     assert fleet_state(world).problems == (f"1 finished job {WORDS}",)
     readings = metrics.read(world, Tally(), Inbox({}, {}, connected=True), scene.fleet.now)

@@ -119,8 +119,8 @@ def test_losses_of_an_earlier_attempt_are_shown_of_no_later_one() -> None:
         count = len(job_table.with_losses(found_row, seen).get("losses", ()))
         found, _ = _Told().news(seen)
         assert [len(one["points"]) for one in found] == ([count] if count else [])
-        facts = detail.job_facts(seen.jobs[job.job_id], found_row, seen, 80)
-        assert ("Loss" in facts.plain) is bool(count)
+        facts = dict(detail.job_facts(seen.jobs[job.job_id], found_row, seen, 80))
+        assert ("Loss" in facts) is bool(count)
         return count
 
     assert shown(1, _told(1), _told(2), _told(3)) == 3

@@ -138,8 +138,8 @@ def test_a_result_below_chance_is_marked_on_every_face(
     assert ("below chance" in follow.outcome(row)) is is_below
     (found,) = Tables().update(seen, fleet.now)[0].add
     assert ("below chance" in str(job_table.remark(found))) is is_below
-    facts = detail.job_facts(seen.jobs[job.job_id], found, seen, 80)
-    assert ("below chance" in facts.plain) is is_below
+    facts = dict(detail.job_facts(seen.jobs[job.job_id], found, seen, 80))
+    assert ("below chance" in str(facts["State"])) is is_below
     assert found["marked"].startswith("below chance") is is_below
 
 

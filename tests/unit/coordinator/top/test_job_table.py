@@ -12,7 +12,9 @@ from coordinator.top import job_table
 from coordinator.top.detail import job_facts, why
 from coordinator.top.table import fitted
 from coordinator.ui import words
+from coordinator.ui.facts import in_lines
 from coordinator.ui.fleet_columns import BAD, DIM, PLAIN, Cell
+from tests.harness.drawn import drawn
 from tests.harness.mirrored import Mirrored, job_id
 
 STARTED = {"started_at": "2026-01-02T12:00:00Z"}
@@ -40,9 +42,8 @@ def names(fleet: Mirrored, order: str = "activity", kind: str = "all") -> list[s
 
 def facts(fleet: Mirrored, name: str) -> str:
     """What the window of a job says above."""
-    return job_facts(
-        fleet.seen.jobs[job_id(name)], fleet.job_row(name), fleet.seen, 76
-    ).plain  # fmt: skip
+    row = fleet.job_row(name)
+    return drawn(in_lines(job_facts(fleet.seen.jobs[job_id(name)], row, fleet.seen, 76)))
 
 
 def test_what_runs_stands_first_and_what_is_done_last(fleet: Mirrored) -> None:

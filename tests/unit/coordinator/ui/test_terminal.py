@@ -89,17 +89,6 @@ def test_reasons_hang_beside_their_host() -> None:
     assert drawn([said], 40).splitlines()[0] == f"  {text.splitlines()[0]}", "whole in a pipe"
 
 
-@pytest.mark.words
-def test_a_metric_has_its_interval_where_there_is_one() -> None:
-    metrics = {"auroc": 0.91239, "auroc_ci": [0.9, 0.95], "f1": 0.5, "f1_ci": [None, None]}
-    assert terminal.figure(metrics, "auroc") == "0.912 [0.90, 0.95]"
-    assert terminal.figure(metrics, "f1") == "0.500"
-    assert terminal.figure(metrics, "accuracy") == terminal.figure(None, "f1") == ""
-    odd = {"auroc": 0.9, "auroc_ci": ["0.8", "0.95"], "f1": 10**400}
-    assert terminal.figure(odd, "auroc") == "0.900", "as a trainer of somebody's own may say it"
-    assert terminal.figure(odd, "f1") == ""
-
-
 @pytest.mark.parametrize("width", [80, 160])
 def test_tables_fit_the_window(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

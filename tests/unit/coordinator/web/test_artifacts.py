@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from broker.errors import BadMessage, BadStream, FleetError, LocalError
-from coordinator.web.artifacts import Artifacts, Report, metric_rows, read_report
+from coordinator.web.artifacts import Artifacts, Report, read_report
 
 REPORT = {
     "training": {"best_epoch": 2, "curve": [[0.9, 0.95], [0.5, 10**400], 7]},
@@ -74,13 +74,6 @@ def test_garbage_for_a_report_is_told(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(BadMessage, match="cannot be read"):
         read_report(path, None)
-
-
-@pytest.mark.words
-def test_metrics_have_their_intervals_beside_them() -> None:
-    metrics = {"auroc": 0.9, "auroc_ci": [0.8, 0.95], "note": "x", "bad": float("nan"), "n": 5}
-    metrics |= {"long": 10**400, "n_ci": [-(10**400), 9]}
-    assert metric_rows(metrics) == [("auroc", "0.9000", "0.800 to 0.950"), ("n", "5.0000", "")]
 
 
 def test_an_artifact_and_its_report_are_fetched_once_for_all_who_ask(tmp_path: Path) -> None:

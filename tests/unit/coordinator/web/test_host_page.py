@@ -7,24 +7,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
-from broker.protocol.messages import ProgramsAllowed
 from coordinator.jobs.plan_entries import HostPolicy, policy_to_dict
-from coordinator.web.pages.host_page import allowed, lets_in
-
-
-@pytest.mark.parametrize(
-    ("programs", "said"),
-    [
-        (None, "none"),
-        (ProgramsAllowed(signed_by=("alice", "bob"), pinned=("ab" * 32,)),
-         "signed by alice, bob; 1 pinned; in bwrap"),
-        (ProgramsAllowed(unsigned=True, sandbox="none"), "unsigned; without a sandbox"),
-    ],
-)  # fmt: skip
-def test_a_host_says_which_programs_its_owner_lets_in(
-    programs: ProgramsAllowed | None, said: str
-) -> None:
-    assert lets_in(programs) == said
+from coordinator.web.pages.host_page import allowed
 
 
 @pytest.mark.parametrize(

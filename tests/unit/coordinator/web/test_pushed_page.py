@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("nicegui", reason="the extra of the web page is not installed")
 from broker.protocol.messages import Capability, ProgramsAllowed
 from coordinator.client.mirror import HostSeen
-from coordinator.web.pages.programs_page import hosts_of, parameters_of
-from coordinator.web.parts import Link
+from coordinator.ui.facts import Link
+from coordinator.web.pages.pushed_page import lets_in, parameters_of
 from tests.harness import programs
 
 
@@ -26,7 +26,7 @@ def test_hosts_that_let_a_program_in_come_first_and_the_others_say_why_not() -> 
         host("a-closed", None), host("b-other", ProgramsAllowed(signed_by=("bob",))),
         host("c-open", ProgramsAllowed(signed_by=("alice",)), programs.DIGEST), HostSeen("d-new"),
     ]  # fmt: skip
-    rows = hosts_of(programs.program(signer="alice"), {one.name: one for one in known})
+    rows = lets_in(programs.program(signer="alice"), {one.name: one for one in known})
     names = [one[0].text for one in rows if isinstance(one[0], Link)]
     assert names == ["c-open", "a-closed", "b-other", "d-new"]
     assert [one[1] for one in rows] == ["yes", "no", "no", ""]
