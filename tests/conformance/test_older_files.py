@@ -15,7 +15,6 @@ import pytest
 from broker.client.access import COORDINATOR, open_access
 from broker.client.link import Link
 from broker.errors import ConfigError
-from broker.pki import identity as ids
 from broker.protocol import acl
 from broker.protocol.acl import Rights
 from broker.protocol.link_events import Disconnected
@@ -36,10 +35,7 @@ class Older(Coming):
 
     def __init__(self, broker: Secured, tmp: Path) -> None:
         self.home = tmp
-        authority, issued = broker.authority, broker.authority.named("coordinator")
-        ca, crt, key = (authority.folder / "ca.crt", issued.crt, issued.key)
-        folder = tmp / "fleet" / "identities" / ids.folder_name("coordinator")
-        ids.write_identity(folder, ca.read_bytes(), crt.read_bytes(), key.read_bytes())
+        folder = broker.house.known("coordinator")
         self.url = f"mqtts://127.0.0.1:{broker.ports.hosts}"
         own = BrokerSettings(url=self.url, identity=folder)
         access = open_access(own, COORDINATOR, time.time())

@@ -21,7 +21,7 @@ from broker.deploy.mosquitto import AUTOSAVE_CHANGES
 from broker.protocol.acl import Principal, rights_of
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topics import MAX_CHUNKS, Topics
-from tests.harness.certificates import Authority
+from tests.harness.secure import House
 from tests.harness.secured import HOSTS, PEOPLE, WITNESS, Actor, Secured
 from tests.harness.traits import trait
 from tests.harness.tree import EVERYBODY, tree
@@ -219,10 +219,10 @@ def test_the_programs_of_one_person_run_side_by_side(connect: Callable[..., Acto
 def test_nobody_gets_in_without_a_certificate_of_this_fleet(
     broker: Secured, tmp_path: Path
 ) -> None:
-    stranger = Authority(tmp_path / "stranger")
+    stranger = House.make(tmp_path / "stranger")
     for port in {broker.ports.hosts, broker.ports.people}:
         for name in ("coordinator", "one", "operator:alice"):
-            assert not Actor(name, broker, authority=stranger, port=port).try_connect()
+            assert not Actor(name, broker, house=stranger, port=port).try_connect()
         assert not Actor("one", broker, port=port, anonymous=True).try_connect()
         assert not Actor("one", broker, port=port, plain=True).try_connect()
 
@@ -235,7 +235,7 @@ def test_mosquitto_lets_nobody_in_who_is_revoked(
         assert not Actor(name, made).try_connect(), name
     connect_to(made, "one")
     other = connect_to(made, "coordinator")
-    made.authority.revoke(made.authority.named("one"))
+    made.house.revoke("one")
     made.reload()
     deadline_s = time.monotonic() + 60
     while (again := Actor("one", made)).try_connect():  # throws its own older connection off

@@ -18,9 +18,10 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
 from broker.deploy import Ports, Site
+from broker.pki import identity as ids
 from broker.protocol.acl import Principal
 from broker.protocol.topic_table import Role
-from tests.harness.certificates import Authority
+from tests.harness.secure import House
 
 DEADLINE_S = 60.0
 RABBITMQ_START_S = 300.0  # three at once, on a machine that has other things to do
@@ -38,7 +39,7 @@ class Secured:
     """
 
     kind: str
-    authority: Authority
+    house: House
     ports: Ports
     start_process: Callable[[], subprocess.Popen[bytes]]
     start_deadline_s: float = DEADLINE_S
@@ -120,7 +121,7 @@ class Actor:
     client_id: str = ""
     will: tuple[str, bytes] | None = None
     port: int = 0
-    authority: Authority | None = None  # who signs for it, unless the broker's own CA
+    house: House | None = None  # whose certificate it has, unless one of the broker's own CA
     anonymous: bool = False  # TLS without a certificate
     plain: bool = False  # no TLS
     websocket: bool = False
@@ -187,13 +188,12 @@ class Actor:
             time.sleep(0.05)
 
     def _secure(self, client: mqtt.Client) -> None:
-        ca = str(self.broker.authority.folder / "ca.crt")
+        ca = str(self.broker.house.broker / ids.CA_FILE)
         if self.anonymous:
             client.tls_set(ca)
         elif not self.plain:
-            signer = self.authority or self.broker.authority
-            shown = signer.named(self.name)
-            client.tls_set(ca, str(shown.crt), str(shown.key))
+            shown = (self.house or self.broker.house).known(self.name)
+            client.tls_set(ca, str(shown / ids.CERTIFICATE_FILE), str(shown / ids.KEY_FILE))
 
     def subscribe(self, filter_: str, qos: int = 0) -> bool:
         """Subscribe; tell whether the broker said that it took it, which proves nothing."""
