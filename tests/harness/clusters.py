@@ -19,8 +19,6 @@ from tests.harness.secured_brokers import (
     rabbitmq_program,
 )
 
-NODES: Final = 3
-
 
 def nats_cluster(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> list[Secured]:
     """Return three nodes of NATS with the rendered files, not started."""
