@@ -30,7 +30,7 @@ from benchmarks.brokerload import Served, bulk, connects, latency, probe, small
 from benchmarks.common import machine, median, table, words
 from benchmarks.stream_brokers import installed
 from tests.harness.brokers import BrokerProcess, mosquitto
-from tests.harness.certificates import Authority
+from tests.harness.secure import House
 
 KIB, MB = 1024, 1_000_000
 STOCK, OURS, OURS_TLS, MOSQUITTO = "stock amqtt", "ours", "ours, TLS", "mosquitto"
@@ -52,26 +52,26 @@ async def serve_stock() -> None:
 
 
 @contextlib.contextmanager
-def running(kind: str, authority: Authority | None) -> Iterator[Served]:
+def running(kind: str, house: House | None) -> Iterator[Served]:
     """Run a broker."""
     with tempfile.TemporaryDirectory(prefix="fleet-bench-") as folder:
-        process = _process(kind, Path(folder), authority)
+        process = _process(kind, Path(folder), house)
         process.start()
         try:
             served = Served(process.port, process.process.pid if process.process else 0)
-            if kind == OURS_TLS and authority is not None:
-                served.tls = lambda name: authority.context(authority.named(name))
+            if kind == OURS_TLS and house is not None:
+                served.tls = lambda name: house.context(house.known(name))
             yield served
         finally:
             process.end(signal.SIGKILL)
 
 
-def _process(kind: str, folder: Path, authority: Authority | None) -> BrokerProcess:
+def _process(kind: str, folder: Path, house: House | None) -> BrokerProcess:
     if kind == MOSQUITTO:
         return mosquitto(folder)
     command = [sys.executable, "-m", "broker.embedded", "--listen", "127.0.0.1:0"]
-    if kind == OURS_TLS and authority is not None:
-        command += ["--identity", str(authority.folder)]
+    if kind == OURS_TLS and house is not None:
+        command += ["--identity", str(house.broker)]
     if kind == STOCK:
         command = [sys.executable, "-m", "benchmarks.broker_embedded", "--serve-stock"]
     return BrokerProcess(lambda _port: command, announces=True)
@@ -124,9 +124,7 @@ def measure(kinds: Sequence[str], names: Sequence[str], rounds: int, *, quick: b
     """Measure the brokers by turns and print a table for each measure as soon as it is there."""
     every = measures(quick=quick)
     with tempfile.TemporaryDirectory(prefix="fleet-bench-ca-") as folder:
-        authority = Authority(Path(folder)) if OURS_TLS in kinds else None
-        if authority is not None:
-            authority.broker()
+        house = House.make(Path(folder)) if OURS_TLS in kinds else None
         for name in names:
             how, labels = every[name]
             figures: dict[str, list[Found]] = {kind: [] for kind in kinds}
@@ -135,13 +133,13 @@ def measure(kinds: Sequence[str], names: Sequence[str], rounds: int, *, quick: b
                     for kind in kinds:
                         skip = number and kind == STOCK and name.endswith(str(MANY))
                         if not skip and not (name == "latency" and kind == OURS_TLS):
-                            figures[kind].append(_once(kind, authority, how))
+                            figures[kind].append(_once(kind, house, how))
             finally:  # what was measured before Ctrl-C is shown
                 print(f"\n{_table(figures, labels)}", flush=True)
 
 
-def _once(kind: str, authority: Authority | None, how: Measure) -> Found:
-    with running(kind, authority) as served:
+def _once(kind: str, house: House | None, how: Measure) -> Found:
+    with running(kind, house) as served:
         try:
             return asyncio.run(_measured(how, served))
         except TimeoutError:

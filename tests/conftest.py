@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import logging
-import queue
 import signal
-import socket
-import ssl
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import paho.mqtt.client as mqtt
 import pytest
 from hypothesis import HealthCheck, settings
-from paho.mqtt.enums import CallbackAPIVersion
-from paho.mqtt.reasoncodes import ReasonCode
 
 from tests.harness.brokers import BrokerProcess, embedded, mosquitto
+from tests.harness.client import DEADLINE_S, Client
 
-DEADLINE_S = 60.0
 # The longest test takes six minutes; one that waits for ever must not take the rest with it.
 TEST_DEADLINE_S: Final = 1200
 TESTS: Final = Path(__file__).parent
@@ -80,83 +73,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-class Client:
-    """A plain paho client, not a `Link`, that collects what it is sent."""
-
-    def __init__(
-        self,
-        port: int,
-        name: str,
-        will: tuple[str, bytes] | None = None,
-        *,
-        tls: ssl.SSLContext | None = None,
-        keepalive_s: int = 60,
-    ) -> None:
-        self.got: queue.Queue[mqtt.MQTTMessage] = queue.Queue()
-        self.gone = threading.Event()
-        self._ready = threading.Event()
-        self.paho = mqtt.Client(
-            CallbackAPIVersion.VERSION2, client_id=name, reconnect_on_failure=False
-        )
-        self.paho.on_socket_open = _no_delay
-        if will is not None:
-            self.paho.will_set(will[0], will[1], 1)
-        self.paho.on_connect = lambda *_: self._ready.set()
-        self.codes: list[int] = []
-        self.paho.on_subscribe = self._on_subscribe
-        self.paho.on_unsubscribe = lambda *_: self._ready.set()
-        self.paho.on_disconnect = lambda *_: self.gone.set()
-        self.paho.on_message = lambda _client, _data, message: self.got.put(message)
-        if tls is not None:
-            self.paho.tls_set_context(tls)
-        self.paho.connect("127.0.0.1", port, keepalive_s)
-        self.paho.loop_start()
-        assert self._ready.wait(DEADLINE_S), f"{name}: no CONNACK"
-
-    def subscribe(self, name: str, qos: int = 1) -> int:
-        self._ready.clear()
-        self.paho.subscribe(name, qos)
-        assert self._ready.wait(DEADLINE_S), f"{name}: no SUBACK"
-        return self.codes[-1]
-
-    def _on_subscribe(
-        self, _client: object, _data: object, _mid: int, reasons: list[ReasonCode], _props: object
-    ) -> None:
-        self.codes += [reason.value for reason in reasons]
-        self._ready.set()
-
-    def unsubscribe(self, name: str) -> None:
-        self._ready.clear()
-        self.paho.unsubscribe(name)
-        assert self._ready.wait(DEADLINE_S), f"{name}: no UNSUBACK"
-
-    def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False) -> None:
-        """Publish, and wait until it is sent; at QoS 1, until it is acknowledged."""
-        info = self.paho.publish(topic, payload, qos, retain)
-        info.wait_for_publish(DEADLINE_S)
-        assert info.is_published(), f"{topic}: no PUBACK"
-
-    def next(self) -> tuple[str, bytes]:
-        message = self.got.get(timeout=DEADLINE_S)
-        return message.topic, bytes(message.payload)
-
-    def break_off(self) -> None:
-        """End the connection without a word, as a power cut would."""
-        sock = self.paho.socket()
-        assert isinstance(sock, socket.socket)
-        sock.shutdown(socket.SHUT_RDWR)
-        assert self.gone.wait(DEADLINE_S)
-
-    def stop(self) -> None:
-        self.paho.disconnect()
-        self.paho.loop_stop()
-
-
-def _no_delay(_client: mqtt.Client, _data: object, sock: object) -> None:
-    assert isinstance(sock, socket.socket)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -220,6 +136,7 @@ def client() -> Iterator[Callable[..., Client]]:
         port: int, name: str, will: tuple[str, bytes] | None = None, **options: Any
     ) -> Client:
         made.append(Client(port, name, will, **options))
+        assert made[-1].try_connect(), made[-1].why
         return made[-1]
 
     yield connect

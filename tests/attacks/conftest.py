@@ -58,9 +58,7 @@ class Attacked:
 
     def tls(self, folder: Path) -> ssl.SSLContext:
         """What a client with the certificate in a folder speaks."""
-        made = ssl.create_default_context(cafile=str(self.house.folder / "broker" / "ca.crt"))
-        made.load_cert_chain(folder / "client.crt", folder / "client.key")
-        return made
+        return self.house.context(folder)
 
     def knock(self, context: ssl.SSLContext | None, *packets: bytes) -> bytes:
         """Connect, say something, and return what comes back until there is silence or the end."""

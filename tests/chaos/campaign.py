@@ -27,7 +27,6 @@ from .namespace import Namespace
 from .proxy import Proxy
 
 STALE_S: Final = 8.0
-MARGIN_BYTES: Final = 64 * 1024 * 1024
 STORE_BYTES: Final = 160 * 1024 * 1024
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker, ServerSettings
-from tests.harness.certificates import Authority, Issued
 from tests.harness.inthread import InThread, until
+from tests.harness.secure import House
 from tests.harness.secured import HOSTS, PEOPLE, Actor, Secured
 from tests.harness.secured_brokers import MAKERS
 
@@ -20,14 +20,11 @@ class Network:
     """An embedded broker with an identity, and its clients."""
 
     def __init__(self, folder: Path, connect: Callable[..., Any], **settings: Any) -> None:
-        self.authority = Authority(folder)
+        self.house = House.make(folder)
         self._connect = connect
-        identity = self.authority.broker()
-        self.running = InThread(
-            lambda: EmbeddedBroker(ServerSettings(port=0, identity=identity, **settings))
-        )
+        own = {"port": 0, "identity": self.house.broker} | settings
+        self.running = InThread(lambda: EmbeddedBroker(ServerSettings(**own)))
         self.port = self.running.port
-        self._issued: dict[str, Issued] = {}
 
     @property
     def refused(self) -> dict[str, int]:
@@ -38,15 +35,9 @@ class Network:
         """Check what was refused: a client may see its end before it is counted."""
         until(lambda: self.refused == counts, f"not {counts}, but {self.refused}")
 
-    def issued(self, name: str) -> Issued:
-        """The certificate of somebody, issued when first asked for."""
-        if name not in self._issued:
-            self._issued[name] = self.authority.issue(name)
-        return self._issued[name]
-
     def tls(self, name: str | None) -> ssl.SSLContext:
         """What somebody's client needs; without a name, one that shows no certificate."""
-        return self.authority.context(None if name is None else self.issued(name))
+        return self.house.context(None if name is None else self.house.known(name))
 
     def client(self, name: str, client_id: str | None = None, **options: Any) -> Any:
         return self._connect(self.port, client_id or name, tls=self.tls(name), **options)

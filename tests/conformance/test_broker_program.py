@@ -18,7 +18,6 @@ import pytest
 
 from broker.embedded.__main__ import STOP_TIMEOUT_S
 from broker.system import process
-from tests.harness.certificates import Authority
 from tests.harness.secure import House
 
 DEADLINE_S = 60.0
@@ -122,7 +121,7 @@ def test_a_person_at_a_terminal_is_told_in_words() -> None:
 
 
 def test_the_program_tells_an_address_of_another_machine(tmp_path: Path) -> None:
-    folder = House.make(tmp_path).folder / "broker"
+    folder = House.make(tmp_path).broker
     ended = _program("--listen", "192.0.2.99:9999", "--identity", str(folder))
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "it is no address of this machine" in ended.stderr
@@ -142,7 +141,7 @@ def test_the_program_ends_at_once_with_clients_on_it(
 
 
 def test_the_program_serves_a_network_with_an_identity(tmp_path: Path) -> None:
-    identity = Authority(tmp_path / "ca").broker()
+    identity = House.make(tmp_path).broker
     ended = _program("--listen", "0.0.0.0:0", "--identity", str(identity), "--root", "site/fleet")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert json.loads(ended.stdout)["host"] == "0.0.0.0"  # noqa: S104 - that is the point

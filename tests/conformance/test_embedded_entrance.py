@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from broker.doctor.findings import Level
 from broker.doctor.reach import check_address
 from broker.embedded import Reason
+from broker.pki import certificates as certs
+from broker.pki import keyfiles
+from broker.pki.ca import CRL_FILE
 from broker.system.address import Address
-from tests.harness.certificates import HOUR, Authority, key_pem
 from tests.harness.inthread import until
 from tests.harness.rawmqtt import CONNACK, connect, heard, joined, packet, publish, subscribe, wire
+from tests.harness.secure import HOUR_S, House
 
 DEADLINE_S = 60.0
 # paho leaves sockets open.
@@ -51,25 +56,19 @@ def test_a_certificate_of_the_fleet_gets_in(network: Any) -> None:
 
 def _impostors(tmp_path: Path, network: Any) -> dict[str, ssl.SSLContext | None]:
     """Everybody who has no good certificate of this fleet's."""
-    authority = network.authority
-    other = Authority(tmp_path / "other")  # a CA of the same name, with another key
-    foreign = authority.context(other.issue("gaming-pc"))
-    own = authority.context(None)
-    self_signed = other.folder / "ca.crt", other.folder / "self.key"
-    self_signed[1].write_bytes(key_pem(other._key))
-    own.load_cert_chain(*self_signed)
-    expired = authority.issue("late", begins=-3 * HOUR, ends=-HOUR)
-    early = authority.issue("early", begins=HOUR, ends=2 * HOUR)
-    server = authority.issue("gaming-pc", file="server", server=True)
-    return {
-        "no certificate": authority.context(None),
-        "another CA's": foreign,
-        "self-signed": own,
-        "expired": authority.context(expired),
-        "not yet good": authority.context(early),
-        "a server's": authority.context(server),
-        "no TLS at all": None,
+    house, other = network.house, House.make(tmp_path / "other")
+    own = house.context(None)
+    own.load_cert_chain(other.folder / "ca" / "ca.crt", other.folder / "ca" / "ca.key")
+    shown = {
+        "no certificate": None,
+        "another CA's": other.known("gaming-pc"),
+        "of another CA of the same name": house.odd("gaming-pc", signer=certs.new_key()),
+        "expired": house.odd("late", begins_s=-3 * HOUR_S, ends_s=-HOUR_S),
+        "not yet good": house.odd("early", begins_s=HOUR_S, ends_s=2 * HOUR_S),
+        "a server's": house.odd("gaming-pc", server=True),
     }
+    contexts = {who: house.context(folder) for who, folder in shown.items()}
+    return {**contexts, "self-signed": own, "no TLS at all": None}
 
 
 def test_nobody_else_gets_in(tmp_path: Path, network: Any) -> None:
@@ -129,8 +128,7 @@ def test_tls_of_long_ago_is_refused(network: Any) -> None:
     ids=str,
 )
 def test_a_name_that_is_nobodys_is_not_authorised(network: Any, names: tuple[str, ...]) -> None:
-    issued = network.authority.issue(*names, file="odd")
-    context = network.authority.context(issued)
+    context = network.house.context(network.house.odd(*names))
     assert _knock(network.port, context, connect("x")) == CONNACK + NOT_AUTHORIZED
     network.refuses({Reason.NOBODY: 1})
 
@@ -145,7 +143,7 @@ def test_the_user_name_has_no_say(network: Any) -> None:
 def test_it_asks_who_it_is_before_it_touches_a_session(network: Any) -> None:
     victim, coordinator = network.client("gaming-pc", "victim"), network.client("coordinator")
     victim.subscribe("fleet/gaming-pc/job/request")
-    nobody = network.authority.context(network.authority.issue("Nobody"))
+    nobody = network.house.context(network.house.odd("Nobody"))
     will = ("fleet/other/status", b"offline")
     for context, first in (
         (nobody, connect("victim")),
@@ -266,21 +264,33 @@ def test_a_revoked_certificate_is_out_at_once(network: Any) -> None:
     watcher = network.client("operator:alice")
     watcher.subscribe("fleet/gaming-pc/status")
     agent = network.client("gaming-pc", will=("fleet/gaming-pc/status", b"lost"))
-    network.authority.revoke(network.issued("gaming-pc"))
+    network.house.revoke("gaming-pc")
     assert agent.gone.wait(DEADLINE_S)
     assert watcher.next() == ("fleet/gaming-pc/status", b"lost")
     again = _knock(network.port, network.tls("gaming-pc"), connect("x"))
     assert again == CONNACK + NOT_AUTHORIZED
     assert network.refused[Reason.REVOKED] == 2
-    renewed = network.authority.context(network.authority.issue("gaming-pc", file="renewed"))
-    assert _knock(network.port, renewed, connect("x")) == CONNACK + ACCEPTED
+    network.house.identity("gaming-pc")
+    assert _knock(network.port, network.tls("gaming-pc"), connect("x")) == CONNACK + ACCEPTED
     assert not watcher.gone.is_set()
 
 
+def _revoke_by_an_old_list(house: House, name: str) -> None:
+    house.known(name)
+    house.authority.revoke(name, time.time())
+    new = x509.load_pem_x509_crl(house.crl)
+    ended = new.last_update_utc - timedelta(hours=1)
+    old = x509.CertificateRevocationListBuilder(new.issuer).next_update(ended)
+    for one in new:
+        old = old.add_revoked_certificate(one)
+    signed = old.last_update(ended - timedelta(hours=1)).sign(house.authority._key, SHA256())
+    keyfiles.write(house.broker / CRL_FILE, signed.public_bytes(Encoding.PEM))
+
+
 def test_an_old_list_of_revocations_still_counts(network: Any) -> None:
-    network.authority.revoke(network.issued("gaming-pc"), lasts=-HOUR)
+    _revoke_by_an_old_list(network.house, "gaming-pc")
     agent = network.client("pi-4")
-    network.authority.revoke(network.issued("pi-4"), lasts=-HOUR)
+    _revoke_by_an_old_list(network.house, "pi-4")
     assert agent.gone.wait(DEADLINE_S), "the list was read"
     again = _knock(network.port, network.tls("gaming-pc"), connect("x"))
     assert again == CONNACK + NOT_AUTHORIZED
@@ -292,25 +302,23 @@ def test_a_list_that_is_none_changes_nothing(
     tmp_path: Path, network: Any, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     agent = network.client("gaming-pc")
-    network.authority.revoke(network.issued("gaming-pc"))
+    network.house.revoke("gaming-pc")
     assert agent.gone.wait(DEADLINE_S)
-    crl = network.authority.folder / "crl.pem"
+    crl = network.house.broker / CRL_FILE
     if how == "garbage":
         crl.write_text("nonsense")
     elif how == "gone":
         crl.unlink()
     else:
-        other = Authority(tmp_path / "other")
-        other.revoke(other.issue("x"))
-        crl.write_bytes((other.folder / "crl.pem").read_bytes())
+        crl.write_bytes(House.make(tmp_path / "other").crl)
     until(lambda: "those revoked before stay so" in caplog.text, "the log says nothing")
     again = _knock(network.port, network.tls("gaming-pc"), connect("x"))
     assert again == CONNACK + NOT_AUTHORIZED
 
 
 def test_a_certificate_that_expires_ends_its_connection(network: Any) -> None:
-    short = network.authority.issue("pi-4", file="short", ends=timedelta(seconds=3))
-    with joined(network.port, network.authority.context(short)) as connection:
+    short = network.house.odd("pi-4", ends_s=3)
+    with joined(network.port, network.house.context(short)) as connection:
         assert heard(connection, 1) == b""
     network.refuses({Reason.EXPIRED: 1})
 
@@ -326,7 +334,7 @@ def _serial(network: Any) -> int:
 def test_a_renewed_certificate_of_the_broker_is_taken(network: Any) -> None:
     agent = network.client("gaming-pc")
     before = _serial(network)
-    network.authority.broker()
+    network.house.certify_broker()
     until(lambda: _serial(network) != before, "the old one is still shown")
     agent.publish("fleet/gaming-pc/heartbeat", b"{}")
 
@@ -334,7 +342,6 @@ def test_a_renewed_certificate_of_the_broker_is_taken(network: Any) -> None:
 def test_a_renewal_gone_wrong_keeps_the_old_certificate(
     network: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    (network.authority.folder / "broker.key").write_bytes(key_pem(key))
+    (network.house.broker / "broker.key").write_bytes(certs.key_pem(certs.new_key()))
     until(lambda: "the old certificates stay in use" in caplog.text, "the log says nothing")
     assert _knock(network.port, network.tls("pi-4"), connect("x")) == CONNACK + ACCEPTED

@@ -247,7 +247,7 @@ def test_a_client_that_takes_nothing_can_be_ended(network: Any) -> None:
     agent = network.client("gaming-pc")
     for number in range(40):
         agent.publish(f"fleet/gaming-pc/artifact/a/chunk/{number}", b"z" * 200_000)
-    network.authority.revoke(network.issued("operator:alice"))
+    network.house.revoke("operator:alice")
     until(lambda: len(network.running.broker.router.connected) == 1, "it is still there")
 
 

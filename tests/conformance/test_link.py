@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from broker.client.link import GOODBYE_TIMEOUT_S, LinkSettings
+from broker.protocol.acl import REWRITE_RIGHTS
 from broker.protocol.link_events import Connected, Disconnected, Incoming, Outgoing
 from broker.system.address import parse_addresses
 from tests.harness.ear import DEADLINE_S, Ear
@@ -286,8 +287,9 @@ def test_a_refusal_is_told_with_the_brokers_reason(ear: Any, answering: Any) -> 
 
 def test_a_refused_subscription_is_no_connection(ear: Any, answering: Any) -> None:
     """A link that hears only a part would be worse than none; the error names the filter."""
-    why = ear(answering(CONNACK, SUBACK_FAILURE), "one", "a/b").next(Disconnected).why
-    assert "refused the subscription to a/b" in why
+    ended = ear(answering(CONNACK, SUBACK_FAILURE), "one", "a/b").next(Disconnected)
+    assert "refused the subscription to a/b" in ended.why
+    assert (ended.denied, ended.remedy) == (True, REWRITE_RIGHTS)
 
 
 def test_what_is_not_granted_at_qos_1_is_asked_for_at_qos_0(ear: Any, answering: Any) -> None:

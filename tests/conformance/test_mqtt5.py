@@ -14,14 +14,20 @@ from broker.embedded import EmbeddedBroker, Reason, ServerSettings
 from broker.embedded.connect import MAX_HELD
 from tests.fuzz.mutate import mutate_bytes
 from tests.harness.inthread import InThread, until
-from tests.harness.rawmqtt import connect, heard, packet, publish, subscribe, text, wire
-from tests.harness.rawmqtt5 import (
+from tests.harness.rawmqtt import (
     Peer5,
+    connect,
     connect5,
+    heard,
+    packet,
     props,
+    publish,
     publish5,
     read_props,
+    subscribe,
     subscribe5,
+    text,
+    wire,
 )
 
 Make = Callable[..., Any]

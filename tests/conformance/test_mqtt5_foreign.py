@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from typing import Any
 
 import paho.mqtt.client as mqtt
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -25,60 +23,32 @@ def ours(new_embedded: Callable[..., InThread]) -> InThread:
     return new_embedded(websocket=0)
 
 
-class Paho5:
-    """paho at level 5; every callback's code comes by `told`."""
-
-    def __init__(self, port: int, name: str, *, tls: Any = None, websocket: bool = False) -> None:
-        self.told: queue.Queue[Any] = queue.Queue()
-        self.got: queue.Queue[mqtt.MQTTMessage] = queue.Queue()
-        self.paho = mqtt.Client(
-            CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False,
-            transport="websockets" if websocket else "tcp",
-        )  # fmt: skip
-        if tls is not None:
-            self.paho.tls_set_context(tls)
-        self.paho.on_connect = lambda *found: self.told.put(str(found[3]))
-        self.paho.on_subscribe = lambda *found: self.told.put([str(one) for one in found[3]])
-        self.paho.on_publish = lambda *found: self.told.put(str(found[3]))
-        self.paho.on_disconnect = lambda *found: self.told.put(str(found[3]))
-        self.paho.on_message = lambda *found: self.got.put(found[2])
-        self.paho.connect("127.0.0.1", port)
-        self.paho.loop_start()
-        assert self.next() == "Success"
-
-    def next(self) -> Any:
-        """What the broker said next, in paho's words."""
-        return self.told.get(timeout=DEADLINE_S)
-
-    def stop(self) -> None:
-        self.paho.disconnect()
-        self.paho.loop_stop()
-
-
 @pytest.mark.parametrize("way", ["plain", "websocket", "tls", "websocket by tls"])
-def test_paho_at_level_5(way: str, ours: InThread, new_network: Callable[..., Any]) -> None:
+def test_paho_at_level_5(
+    way: str, ours: InThread, new_network: Callable[..., Any], client: Callable[..., Any]
+) -> None:
     websocket, tls, running = "websocket" in way, None, ours
     if "tls" in way:
         network = new_network(websocket=0)
         tls, running = network.tls("gaming-pc"), network.running
     broker = running.broker
     port = broker.websocket_port if websocket else broker.port
-    one = Paho5(port, "one", tls=tls, websocket=websocket)
+    one = client(port, "one", tls=tls, websocket="/mqtt" if websocket else "", level=5)
     topic = "fleet/gaming-pc/status"
-    one.paho.subscribe([(topic, mqtt.SubscribeOptions(qos=2)), ("$share/a/b", 1)])
-    assert one.next() == ["Granted QoS 2", "Shared subscription not supported"]
+    wanted = [(topic, mqtt.SubscribeOptions(qos=2)), ("$share/a/b", 1)]
+    one.ask(lambda: one.paho.subscribe(wanted))
+    assert one.why == "Granted QoS 2, Shared subscription not supported"
     told = Properties(PacketTypes.PUBLISH)
     told.UserProperty, told.MessageExpiryInterval = ("k", "v"), 60
-    one.paho.publish(topic, b"x" * 100_000, 2, properties=told)
-    assert one.next() == "Success"
+    one.ask(lambda: one.paho.publish(topic, b"x" * 100_000, 2, properties=told))
+    assert one.why == "Success"
     message = one.got.get(timeout=DEADLINE_S)
     assert len(message.payload) == 100_000
     assert message.properties.UserProperty == [("k", "v")]
     assert message.properties.MessageExpiryInterval == 60
-    one.paho.publish("$SYS/lie", b"x", 1)
-    assert one.next() == "Not authorized"
-    one.stop()
-    assert one.next() == "Normal disconnection"
+    one.publish("$SYS/lie", b"x")
+    assert one.why == "Not authorized"
+    assert not one.gone.is_set()
 
 
 def _program(name: str) -> str:

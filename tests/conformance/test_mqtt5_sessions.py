@@ -10,8 +10,7 @@ from paho.mqtt.packettypes import PacketTypes
 
 from broker.embedded import Reason
 from tests.harness.inthread import InThread, until
-from tests.harness.rawmqtt import joined, packet
-from tests.harness.rawmqtt5 import Peer5, props, publish5
+from tests.harness.rawmqtt import Peer5, joined, packet, props, publish5
 
 GOODBYE, WITH_WILL = b"\xe0\0", b"\xe0\1\4"
 DUP = 8

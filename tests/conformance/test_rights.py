@@ -21,7 +21,7 @@ from broker.deploy.mosquitto import AUTOSAVE_CHANGES
 from broker.protocol.acl import Principal, rights_of
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topics import MAX_CHUNKS, Topics
-from tests.harness.certificates import Authority
+from tests.harness.secure import House
 from tests.harness.secured import HOSTS, PEOPLE, WITNESS, Actor, Secured
 from tests.harness.traits import trait
 from tests.harness.tree import EVERYBODY, tree
@@ -123,7 +123,7 @@ def test_an_agents_subscriptions_bring_what_is_its_own(connect: Callable[..., Ac
         assert agent.subscribe(filter_, qos), filter_
     for topic in (TOPICS.request("one"), TOPICS.checkpoint_chunk("one", "a" * 64, 0), END):
         coordinator.publish(topic, b"x")
-        assert agent.got.get(timeout=60) == (topic, b"x")
+        assert agent.next() == (topic, b"x")
 
 
 def test_what_is_forbidden_is_answered_as_told(
@@ -149,7 +149,7 @@ def test_a_brokers_own_topics_tell_an_agent_nothing(
     spy.subscribe(END, 1)
     other.subscribe(TOPICS.request("two"), 1)
     coordinator.publish(TOPICS.request("two"), b"secret")
-    assert other.got.get(timeout=60) == (TOPICS.request("two"), b"secret")
+    assert other.next() == (TOPICS.request("two"), b"secret")
     coordinator.publish(END, b"end")
     assert spy.heard_until((END, b"end")) == []
 
@@ -165,7 +165,7 @@ def test_a_will_on_anothers_topic_is_not_published(
     if found == "not published":
         liar.break_off()
     connect("one", will=(TOPICS.status("one"), b"dead")).break_off()
-    assert watcher.got.get(timeout=60) == (TOPICS.status("one"), b"dead")
+    assert watcher.next() == (TOPICS.status("one"), b"dead")
     connect("coordinator").publish(END, b"end")
     assert watcher.heard_until((END, b"end")) == []
 
@@ -177,7 +177,7 @@ def test_what_is_retained_is_sent_to_those_who_may_read_it(
     writers["two"].publish(TOPICS.capability("two"), b"retained", retain=True)
     reader = connect(WITNESS)
     reader.subscribe(TOPICS.capability("two"), 1)
-    assert reader.got.get(timeout=60) == (TOPICS.capability("two"), b"retained")
+    assert reader.next() == (TOPICS.capability("two"), b"retained")
     assert trait("retained messages, by an exact filter", broker.kind) == "sent"
     for name, filter_ in (("one", "#"), ("one", TOPICS.capability("two")), (WITNESS, "fleet/#")):
         reader = connect(name, client_id=f"fleet-reader-{len(filter_)}")
@@ -213,16 +213,16 @@ def test_the_programs_of_one_person_run_side_by_side(connect: Callable[..., Acto
     for one in (first, second):
         one.subscribe("fleet/jobs/+", 1)
     connect("coordinator").publish("fleet/jobs/" + "1" * 64, b"row")
-    assert [one.got.get(timeout=60)[1] for one in (first, second)] == [b"row", b"row"]
+    assert [one.next()[1] for one in (first, second)] == [b"row", b"row"]
 
 
 def test_nobody_gets_in_without_a_certificate_of_this_fleet(
     broker: Secured, tmp_path: Path
 ) -> None:
-    stranger = Authority(tmp_path / "stranger")
+    stranger = House.make(tmp_path / "stranger")
     for port in {broker.ports.hosts, broker.ports.people}:
         for name in ("coordinator", "one", "operator:alice"):
-            assert not Actor(name, broker, authority=stranger, port=port).try_connect()
+            assert not Actor(name, broker, house=stranger, port=port).try_connect()
         assert not Actor("one", broker, port=port, anonymous=True).try_connect()
         assert not Actor("one", broker, port=port, plain=True).try_connect()
 
@@ -235,7 +235,7 @@ def test_mosquitto_lets_nobody_in_who_is_revoked(
         assert not Actor(name, made).try_connect(), name
     connect_to(made, "one")
     other = connect_to(made, "coordinator")
-    made.authority.revoke(made.authority.named("one"))
+    made.house.revoke("one")
     made.reload()
     deadline_s = time.monotonic() + 60
     while (again := Actor("one", made)).try_connect():  # throws its own older connection off
@@ -284,7 +284,7 @@ def test_the_largest_chunk_arrives(broker: Secured, connect: Callable[..., Actor
     coordinator.subscribe("fleet/+/artifact/+/chunk/+")
     topic, chunk = TOPICS.chunk("one", "a" * 64, MAX_CHUNKS - 1), bytes(MAX_CHUNK_BYTES)
     agent.publish(topic, chunk, 0)
-    assert coordinator.got.get(timeout=60) == (topic, chunk)
+    assert coordinator.next() == (topic, chunk)
     assert trait("a chunk of 1 MiB", broker.kind) == "arrives"
 
 
@@ -336,10 +336,10 @@ def test_loopback_is_served_in_plain_text_if_asked_for(
     assert local.try_connect()
     local.subscribe("fleet/#", 1)
     local.publish(TOPICS.request("two"), b"do")
-    assert local.got.get(timeout=60) == (TOPICS.request("two"), b"do")
+    assert local.next() == (TOPICS.request("two"), b"do")
     remote = connect_to(made, "one")
     remote.publish(TOPICS.request("two"), b"forged")
     remote.publish(TOPICS.heartbeat("one"), b"beat")
-    assert local.got.get(timeout=60) == (TOPICS.heartbeat("one"), b"beat")
+    assert local.next() == (TOPICS.heartbeat("one"), b"beat")
     assert not Actor("one", made, anonymous=True).try_connect()
     local.stop()

@@ -90,8 +90,7 @@ def test_a_revoked_certificate_does_not(house: House, broker: BrokerProcess, vis
     folder, other = house.identity("pi"), house.identity("gpu")
     present = visit(folder)
     assert isinstance(present.event(), Connected)
-    house.authority.revoke("pi", time.time())
-    house.publish()
+    house.revoke("pi")
     assert isinstance(visit(folder, "pi-early").event(), Connected)  # nobody has told mosquitto yet
     assert broker.process is not None
     broker.process.send_signal(signal.SIGHUP)
@@ -167,7 +166,7 @@ def test_a_hosts_certificate_does_not_do_for_a_broker(tmp_path: Path, visit: Any
     house = House.make(tmp_path / "h")
     host = house.identity("pi")
     for name, part in (("broker.crt", "client.crt"), ("broker.key", "client.key")):
-        (house.folder / "broker" / name).write_bytes((host / part).read_bytes())
+        (house.broker / name).write_bytes((host / part).read_bytes())
     impostor = mosquitto_tls(house)
     impostor.start()
     try:
@@ -180,7 +179,7 @@ def test_a_hosts_certificate_does_not_do_for_a_broker(tmp_path: Path, visit: Any
 def test_the_brokers_certificate_does_not_do_for_a_client(house: House, visit: Any) -> None:
     """Whoever takes the broker's key cannot be the coordinator."""
     folder = house.folder / "identities" / "broker"
-    parts = house.folder / "broker"
+    parts = house.broker
     ids.write_identity(
         folder,
         house.authority.pem,

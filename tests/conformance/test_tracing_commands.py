@@ -47,7 +47,7 @@ def test_there_are_commands() -> None:
 
 @pytest.mark.parametrize("command", _commands(), ids=shlex.join)
 def test_an_observer_is_let_in_by_each_command(broker: Secured, command: list[str]) -> None:
-    shown = broker.authority.named(WHO)
+    shown = broker.house.known(WHO)
     own: list[str] = []
     words = iter(command)
     for word in words:
@@ -55,10 +55,11 @@ def test_an_observer_is_let_in_by_each_command(broker: Secured, command: list[st
             next(words)
         else:
             own.append(word)
-    ca = str(broker.authority.folder / "ca.crt")
-    where = ["-h", "127.0.0.1", "-p", str(broker.ports.people), "--cafile", ca]
+    where = ["-h", "127.0.0.1", "-p", str(broker.ports.people), "-E"]
+    for option, name in (("cafile", "ca.crt"), ("cert", "client.crt"), ("key", "client.key")):
+        where += [f"--{option}", str(shown / name)]
     done = subprocess.run(
-        [*own, *where, "--cert", str(shown.crt), "--key", str(shown.key), "-E"],
+        [*own, *where],
         capture_output=True, text=True, check=False, timeout=secured.DEADLINE_S,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

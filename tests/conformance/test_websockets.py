@@ -18,8 +18,8 @@ from broker.embedded import Reason, ServerSettings
 from broker.errors import ConfigError
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topics import MAX_CHUNKS, Topics
-from tests.harness.certificates import Authority
 from tests.harness.inthread import InThread, until
+from tests.harness.secure import House
 from tests.harness.secured import HOSTS, PEOPLE, Actor, Secured
 from tests.harness.traits import trait
 
@@ -46,17 +46,17 @@ def test_the_largest_chunk_goes_both_ways(broker: Secured, connect: Callable[...
     plain = connect("coordinator", websocket=False)
     plain.subscribe("fleet/+/artifact/+/chunk/+")
     agent.publish(topic, chunk)
-    assert plain.got.get(timeout=60) == (topic, chunk)
+    assert plain.next() == (topic, chunk)
     if trait("1 MiB to a websocket", broker.kind) != "at once":
         chunk = chunk[:60_000]  # which takes more than a second already
     watcher.subscribe("fleet/+/artifact/+/chunk/+")
     agent.publish(topic, chunk)
-    assert watcher.got.get(timeout=60) == (topic, chunk)
+    assert watcher.next() == (topic, chunk)
 
 
 def test_who_is_nobody_gets_no_websocket(broker: Secured, tmp_path: Path) -> None:
-    stranger = Authority(tmp_path / "stranger")
-    for options in ({"authority": stranger}, {"anonymous": True}, {"plain": True}):
+    stranger = House.make(tmp_path / "stranger")
+    for options in ({"house": stranger}, {"anonymous": True}, {"plain": True}):
         actor = Actor("operator:alice", broker, websocket=True, **options)
         assert not actor.try_connect(), options
 

@@ -26,10 +26,6 @@ from agent.core.effects import (
     Vitals,
 )
 from agent.core.reactor import Core
-from agent.programs.parts import Parts
-from agent.service.shell import Shell, Surroundings
-from agent.spool.checkpoints import Checkpoints
-from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Incoming, Outgoing
@@ -70,22 +66,15 @@ def leased(core: Core, lease_s: float = 600.0) -> Incoming:
     return Incoming(Topics().request("pi"), m.encode(lease))
 
 
-def shell_of(core: Core, spool: Spool, checkpoints: Checkpoints, **around: Any) -> Shell:
-    """A shell whose surroundings do nothing but background work, and what `around` says."""
-    nothing: dict[str, Any] = {
-        name: lambda _: None for name in ("publish", "put", "measure", "look", "start")
-    }
-    whole = nothing | {"background": lambda work: work()} | around
-    return Shell(core, Surroundings(Topics(), **whole), spool, Parts(checkpoints))
-
-
 class Agent:
     """A core on host `pi`, its clock, and what it says and asks for."""
 
     def __init__(self, *spooled: Any, gpus: tuple[m.Gpu, ...] = (), slots: int = 1,
                  ram_gib: float = 8, disk_gib: float = 100, data: str | None = "d",
-                 interrupted: Sequence[tuple[str, int]] = (),
-                 programs: m.ProgramsAllowed | None = None, **settings: Any) -> None:  # fmt: skip
+                 interrupted: Sequence[tuple[str, int]] = (), unbundled: Sequence[Any] = (),
+                 programs: m.ProgramsAllowed | None = None, instance: str = "i1",
+                 alone: bool = True, **settings: Any) -> None:  # fmt: skip
+        """One that is not `alone` is in a shell, which tells it of its `birth`."""
         self.topics = Topics()
         self.mono_s = 500.0
         self.ids = 0
@@ -96,16 +85,17 @@ class Agent:
         self.looked_for: list[Look] = []
         self.lease_s: float | None = 600.0  # what a coordinator grants; none: it does not answer
         self.core = Core(
-            CoreSettings(host="pi", instance="i1", boot_id="b", **settings),
-            self.topics, spooled, (), interrupted, rng=random.Random(1), new_id=self.new_id,
+            CoreSettings(host="pi", instance=instance, boot_id="b", **settings),
+            self.topics, spooled, unbundled, interrupted, rng=random.Random(1), new_id=self.new_id,
         )  # fmt: skip
         self.core.begin(self.now)
-        self.handle(Connected("s1"))
-        self.handle(Probed(m.Capability(
+        self.birth = (Connected("s1"), Probed(m.Capability(
             session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
             ram_total_bytes=16 * GIB, ram_available_bytes=8 * GIB, gpus=gpus, trainers=TRAINERS,
             data_id=data, slots=slots, programs=programs,
         )))  # fmt: skip
+        for event in self.birth if alone else ():
+            self.handle(event)
 
     def new_id(self) -> str:
         self.ids += 1

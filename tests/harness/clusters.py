@@ -13,19 +13,17 @@ from tests.harness.brokers import find_program, free_port
 from tests.harness.secured import Secured, end_epmd
 from tests.harness.secured_brokers import (
     nats_node,
-    new_authority,
+    new_house,
     new_site,
     rabbitmq_node,
     rabbitmq_program,
 )
 
-NODES: Final = 3
-
 
 def nats_cluster(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> list[Secured]:
     """Return three nodes of NATS with the rendered files, not started."""
     program = find_program("nats-server")
-    authority = new_authority(folder)
+    house = new_house(folder)
     nodes = tuple(Node("localhost", f"n{number}", free_port()) for number in range(3))
     made = []
     for node in nodes:
@@ -34,10 +32,10 @@ def nats_cluster(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...
         own = folder / node.called
         own.mkdir()
         site = new_site(
-            own, authority, ports, people=people, hosts=hosts, nodes=nodes, node=node
+            own, house, ports, people=people, hosts=hosts, nodes=nodes, node=node
         )  # fmt: skip
         write(own, RENDERERS["nats"](site))
-        made.append(nats_node(program, site, authority))
+        made.append(nats_node(program, site, house))
     return made
 
 
@@ -46,7 +44,7 @@ def rabbitmq_cluster(
 ) -> list[Secured]:
     """Return three nodes of RabbitMQ with the rendered files, not started."""
     program = rabbitmq_program()
-    authority = new_authority(folder)
+    house = new_house(folder)
     epmd_port = str(free_port())
     nodes = tuple(Node("localhost", f"n{number}") for number in range(3))
     made = []
@@ -56,11 +54,11 @@ def rabbitmq_cluster(
         own.mkdir()
         ports = Ports(hosts=port, people=port)
         site = new_site(
-            own, authority, ports, people=people, hosts=hosts, nodes=nodes, node=node
+            own, house, ports, people=people, hosts=hosts, nodes=nodes, node=node
         )  # fmt: skip
         write(own, RENDERERS["rabbitmq"](site))
         name = {"RABBITMQ_CONF_ENV_FILE": str(own / "rabbitmq-env.conf")}
-        one = rabbitmq_node(program, site, authority, folder, epmd_port, name)
+        one = rabbitmq_node(program, site, house, folder, epmd_port, name)
         one.epmd_port = ""  # while one node is killed, the others need it: `running` ends it
         made.append(one)
     return made

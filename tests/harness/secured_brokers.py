@@ -13,20 +13,20 @@ import pytest
 
 from broker.deploy import RENDERERS, Ports, Site, write
 from tests.harness.brokers import find_program, free_port
-from tests.harness.certificates import Authority
+from tests.harness.secure import House
 from tests.harness.secured import RABBITMQ_START_S, Secured
 
 
 def embedded(folder: Path, *, people: tuple[str, ...] = (), hosts: tuple[str, ...] = ()) -> Secured:
     """Return the embedded broker, not started; it has no need of `people` and `hosts`."""
-    authority = new_authority(folder)
+    house = new_house(folder)
     port = free_port()
-    listen = ["--listen", f"127.0.0.1:{port}", "--identity", str(authority.folder)]
+    listen = ["--listen", f"127.0.0.1:{port}", "--identity", str(house.broker)]
     log = folder / "log"
     command = [sys.executable, "-m", "broker.embedded", *listen]
     ports = Ports(hosts=port, people=port, websocket=free_port())
     command += ["--websocket", str(ports.websocket)]
-    return Secured("embedded", authority, ports, lambda: _run(command, log), log=log)
+    return Secured("embedded", house, ports, lambda: _run(command, log), log=log)
 
 
 def mosquitto(
@@ -39,12 +39,11 @@ def mosquitto(
 ) -> Secured:
     """Return a mosquitto with the rendered files, not started; of `hosts` it counts how many."""
     program = find_program("mosquitto")
-    authority = new_authority(folder)
-    if revoked:
-        authority.revoke(*map(authority.named, revoked))
+    house = new_house(folder)
+    house.revoke(*revoked)
     ports = Ports(free_port(), free_port(), free_port(), websocket=free_port())
     site = new_site(
-        folder, authority, ports, people=people, hosts=hosts, loopback=loopback,
+        folder, house, ports, people=people, hosts=hosts, loopback=loopback,
         revoked=bool(revoked),
     )  # fmt: skip
     write(folder, RENDERERS["mosquitto"](site))
@@ -53,7 +52,7 @@ def mosquitto(
     conf.write_text(conf.read_text("utf-8") + "user root\n", "utf-8")
     log = folder / "log"
     command = [program, "-c", str(conf)]
-    return Secured("mosquitto", authority, ports, lambda: _run(command, log), log=log, site=site)
+    return Secured("mosquitto", house, ports, lambda: _run(command, log), log=log, site=site)
 
 
 def nats(
@@ -65,20 +64,20 @@ def nats(
 ) -> Secured:
     """Return a nats-server with the rendered file, not started."""
     program = find_program("nats-server")
-    authority = new_authority(folder)
+    house = new_house(folder)
     port = free_port()
     ports = Ports(hosts=port, people=port, nats=free_port(), websocket=free_port())
-    site = new_site(folder, authority, ports, people=people, hosts=hosts, origins=origins)
+    site = new_site(folder, house, ports, people=people, hosts=hosts, origins=origins)
     write(folder, RENDERERS["nats"](site))
-    return nats_node(program, site, authority)
+    return nats_node(program, site, house)
 
 
-def nats_node(program: str, site: Site, authority: Authority) -> Secured:
+def nats_node(program: str, site: Site, house: House) -> Secured:
     """Return one node, whose files are written."""
     folder = Path(site.folder)
     log = folder / "log"
     command = [program, "-c", str(folder / "nats.conf")]
-    return Secured("nats", authority, site.ports, lambda: _run(command, log), log=log, site=site)
+    return Secured("nats", house, site.ports, lambda: _run(command, log), log=log, site=site)
 
 
 def rabbitmq(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> Secured:
@@ -87,19 +86,19 @@ def rabbitmq(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -
     Its environment keeps it apart from one that this machine may run for others.
     """
     program = rabbitmq_program()
-    authority = new_authority(folder)
+    house = new_house(folder)
     port = free_port()
     ports = Ports(hosts=port, people=port, websocket=free_port())
-    site = new_site(folder, authority, ports, people=people, hosts=hosts)
+    site = new_site(folder, house, ports, people=people, hosts=hosts)
     write(folder, RENDERERS["rabbitmq"](site))
     name = {"RABBITMQ_NODENAME": f"fleet{port}@localhost"}
-    return rabbitmq_node(program, site, authority, folder, str(free_port()), name)
+    return rabbitmq_node(program, site, house, folder, str(free_port()), name)
 
 
 def rabbitmq_node(
     program: str,
     site: Site,
-    authority: Authority,
+    house: House,
     home: Path,
     epmd_port: str,
     name: dict[str, str],
@@ -123,7 +122,7 @@ def rabbitmq_node(
     log = folder / "log"
     return Secured(
         "rabbitmq",
-        authority,
+        house,
         site.ports,
         lambda: _run([program], log, environment),
         start_deadline_s=RABBITMQ_START_S,
@@ -149,18 +148,16 @@ MAKERS: dict[str, Callable[..., Secured]] = {
 }
 
 
-def new_site(folder: Path, authority: Authority, ports: Ports, **options: Any) -> Site:
+def new_site(folder: Path, house: House, ports: Ports, **options: Any) -> Site:
     """Return what a broker's files in `folder` are rendered from."""
     state = folder / "state"
     state.mkdir(exist_ok=True)
-    return Site(folder, authority.folder, state, ports=ports, **options)
+    return Site(folder, house.broker, state, ports=ports, **options)
 
 
-def new_authority(folder: Path) -> Authority:
-    """Return a CA, in whose folder is a broker's certificate."""
-    authority = Authority(folder / "certificates")
-    authority.issue("localhost", file="broker", server=True, node=True)
-    return authority
+def new_house(folder: Path) -> House:
+    """Return a CA whose broker's certificate does for a node of a cluster."""
+    return House.make(folder / "fleet", node=True)
 
 
 def _run(

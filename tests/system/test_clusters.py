@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from broker.errors import FleetError
-from broker.pki import identity as ids
 from broker.protocol.messages import AskList, AskWorkers
 from tests.harness import clusters
-from tests.harness.certificates import Authority
 from tests.harness.fleet import SHORT, Fleet, wait_until
 from tests.harness.secured import Secured
 
@@ -25,15 +23,6 @@ PEOPLE = ("operator:alice", "observer:bob")
 JOBS = 6
 PATIENCE_S = 180.0
 STARTED_BY = 1  # jobs that are over when the broker is killed
-
-
-def _identities(home: Path, authority: Authority, *names: str) -> None:
-    """Put certificates where the programs of the fleet look for theirs."""
-    for name in names:
-        issued = authority.named(name)
-        folder = home / "fleet" / "identities" / ids.folder_name(name)
-        parts = (authority.folder / "ca.crt", issued.crt, issued.key)
-        ids.write_identity(folder, *(path.read_bytes() for path in parts))
 
 
 def _urls(nodes: list[Secured], port: Callable[[Secured], int]) -> str:
@@ -48,7 +37,8 @@ def home(tmp_path: Path, data: Path, make_fleet: Any, monkeypatch: pytest.Monkey
     """`home(nodes)`: a fleet on these nodes, under the root that their files are for."""
 
     def fleet_on(nodes: list[Secured]) -> Fleet:
-        _identities(tmp_path, nodes[0].authority, "coordinator", "operator:alice", *HOSTS)
+        for name in ("coordinator", "operator:alice", *HOSTS):
+            nodes[0].house.known(name)  # where the programs of the fleet look for theirs
         monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
         folder = tmp_path / "fleet-state"
         folder.mkdir()
@@ -125,4 +115,4 @@ def test_a_plan_goes_through_a_cluster_that_loses_the_node_that_all_are_on(
         for topic in told:
             reader.subscribe(topic)
         while told:
-            told.discard(reader.got.get(timeout=60)[0])
+            told.discard(reader.next()[0])

@@ -165,7 +165,7 @@ def test_an_observer_over_tls_looks_and_does_no_more(
     house = House.make(tmp_path)
     fleet = make_fleet(tmp_path, "", tmp_path)
     broker = Program(
-        "broker.embedded", ["--listen", "127.0.0.1:0", "--identity", str(house.folder / "broker")],
+        "broker.embedded", ["--listen", "127.0.0.1:0", "--identity", str(house.broker)],
         dict(fleet.environment), tmp_path / "broker.log",
     )  # fmt: skip
     fleet.broker_url = f"mqtts://localhost:{broker.start()['port']}"
@@ -175,7 +175,7 @@ def test_an_observer_over_tls_looks_and_does_no_more(
     fleet.environment["FLEET_IDENTITY"] = str(house.identity("coordinator"))
     fleet.coordinator()
     identity = {"FLEET_IDENTITY": str(house.identity("observer:dashboard"))}
-    pair = [str(house.folder / "broker" / f"broker.{end}") for end in ("crt", "key")]
+    pair = [str(house.broker / f"broker.{end}") for end in ("crt", "key")]
     shown = Shown(
         fleet, browser, "--certificate", pair[0], "--key", pair[1], environment=identity
     )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from broker.protocol.acl import REWRITE_RIGHTS
 from tests.harness.brokers import BrokerProcess, mosquitto
 from tests.harness.doctor import NOWHERE, checked, checks, doctor
 from tests.harness.fleet import ROOT, Fleet, Program
@@ -66,6 +67,20 @@ def test_a_broker_that_denies_is_found_out(
     assert found["session"][0] == "fail"
     assert "did not come back" in found["session"][1]
     assert found["coordinator"][0] == "skip"
+
+
+def test_a_broker_with_older_rights_is_found_out(
+    strict: Callable[[str], BrokerProcess], state: Path, tmp_path: Path
+) -> None:
+    """They know nothing of the topic by which coordinators find each other; the fleet works."""
+    acl = tmp_path / "acl"
+    acl.write_text("topic readwrite fleet/#\ntopic deny fleet/coordinator/holder\n")
+    broker = strict(f"allow_anonymous true\nacl_file {acl}\n")
+    done = doctor("--role=coordinator", "--json", f"--broker={broker.url}", f"--state={state}")
+    level, text = checks(done)["rights"]
+    assert (done.returncode, level) == (0, "warn")
+    assert "a word in fleet/coordinator/holder did not come back" in text
+    assert REWRITE_RIGHTS in text
 
 
 def test_a_broker_that_asks_for_a_password_says_so_and_none_is_shown(

@@ -1,4 +1,4 @@
-"""The ledger under SIGKILL and torn writes: each transaction is whole or absent, none is lost.
+"""The ledger under SIGKILL: each transaction is whole or absent, none is lost.
 
 As a program (`python -m tests.system.test_ledger_kill FOLDER`) this file is the writer: it forks
 itself for each point at which it is to be killed, and each fork writes to a file of its own.
@@ -68,16 +68,15 @@ def contents(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def write(path: Path, acknowledged: Path, *, prune: bool = True) -> None:
+def write(path: Path, acknowledged: Path) -> None:
     """Open the ledger and commit every batch; add a byte to `acknowledged` for each that is in."""
     ledger = Ledger(path)
     descriptor = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for batch in batches():
         ledger.commit(batch)
         os.write(descriptor, b".")
-    if prune:
-        ledger.prune_events(1, "2100-01-01T00:00:00.000Z")
-        os.write(descriptor, b".")
+    ledger.prune_events(1, "2100-01-01T00:00:00.000Z")
+    os.write(descriptor, b".")
     ledger.close()
     os.close(descriptor)
 
@@ -147,23 +146,17 @@ def run(root: Path, *arguments: str) -> int:
     return int(done.stdout)
 
 
-def moments(path: Path, *, prune: bool = True) -> list[dict[str, Any]]:
+def moments(path: Path) -> list[dict[str, Any]]:
     """What the ledger holds before the first transaction and after each."""
     ledger = Ledger(path)
     found = [contents(ledger)]
     for batch in batches():
         ledger.commit(batch)
         found.append(contents(ledger))
-    if prune:
-        ledger.prune_events(1, "2100-01-01T00:00:00.000Z")
-        found.append(contents(ledger))
+    ledger.prune_events(1, "2100-01-01T00:00:00.000Z")
+    found.append(contents(ledger))
     ledger.close()
     return found
-
-
-def assert_rows_and_events_agree(ledger: Ledger) -> None:
-    for job in ledger.load().values():
-        assert contradiction(job, ledger.events(job.job_id)) == ""
 
 
 @pytest.mark.smoke
@@ -185,39 +178,12 @@ def test_a_ledger_survives_sigkill_at_every_statement(
         acknowledged = said.stat().st_size if said.exists() else 0
         ledger = Ledger(folder / "l.db")  # checks integrity and foreign keys
         found = contents(ledger)
-        assert_rows_and_events_agree(ledger)
+        for job in ledger.load().values():
+            assert contradiction(job, ledger.events(job.job_id)) == ""
         ledger.close()
         assert found in expected[acknowledged : acknowledged + 2], f"killed at statement {point}"
         seen.add(expected.index(found))
     assert seen == set(range(len(expected)))
-
-
-def test_a_ledger_survives_a_log_that_was_torn_anywhere(tmp_path: Path) -> None:
-    expected = moments(tmp_path / "model.db", prune=False)
-    living = tmp_path / "living.db"
-    ledger = Ledger(living)
-    ends = [0]
-    wal = living.with_name(living.name + "-wal")
-    for batch in batches():
-        ledger.commit(batch)
-        ends.append(wal.stat().st_size)
-    data, log = living.read_bytes(), wal.read_bytes()
-    ledger.close()
-    frame_bytes = 24 + 4096
-    cuts = {
-        32 + frame_bytes * n + more for n in range(len(log) // frame_bytes + 1) for more in (0, 30)
-    }
-    torn = tmp_path / "torn.db"
-    for cut in sorted({0, 16, *cuts, len(log)}):
-        for old in tmp_path.glob("torn.db*"):
-            old.unlink()
-        torn.write_bytes(data)
-        torn.with_name("torn.db-wal").write_bytes(log[:cut])
-        after = Ledger(torn)
-        assert_rows_and_events_agree(after)
-        whole = max(number for number, end in enumerate(ends) if end <= cut)
-        assert contents(after) == expected[whole], f"torn after {cut} bytes"
-        after.close()
 
 
 def test_a_backup_holds_what_was_in_when_it_began(tmp_path: Path) -> None:

@@ -135,21 +135,6 @@ def test_refusals_of_an_upload_are_followed_up_ever_more_seldom() -> None:
     assert waits[-1] > 20
 
 
-def test_an_upload_that_falls_silent_is_announced_again() -> None:
-    """The coordinator may be another one, and know nothing of it; its first grant begins anew."""
-    agent = Agent()
-    agent.runs()
-    finished = agent.finishes(size_bytes=1 << 20)
-    grant = m.Grant(missing=((0, 64),), horizon=64, window_chunks=4)
-    agent.granted(grant)
-    assert agent.took(fx.SendChunk)
-    agent.passes(5.5)
-    assert [one.id for one in agent.said(m.Finished)] == [finished.id]
-    agent.took(fx.SendChunk)
-    agent.granted(grant)
-    assert agent.took(fx.SendChunk)[0].index == 0
-
-
 def test_the_next_artifact_is_announced_when_one_is_stored() -> None:
     """The coordinator takes few at once of a host, and does not answer the others."""
     about = {"session": "old", "instance": "old", "attempt": 1, "size_bytes": 9}

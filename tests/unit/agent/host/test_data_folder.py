@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -22,55 +21,35 @@ from agent.core.effects import (
 from agent.core.runs import FRESH_S
 from agent.host.capability import measure
 from agent.host.data_folder import SCHEMA_FILE, DataFolder
-from agent.spool.checkpoints import Checkpoints
-from agent.spool.spool import Spool
 from broker.errors import BadMessage
 from broker.protocol import messages as m
-from broker.protocol.link_events import Incoming, Outgoing
-from tests.harness.agent import HEX, JOB, Agent, heard, leased, shell_of
+from tests.harness.agent import HEX, JOB, Agent
+from tests.harness.agent_shell import AgentShell
 
 
-class Host:
+class Host(AgentShell):
     """An agent's shell that measures this machine, and its folder of data."""
 
     def __init__(self, tmp: Path, data: Path | None, answer_s: float = 10.0) -> None:
-        self.agent = Agent(data=None)
-        self.agent.sent.clear()
-        self.events: deque[Any] = deque()
-        self.started: list[StartTrainer] = []
-        folder = DataFolder(data, answer_s)
-        self.shell = shell_of(
-            self.agent.core, Spool(tmp / "s"), Checkpoints(tmp / "s"), publish=self._publish,
-            measure=lambda gpus: self.events.append(measure(folder, gpus, Path())),
-            put=self.events.append, start=self._start,
-        )  # fmt: skip
-
-    def _publish(self, message: Outgoing) -> bool:
-        topic = self.agent.topics.parse(message.topic)
-        self.agent.sent += [(topic, said) for said in heard(topic.kind, message.payload)]
-        return True
+        folder, agent = DataFolder(data, answer_s), Agent(data=None)
+        super().__init__(
+            tmp / "s", agent, measure=lambda gpus: self.events.append(measure(folder, gpus, Path()))
+        )
+        agent.sent.clear()
 
     def _start(self, effect: StartTrainer) -> Any:
         self.started.append(effect)
         raise BadMessage("nothing is trained here")
 
-    def _happens(self, event: Any) -> None:
-        self.events.append(event)
-        while self.events:
-            self.shell.turn([self.events.popleft()], self.agent.now)
-
     def beats(self) -> None:
         self.agent.mono_s += 31
-        self._happens(Tick())
+        self.happens(Tick())
 
-    def assigned(self, job_id: str = JOB) -> list[Any]:
+    def answers(self, job_id: str = JOB) -> list[Any]:
         """The coordinator assigns a job; return what is said of capability and job, in order."""
         self.agent.sent.clear()
         self.agent.mono_s += FRESH_S  # it measures anew
-        assign = m.Assign(id="q", job_id=job_id, attempt=1, instance="i1", name="job",
-                          model="gbt", mode="oracle")  # fmt: skip
-        self._happens(Incoming(self.agent.topics.request("pi"), m.encode(assign)))
-        self._happens(leased(self.agent.core))
+        self.assigned(job_id=job_id)
         kinds = (m.Capability, m.Refused, m.Accepted)
         return [said for _, said in self.agent.sent if isinstance(said, kinds)]
 
@@ -124,18 +103,18 @@ def test_a_host_whose_data_has_gone_refuses_and_comes_back(
     assert known
     assert not caplog.records
     data.rename(tmp_path / "elsewhere")
-    capability, refused = host.assigned()
+    capability, refused = host.answers()
     assert capability.data_id is None
     assert refused.reasons == (m.Objection(code="no-data"),)
     host.beats()
-    assert [said.reasons for said in host.assigned(HEX)] == [(m.Objection(code="no-data"),)]
+    assert [said.reasons for said in host.answers(HEX)] == [(m.Objection(code="no-data"),)]
     (gone,) = caplog.records
     assert (gone.levelname, str(data) in gone.message) == ("WARNING", True)
     assert not host.started
     (tmp_path / "elsewhere").rename(data)
     host.beats()
     assert host.data_ids() == [known]
-    assert [type(said) for said in host.assigned("cc" * 32)] == [m.Accepted]
+    assert [type(said) for said in host.answers("cc" * 32)] == [m.Accepted]
     assert host.started
     assert [one.levelname for one in caplog.records if "data" in one.message] == ["WARNING", "INFO"]
 
@@ -166,7 +145,7 @@ def test_a_disk_that_is_mounted_late_is_found(
     assert not host.data_ids()
     assert f"there is no folder {data}: this host takes no job" in caplog.text
     shutil.move(tmp_path / "disk", data)
-    assert [type(said) for said in host.assigned()] == [m.Capability, m.Accepted]
+    assert [type(said) for said in host.answers()] == [m.Capability, m.Accepted]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no file of this system holds its reader")
@@ -187,7 +166,7 @@ def test_a_disk_that_hangs_costs_no_heartbeat_and_is_used_again(
         host.beats()
     assert len(host.agent.said(m.Heartbeat)) == 3
     assert host.data_ids() == [None]
-    assert [said.reasons for said in host.assigned()] == [(m.Objection(code="no-data"),)]
+    assert [said.reasons for said in host.answers()] == [(m.Objection(code="no-data"),)]
     assert len(disk.waits()) == 1
     (late,) = caplog.records
     assert f"{data} has not answered for 0.05 s: this host takes no job" in late.message
@@ -195,7 +174,7 @@ def test_a_disk_that_hangs_costs_no_heartbeat_and_is_used_again(
     disk.let_go()
     host.beats()
     assert host.data_ids() == [known]
-    assert [type(said) for said in host.assigned(HEX)] == [m.Accepted]
+    assert [type(said) for said in host.answers(HEX)] == [m.Accepted]
     assert [one.levelname for one in caplog.records if "data" in one.message] == ["WARNING", "INFO"]
 
 

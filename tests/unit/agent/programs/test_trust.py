@@ -14,7 +14,7 @@ from broker.programs.trust import verifier
 from broker.programs.unusable import Unusable
 from broker.protocol import messages as m
 from tests.harness.agent import HEX
-from tests.harness.signers import NOW_S, Fleet
+from tests.harness.secure import FAKE_S, House
 from tests.unit.agent.programs.conftest import Host
 
 
@@ -22,15 +22,15 @@ class Site:
     """A host of a fleet. Its owner trusts `alice`, unless `allowed` says something else."""
 
     def __init__(self, root: Path, **allowed: Any) -> None:
-        self.fleet, self.now_s = Fleet(root / "fleet"), NOW_S
+        self.fleet, self.now_s = House.make(root / "fleet", at_s=FAKE_S), FAKE_S
         ca = root / CA_FILE
         ca.write_bytes(self.fleet.authority.pem)
         given = {"pinned": (), "signed_by": ("alice",), "sandbox": "none"} | allowed
         verify = verifier(ca, lambda: Now(0.0, self.now_s))
         self.host = Host(root, verify=verify, **given)
 
-    def sign(self, who: str, by: Fleet | None = None, days: float = 365.0) -> m.ProgramSignature:
-        identity = (by or self.fleet).identity(f"operator:{who}", days)
+    def sign(self, who: str, by: House | None = None, days: float = 365.0) -> m.ProgramSignature:
+        identity = (by or self.fleet).identity(f"operator:{who}", days=days)
         return sign(identity, "vision", self.host.program.digest)
 
     def find(self, *signatures: m.ProgramSignature, **more: Any) -> bool:
@@ -56,7 +56,7 @@ def test_a_program_that_a_trusted_operator_signed_is_let_in(site: Site) -> None:
 
 
 def test_one_signature_that_counts_is_enough(site: Site, tmp_path: Path) -> None:
-    forged = site.sign("alice", Fleet(tmp_path / "elsewhere"))
+    forged = site.sign("alice", House.make(tmp_path / "elsewhere", at_s=FAKE_S))
     site.host.fetch()
     assert site.find(site.sign("bob"), forged, site.sign("alice"))
 
@@ -93,12 +93,12 @@ def test_a_signature_of_another_program_is_refused(site: Site) -> None:
 def test_a_signature_that_does_not_count_is_refused_though_the_program_is_here(
     site: Site, tmp_path: Path, code: str
 ) -> None:
-    by = Fleet(tmp_path / "elsewhere") if code == "other-ca" else site.fleet
+    by = House.make(tmp_path / "elsewhere", at_s=FAKE_S) if code == "other-ca" else site.fleet
     signature = site.sign("alice", by, days=2)
     site.host.fetch()
     assert code == "other-ca" or site.find(signature)
     if code == "signer-revoked":
-        site.fleet.authority.revoke("operator:alice", NOW_S)
+        site.fleet.authority.revoke("operator:alice", FAKE_S)
     elif code == "expired":
         site.now_s += 3 * DAY_S
     with pytest.raises(Unusable, match=code):
@@ -116,7 +116,7 @@ def test_a_host_without_certificates_takes_no_signature(tmp_path: Path) -> None:
 
 def test_a_pinned_program_needs_no_signature_that_counts(tmp_path: Path) -> None:
     host = Host(tmp_path, sandbox="none")
-    stranger = Fleet(tmp_path / "elsewhere").identity("operator:eve")
+    stranger = House.make(tmp_path / "elsewhere", at_s=FAKE_S).identity("operator:eve")
     signature = sign(stranger, "vision", host.program.digest)
     signed = host.program.model_copy(update={"signers": ("eve",)})
     assert not host.programs.find(host.assign())

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import os
 import threading
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,11 @@ from agent.spool.checkpoints import KEPT_S, Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.protocol import messages as m
-from broker.protocol.link_events import Incoming, Outgoing
+from broker.protocol.link_events import Incoming
 from broker.system.bundle import BundleInfo
 from broker.system.files import RealDisk
-from tests.harness.agent import HEX, JOB, Agent, leased, shell_of
+from tests.harness.agent import HEX, JOB, Agent, leased
+from tests.harness.agent_shell import AgentShell, shell_of
 from tests.harness.kinds import kinds
 
 
@@ -66,23 +66,18 @@ class WatchedDisk(RealDisk):
 
 def test_a_worker_leaves_no_bundle_open(tmp_path: Path) -> None:
     """Those that are open are the deciding thread's: it closes them, and moves in them."""
-    agent, disk = Agent(), WatchedDisk()
-    works: list[Any] = []
-    events: deque[Any] = deque()
-    spool = Spool(tmp_path, disk)
-    shell = shell_of(
-        agent.core, spool, Checkpoints(tmp_path), put=events.append, background=works.append
-    )
-    agent.runs()
-    out = spool.work(JOB, 1) / "out"
+    disk, works = WatchedDisk(), list[Any]()
+    shell = AgentShell(tmp_path, spool=Spool(tmp_path, disk), background=works.append)
+    shell.agent.runs()
+    out = shell.spool.work(JOB, 1) / "out"
     out.mkdir(parents=True)
     (out / "weights").write_bytes(b"weights")
-    shell.turn([TrainerExited(JOB, 1, 0)], Now(600.0, 600.0))
+    shell.happens(TrainerExited(JOB, 1, 0))
     for work in works:
         worker = threading.Thread(target=work)
         worker.start()
         worker.join()
-    (made,) = (one for one in events if isinstance(one, BundleMade))
+    (made,) = (one for one in shell.events if isinstance(one, BundleMade))
     assert len(made.data) == made.size_bytes > 0
     assert disk.opened
     assert all(file.closed for file in disk.opened)
@@ -94,39 +89,26 @@ def _broken(*_: object) -> BundleInfo:
 
 
 def test_a_fault_while_bundling_is_the_jobs_error(tmp_path: Path) -> None:
-    agent = Agent()
-    events: deque[Any] = deque()
-    shell = shell_of(
-        agent.core, Spool(tmp_path, bundler=_broken), Checkpoints(tmp_path), put=events.append
-    )
-    agent.runs()
-    shell.turn([TrainerExited(JOB, 1, 0)], Now(600.0, 600.0))
-    shell.turn([events.popleft()], Now(600.0, 600.0))
+    shell = AgentShell(tmp_path, spool=Spool(tmp_path, bundler=_broken))
+    shell.agent.runs()
+    shell.happens(TrainerExited(JOB, 1, 0))
     (failed,) = Spool(tmp_path).load()
     assert isinstance(failed, m.Failed)
     assert "ZeroDivisionError: a fault of ours" in failed.error
-    assert not agent.core.state.runs
+    assert not shell.agent.core.state.runs
 
 
 def test_a_fault_while_bundling_a_checkpoint_gives_the_job_back_without(tmp_path: Path) -> None:
-    agent = Agent()
-    events: deque[Any] = deque()
-    published: list[Outgoing] = []
     checkpoints = Checkpoints(tmp_path, bundler=_broken)
-    shell = shell_of(
-        agent.core, Spool(tmp_path), checkpoints, publish=published.append, put=events.append
-    )
-    agent.runs()
+    shell = AgentShell(tmp_path, checkpoints=checkpoints)
+    shell.agent.runs()
     checkpoints.begin(JOB, 1)
     (checkpoints.files(JOB) / "state").write_bytes(b"x")
-    agent.hears(m.Release(id="r", job_id=JOB, attempt=1, why=m.Why(code="drained")))
-    shell.turn([TrainerExited(JOB, 1, 75)], Now(600.0, 600.0))
-    shell.turn([events.popleft()], Now(600.0, 600.0))
-    topic = agent.topics.response("pi")
-    said = [m.decode_reports(one.payload)[-1] for one in published if one.topic == topic]
-    (released,) = [one for one in said if isinstance(one, m.Released)]
+    shell.hears(m.Release(id="r", job_id=JOB, attempt=1, why=m.Why(code="drained")))
+    shell.happens(TrainerExited(JOB, 1, 75))
+    (released,) = shell.agent.said(m.Released)
     assert released.artifact_id is None
-    assert not agent.core.state.runs
+    assert not shell.agent.core.state.runs
 
 
 def _weights(_folder: Path, path: Path) -> BundleInfo:
@@ -139,30 +121,17 @@ def test_a_result_that_its_disk_does_not_give_back_is_no_upload_for_ever(
     tmp_path: Path, left: bytes | None
 ) -> None:
     """The job fails, and may be tried again; the next result is handed over in its place."""
-    agent = Agent()
-    events: deque[Any] = deque()
-    published: list[Outgoing] = []
-    spool = Spool(tmp_path, bundler=_weights)
-    shell = shell_of(
-        agent.core, spool, Checkpoints(tmp_path), publish=published.append, put=events.append
-    )
-
-    def happens(event: Any) -> None:
-        events.append(event)
-        while events:
-            shell.turn([events.popleft()], Now(600.0, 600.0))
-
+    shell = AgentShell(tmp_path, spool=Spool(tmp_path, bundler=_weights))
+    agent = shell.agent
     agent.runs()
-    happens(TrainerExited(JOB, 1, 0))
-    report = agent.core.state.owed[JOB].report
-    assert isinstance(report, m.Finished)
-    path = spool.bundle_path(report.artifact_id)
+    shell.happens(TrainerExited(JOB, 1, 0))
+    (report,) = agent.said(m.Finished)
+    path = shell.spool.bundle_path(report.artifact_id)
     path.unlink() if left is None else path.write_bytes(left)
     grant = m.Grant(missing=((0, 4),), horizon=4, window_chunks=16)
-    happens(Incoming(agent.topics.grant("pi", report.artifact_id), m.encode(grant)))
-    responses = [one for one in published if one.topic == agent.topics.response("pi")]
-    last = m.decode_reports(responses[-1].payload)[-1]
-    assert isinstance(last, m.Failed)
+    shell.happens(Incoming(agent.topics.grant("pi", report.artifact_id), m.encode(grant)))
+    assert not agent.said(m.Finished)
+    last = agent.said(m.Failed)[-1]
     assert (last.error, last.transient) == (
         "the finished bundle was damaged on this host's disk before it was handed over", True
     )  # fmt: skip
@@ -170,16 +139,13 @@ def test_a_result_that_its_disk_does_not_give_back_is_no_upload_for_ever(
 
 def unbundled(tmp_path: Path, *names: str) -> str:
     """A trainer writes files of these names, of which no bundle is made; the error of its job."""
-    agent, spool, events = Agent(), Spool(tmp_path), deque[Any]()
-    shell = shell_of(agent.core, spool, Checkpoints(tmp_path), put=events.append)
-    agent.runs()
-    (spool.work(JOB, 1) / "out").mkdir(parents=True)
+    shell = AgentShell(tmp_path)
+    shell.agent.runs()
+    (shell.spool.work(JOB, 1) / "out").mkdir(parents=True)
     for name in names:
-        (spool.work(JOB, 1) / "out" / name).write_text(name)
-    events.append(TrainerExited(JOB, 1, 0))
-    while events:
-        shell.turn([events.popleft()], Now(600.0, 600.0))
-    report = agent.core.state.owed[JOB].report
+        (shell.spool.work(JOB, 1) / "out" / name).write_text(name)
+    shell.happens(TrainerExited(JOB, 1, 0))
+    report = shell.agent.core.state.owed[JOB].report
     assert isinstance(report, m.Failed)
     assert (report.kind, report.transient) == ("unbundled", False), "another attempt is no better"
     return report.error
@@ -198,85 +164,67 @@ def test_what_no_bundle_may_hold_is_kept_where_the_reason_says(tmp_path: Path) -
 
 
 def test_a_fault_while_unpacking_a_checkpoint_costs_the_checkpoint(tmp_path: Path) -> None:
-    agent, data = Agent(), b"weights"
+    data = b"weights"
     artifact_id = hashlib.sha256(data).hexdigest()
-    events: deque[Any] = deque()
-    started: list[StartTrainer] = []
 
     def in_a_pool(work: Any) -> None:
         with contextlib.suppress(Exception):  # as that does whose future nobody asks
             work()
 
     checkpoints = Checkpoints(tmp_path, unpacker=_broken)
-    shell = shell_of(
-        agent.core,
-        Spool(tmp_path),
-        checkpoints,
-        put=events.append,
-        background=in_a_pool,
-        start=started.append,
-    )
+    shell = AgentShell(tmp_path, checkpoints=checkpoints, background=in_a_pool)
     checkpoint = m.Checkpoint(artifact_id=artifact_id, size_bytes=7, chunk_bytes=1024, attempt=1)
-    agent.assigned(2, checkpoint=checkpoint)
-    events.append(PartFound(JOB, 2, Part.CHECKPOINT, Missing(artifact_id, 7, 1024)))
-    events.append(Incoming(agent.topics.checkpoint_chunk("pi", artifact_id, 0), data))
-    while events and not started:
-        with contextlib.suppress(TypeError):  # of what was started, which is nothing here
-            shell.turn([events.popleft()], Now(600.0, 600.0))
-    assert started
+    shell.agent.assigned(2, checkpoint=checkpoint)
+    shell.happens(PartFound(JOB, 2, Part.CHECKPOINT, Missing(artifact_id, 7, 1024)))
+    topic = shell.agent.topics.checkpoint_chunk("pi", artifact_id, 0)
+    shell.happens(Incoming(topic, data))
+    assert shell.started
 
 
 def test_what_the_disk_refuses_it_is_asked_again(tmp_path: Path) -> None:
-    agent, disk = Agent(), FullDisk()
-    spool = Spool(tmp_path, disk, lambda *_: BundleInfo(HEX, 1))
-    bundle = spool.bundle_path(HEX)
+    disk = FullDisk()
+    shell = AgentShell(tmp_path, spool=Spool(tmp_path, disk, lambda *_: BundleInfo(HEX, 1)))
+    bundle = shell.spool.bundle_path(HEX)
     bundle.write_bytes(b"x")
-    shell = shell_of(agent.core, spool, Checkpoints(tmp_path))
-    agent.runs()
-    agent.ends(0)
-    shell.turn([BundleMade(JOB, 1, HEX, 1)], Now(600.0, 600.0))
+    shell.agent.runs()
+    shell.agent.ends(0)
+    shell.happens(BundleMade(JOB, 1, HEX, 1))
     assert not list(tmp_path.glob("spool/*.json"))
     disk.full = False
-    shell.turn([], Now(601.0 + DISK_AGAIN_S, 600.0))
+    shell.passes(1.0 + DISK_AGAIN_S)
     assert [report.job_id for report in Spool(tmp_path).load()] == [JOB]
     disk.full = True
-    cancel = m.Cancel(id="c", job_id=JOB, attempt=1)
-    request = Incoming(agent.topics.request("pi"), m.encode(cancel))
-    shell.turn([request], Now(700.0, 700.0))
+    shell.hears(m.Cancel(id="c", job_id=JOB, attempt=1))
     assert bundle.exists()
     disk.full = False
-    shell.turn([Shutdown()], Now(701.0 + DISK_AGAIN_S, 700.0))
+    shell.agent.mono_s += 1.0 + DISK_AGAIN_S
+    shell.happens(Shutdown())
     assert not list((tmp_path / "spool").iterdir())
 
 
 def test_two_jobs_with_the_very_same_result_take_it_from_none(tmp_path: Path) -> None:
     """One is handed over and cleared just when the other has made its bundle: that is there."""
-    agent, other = Agent(), "b" * 64
-    events: deque[Any] = deque()
-    spool = Spool(tmp_path, bundler=_weights)
-    shell = shell_of(agent.core, spool, Checkpoints(tmp_path), put=events.append)
-
-    def happens(*some: Any) -> None:
-        shell.turn(some, Now(600.0, 600.0))
-
+    other, shell = "b" * 64, AgentShell(tmp_path, spool=Spool(tmp_path, bundler=_weights))
+    agent = shell.agent
     agent.runs()
-    happens(TrainerExited(JOB, 1, 0))
-    happens(events.popleft())
+    shell.happens(TrainerExited(JOB, 1, 0))
     first = agent.core.state.owed[JOB].report
     assign = m.Assign(
         id="a", job_id=other, attempt=1, instance="i1", name="other", model="gbt", mode="oracle",
     )  # fmt: skip
     agent.hears(assign)
     agent.handle(TrainerStarted(other, 1, 78))
-    happens(TrainerExited(other, 1, 0))
     noted = m.Noted(id="n", report_id=first.id, job_id=JOB, attempt=1, verdict="stored")
-    happens(Incoming(agent.topics.request("pi"), m.encode(noted)))
+    for event in (
+        TrainerExited(other, 1, 0),
+        Incoming(agent.topics.request("pi"), m.encode(noted)),
+    ):
+        shell.shell.turn([event], agent.now)
     assert JOB not in agent.core.state.owed
-    while events:
-        happens(events.popleft())
+    shell.happens()
     report = agent.core.state.owed[other].report
     assert isinstance(report, m.Finished)
-    assert spool.bundle_path(report.artifact_id).exists()
+    assert shell.spool.bundle_path(report.artifact_id).exists()
 
 
 def test_two_jobs_that_left_off_at_the_same_bytes_both_go_on_there(tmp_path: Path) -> None:
@@ -337,18 +285,18 @@ def _is_old(kept: Checkpoints, job_id: str, *files: str) -> None:
 
 def test_an_agent_that_runs_for_weeks_collects_checkpoints_too(tmp_path: Path) -> None:
     """Not only at its start; and not from under a trainer that writes none."""
-    agent, kept = Agent(), Checkpoints(tmp_path)
-    shell = shell_of(agent.core, Spool(tmp_path), kept)
-    agent.runs()
+    kept = Checkpoints(tmp_path)
+    shell = AgentShell(tmp_path, checkpoints=kept)
+    shell.agent.runs()
     other, half = "2c" * 32, tmp_path / "checkpoints" / ("3d" * 32)
     kept.begin(JOB, 1)
     kept.begin(other, 1)
     half.mkdir()  # a crash came before its marker
     for job_id in (JOB, other):
         _is_old(kept, job_id)
-    shell.turn([], Now(600.0, 600.0))
+    shell.shell.turn([], Now(600.0, 600.0))
     assert kept.files(other).exists(), "it may come back"
-    shell.turn([], Now(600.0 + KEPT_S, 600.0 + KEPT_S))
+    shell.shell.turn([], Now(600.0 + KEPT_S, 600.0 + KEPT_S))
     assert not kept.files(other).exists()
     assert not half.exists()
     assert kept.files(JOB).exists()
@@ -356,5 +304,4 @@ def test_an_agent_that_runs_for_weeks_collects_checkpoints_too(tmp_path: Path) -
 
 def test_every_effect_is_performed(tmp_path: Path) -> None:
     """One that the table lacks would end the agent."""
-    shell = shell_of(Agent().core, Spool(tmp_path), Checkpoints(tmp_path))
-    assert kinds(Task) <= shell._by_kind.keys()
+    assert kinds(Task) <= AgentShell(tmp_path).shell._by_kind.keys()

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.core.effects import TrainerExited, TrainerLine, Vitals
+from agent.core.effects import TrainerExited, TrainerLine
 from agent.service.disk_faults import fault_of
-from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
-from broker.clock import Now
 from broker.errors import BadStream, plain
 from broker.programs.unusable import Unusable
 from broker.protocol import messages as m
-from broker.protocol.link_events import Incoming
 from broker.system.bundle import BundleInfo
-from tests.harness.agent import GIB, HEX, JOB, Agent, leased, shell_of
+from tests.harness.agent import HEX, JOB
+from tests.harness.agent_shell import AgentShell
 from tests.harness.coordinator import Fleet, spec
 
 
@@ -63,24 +60,13 @@ def test_a_trainer_that_was_told_to_end_is_no_warning(
     request_: Any, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The agent's log says what has become of the job, not which exit code that has."""
-    agent = Agent()
-    shell = shell_of(agent.core, Spool(tmp_path), Checkpoints(tmp_path))
-    agent.runs()
-    shell._children[(JOB, 1)] = _Trainer()
-    agent.hears(request_)
+    shell = AgentShell(tmp_path)
+    shell.assigned()
+    shell.hears(request_)
     with caplog.at_level(logging.INFO):
-        shell.turn([TrainerExited(JOB, 1, 75)], Now(600.0, 600.0))
+        shell.happens(TrainerExited(JOB, 1, 75))
     (told,) = [one for one in caplog.records if "its trainer" in one.getMessage()]
     assert (told.levelno, words in told.getMessage()) == (logging.INFO, True)
-
-
-class _Trainer:
-    """A trainer's process that never has to be ended."""
-
-    trainer_pid = 77
-
-    def send_signal(self, *, kill: bool) -> None:
-        assert not kill
 
 
 def _bundled(_folder: Path, path: Path) -> BundleInfo:
@@ -88,39 +74,16 @@ def _bundled(_folder: Path, path: Path) -> BundleInfo:
     return BundleInfo(HEX, 1)
 
 
-class _Told:
-    """An agent's shell, which runs a job to its end, and hears what becomes of the result."""
+def _told(tmp: Path) -> AgentShell:
+    return AgentShell(tmp, spool=Spool(tmp, bundler=_bundled))
 
-    def __init__(self, tmp: Path) -> None:
-        self.agent, self.now = Agent(), Now(600.0, 600.0)
-        self.events: deque[Any] = deque()
-        self.shell = shell_of(
-            self.agent.core, Spool(tmp, bundler=_bundled), Checkpoints(tmp),
-            publish=lambda _: True, put=self.events.append, start=lambda _: (_Trainer(), False),
-            measure=lambda _: self.events.append(Vitals(8 * GIB, "d")),
-        )  # fmt: skip
 
-    def happens(self, event: Any) -> None:
-        self.events.append(event)
-        while self.events:
-            self.shell.turn([self.events.popleft()], self.now)
-
-    def hears(self, request: Any) -> None:
-        self.happens(Incoming(self.agent.topics.request("pi"), m.encode(request)))
-
-    def is_assigned(self, attempt: int = 1) -> None:
-        self.hears(m.Assign(
-            id=f"a{attempt}", job_id=JOB, attempt=attempt, instance="i1", name="gru-oracle",
-            model="gbt", mode="oracle",
-        ))  # fmt: skip
-        self.happens(leased(self.agent.core))
-
-    def finishes(self) -> str:
-        """Run it to its end; the id of its report."""
-        self.is_assigned()
-        self.happens(TrainerLine(JOB, 1, '{"event":"result","metrics":{"auroc":0.9},"files":[]}'))
-        self.happens(TrainerExited(JOB, 1, 0))
-        return self.agent.core.state.owed[JOB].report.id
+def _finishes(shell: AgentShell) -> str:
+    """Run a job to its end; the id of its report."""
+    shell.assigned(name="gru-oracle")
+    shell.happens(TrainerLine(JOB, 1, '{"event":"result","metrics":{"auroc":0.9},"files":[]}'))
+    shell.happens(TrainerExited(JOB, 1, 0))
+    return shell.agent.core.state.owed[JOB].report.id
 
 
 def _void(state: Any) -> Any:
@@ -145,14 +108,14 @@ def _void(state: Any) -> Any:
 def test_a_result_that_is_thrown_away_says_why(
     said: Any, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = _Told(tmp_path)
-    message = said(told.finishes())
+    shell = _told(tmp_path)
+    message = said(_finishes(shell))
     caplog.clear()
     with caplog.at_level(logging.INFO, "fleet.agent"):
         if isinstance(message, int):
-            told.is_assigned(message)
+            shell.assigned(message)
         else:
-            told.hears(message)
+            shell.hears(message)
     about = f"job gru-oracle ({JOB[:12]}), attempt 1: "
     (line,) = [one for one in caplog.records if one.getMessage().startswith(about)]
     words = f"its result was not taken: {why}; nothing of it is left here"
@@ -175,9 +138,9 @@ def test_whoever_is_told_to_stop_learns_that_another_has_the_job() -> None:
 def test_every_line_of_an_agents_log_names_a_job_alike(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shell = _Told(tmp_path)
+    shell = _told(tmp_path)
     with caplog.at_level(logging.INFO):
-        report_id = shell.finishes()
+        report_id = _finishes(shell)
         shell.hears(m.Noted(id="n", report_id=report_id, job_id=JOB, attempt=1, verdict="stored"))
     told = [one.getMessage() for one in caplog.records if one.name == "fleet.agent"]
     about = f"job gru-oracle ({JOB[:12]}), attempt 1: "

@@ -6,28 +6,34 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
 
 from broker.embedded.tls import Identity
 from broker.errors import ConfigError
-from tests.harness.certificates import HOUR, Authority, key_pem
+from broker.pki import certificates as certs
+from tests.harness.secure import House
 
 
 def test_that_certificates_are_revoked_is_logged_when_their_number_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not at each enrolment, which writes the list anew."""
-    authority = Authority(tmp_path / "broker")
-    identity = Identity(authority.broker())
+    house = House.make(tmp_path)
+    identity = Identity(house.broker)
     with caplog.at_level("INFO"):
-        authority.revoke()
+        house.publish()
         identity.refresh()
         assert "revoked" not in caplog.text
-        authority.revoke(authority.named("pi"))
+        house.revoke("pi")
         identity.refresh()
         assert "certificates revoked: 1" in caplog.text
         caplog.clear()
-        authority.revoke(lasts=3 * HOUR)
+        house.identity("gpu")
+        house.publish()
         identity.refresh()
     assert "revoked" not in caplog.text
 
@@ -42,7 +48,9 @@ def test_that_certificates_are_revoked_is_logged_when_their_number_changes(
         (lambda folder: (folder / "crl.pem").write_text("x"), "crl.pem: cannot be read"),
         (
             lambda folder: (folder / "broker.key").write_bytes(
-                key_pem(ec.generate_private_key(ec.SECP256R1()), b"secret")
+                certs.new_key().private_bytes(
+                    Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+                )
             ),
             "the key must not be encrypted",
         ),
@@ -52,7 +60,7 @@ def test_that_certificates_are_revoked_is_logged_when_their_number_changes(
 def test_an_identity_that_is_not_usable_is_told(
     tmp_path: Path, break_it: Callable[[Path], object], told: str
 ) -> None:
-    folder = Authority(tmp_path / "ca").broker()
+    folder = House.make(tmp_path).broker
     break_it(folder)
     with pytest.raises(ConfigError) as caught:
         Identity(folder)

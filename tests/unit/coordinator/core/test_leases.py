@@ -9,12 +9,12 @@ import pytest
 
 from agent.core import effects as fx
 from agent.spool.checkpoints import Checkpoints
-from agent.spool.spool import Spool
 from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Disconnected
 from coordinator.core.effects import PartStored, Tick
 from coordinator.core.receipts import receipt as receipt_of
-from tests.harness.agent import HEX, JOB, Agent, leased, shell_of
+from tests.harness.agent import HEX, JOB, Agent, leased
+from tests.harness.agent_shell import AgentShell
 from tests.harness.coordinator import Fleet, Host, joined, running, spec
 
 OTHER = "6b" * 32
@@ -111,13 +111,9 @@ def test_a_lease_that_ended_while_the_machine_slept_starts_no_trainer(tmp_path: 
     agent.lease_s = None
     agent.assigned()
     lease = leased(agent.core)
-    started: list[fx.StartTrainer] = []
-    shell = shell_of(
-        agent.core, Spool(tmp_path), Checkpoints(tmp_path), start=started.append,
-        suspended_s=lambda: 3600.0,
-    )  # fmt: skip
-    shell.turn([lease], agent.now)
-    assert not started
+    shell = AgentShell(tmp_path, agent, suspended_s=lambda: 3600.0)
+    shell.happens(lease)
+    assert not shell.started
 
 
 def test_what_an_agent_that_was_killed_ran_is_given_back_with_its_checkpoint() -> None:

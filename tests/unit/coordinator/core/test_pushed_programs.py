@@ -15,9 +15,10 @@ from broker.protocol import messages as m
 from coordinator.core.effects import JournalRead, ManifestRead
 from coordinator.jobs.plan_entries import Plan
 from coordinator.jobs.records import PushedRecord
-from tests.harness import programs, signers
+from tests.harness import programs
 from tests.harness.coordinator import spec
 from tests.harness.pushing import asks, known, push, push_all, pushed, remove, run
+from tests.harness.secure import FAKE_S, House
 from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fixture
 
 ANN = "operator:ann/cli"
@@ -44,17 +45,17 @@ def removed(fleet: Coordinator, name: str = "vision") -> Any:
 
 @pytest.mark.parametrize("code", ["bad-signature", "other-ca", "expired", "signer-revoked"])
 def test_a_signature_that_no_host_would_take_is_refused_at_once(tmp_path: Path, code: str) -> None:
-    ours, fleet = signers.Fleet(tmp_path / "ours"), Coordinator(tmp_path)
+    ours, fleet = House.make(tmp_path / "ours", at_s=FAKE_S), Coordinator(tmp_path)
     (tmp_path / "ca.crt").write_bytes(ours.authority.pem)
     fleet.verify = verifier(tmp_path / "ca.crt", lambda: fleet.now)
-    theirs = signers.Fleet(tmp_path / "theirs") if code == "other-ca" else ours
+    theirs = House.make(tmp_path / "theirs", at_s=FAKE_S) if code == "other-ca" else ours
     name = "other" if code == "bad-signature" else "vision"
     made = sign(theirs.identity("operator:op", days=2), name, programs.DIGEST)
     ask = m.AskPush(id="p", offer=signed("op", made))
     if code == "expired":
         fleet.mono_s += 3 * 86_400.0
     if code == "signer-revoked":
-        ours.authority.revoke("operator:op", signers.NOW_S)
+        ours.authority.revoke("operator:op", ours.now_s)
         fleet.handle(JournalRead((), ours.crl.decode()))
     answer = asks(fleet, ask)
     assert (answer.why["code"], answer.why["fault"]["code"]) == ("untrusted", code)
@@ -64,7 +65,7 @@ def test_a_signature_that_no_host_would_take_is_refused_at_once(tmp_path: Path, 
 
 
 def test_a_signature_that_counts_is_checked_and_the_program_taken(tmp_path: Path) -> None:
-    ours, fleet = signers.Fleet(tmp_path / "ours"), Coordinator(tmp_path)
+    ours, fleet = House.make(tmp_path / "ours", at_s=FAKE_S), Coordinator(tmp_path)
     (tmp_path / "ca.crt").write_bytes(ours.authority.pem)
     fleet.verify = verifier(tmp_path / "ca.crt", lambda: fleet.now)
     made = sign(ours.identity("operator:op"), "vision", programs.DIGEST)

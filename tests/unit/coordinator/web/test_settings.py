@@ -26,10 +26,7 @@ def test_beyond_this_machine_it_wants_tls_or_word_that_the_network_is_to_be_trus
 
 def test_a_certificate_goes_with_its_key(tmp_path: Path) -> None:
     house = House.make(tmp_path)
-    certificate, key = (
-        house.folder / "broker" / "broker.crt",
-        house.folder / "broker" / "broker.key",
-    )
+    certificate, key = house.broker / "broker.crt", house.broker / "broker.key"
     WebSettings("0.0.0.0:0", certificate=certificate, key=key).check()
     with pytest.raises(ConfigError, match="go together"):
         WebSettings(certificate=certificate).check()
