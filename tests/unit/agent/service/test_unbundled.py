@@ -15,16 +15,14 @@ import zstandard
 from agent.core.core_settings import CoreSettings
 from agent.core.effects import Looked, Probed, Shutdown, TrainerExited, TrainerLine, Vitals
 from agent.core.reactor import Core
-from agent.programs.parts import Parts
 from agent.service.shell import Shell, Surroundings
-from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.clock import Now
 from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Incoming, Outgoing
 from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics
-from tests.harness.agent import GIB, JOB, MONDAY, TRAINERS, leased
+from tests.harness.agent import GIB, JOB, MONDAY, TRAINERS, leased, parts_of
 
 DONE = '{"event":"result","metrics":{"auroc":0.9},"files":[]}'
 WEIGHTS = b"weights" * 4000
@@ -61,7 +59,7 @@ class Process:
             look=lambda _: self.events.append(Looked(MONDAY)),
         )  # fmt: skip
         core.begin(Now(self.now_s, self.now_s))
-        self.shell = Shell(core, around, self.spool, Parts(Checkpoints(state)))
+        self.shell = Shell(core, around, self.spool, parts_of(state))
         self.takes(Connected(f"s-{instance}"), Probed(m.Capability(
             session="-", instance="-", os="o", arch="a", python="3", physical_cores=4,
             ram_total_bytes=16 * GIB, ram_available_bytes=8 * GIB, trainers=TRAINERS, data_id="d",
