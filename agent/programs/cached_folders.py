@@ -59,7 +59,7 @@ class CachedFolders:
             if not self._disk.glob(self._root, digest):
                 return None
             self._by_use[digest] = None
-            write_atomically(self._disk, self._used(path), b"", durable=False)
+            write_atomically(self._disk, mark_of(path), b"", durable=False)
         return path
 
     def path(self, digest: str) -> Path:
@@ -75,14 +75,12 @@ class CachedFolders:
 
     def collect(self, in_use: Container[str], now_wall_s: float) -> None:
         """Delete what was used least lately until the rest fits; nothing in use or used lately."""
-        found = self.by_use()
-        sizes = {path: self._disk.tree_bytes(path) for path in found}
-        total_bytes = sum(sizes.values())
-        for path in found:
+        total_bytes = self._disk.tree_bytes(self._root)
+        for path in self.by_use():
             if total_bytes <= self._limit_bytes:
                 return
             if self.is_removed(path, in_use, now_wall_s):
-                total_bytes -= sizes[path]
+                total_bytes = self._disk.tree_bytes(self._root)
 
     def is_removed(self, path: Path, in_use: Container[str], now_wall_s: float) -> bool:
         """Delete a folder, unless it is in use or was used lately."""
@@ -94,15 +92,17 @@ class CachedFolders:
                 return False
             self._by_use.pop(path.name, None)
             self._disk.replace(path, gone)
-            self._disk.unlink(self._used(path))
+            self._disk.unlink(mark_of(path))
         self._disk.remove_tree(gone)
         return True
 
     def _used_s(self, path: Path) -> float:
         try:
-            return self._disk.modified_s(self._used(path))
+            return self._disk.modified_s(mark_of(path))
         except FileNotFoundError:  # it was made a moment ago
             return self._disk.modified_s(path)
 
-    def _used(self, path: Path) -> Path:
-        return path.with_name(f"{path.name}.used")
+
+def mark_of(path: Path) -> Path:
+    """Return the file whose time is that of a folder's last use."""
+    return path.with_name(f"{path.name}.used")

@@ -1,9 +1,9 @@
 """Virtual environments with the packages of programs, built by uv, see docs.astral.sh/uv.
 
-    <root>/cache/                what uv has downloaded; environments have hard links to it
-    <root>/<key>/venv/           the environment
-    <root>/<key>/build.log       what uv said
-    <root>/<key>/made            it is whole; the file's time is that of its last use
+    <root>/cache/                  what uv has downloaded; environments have hard links to it
+    <root>/whole/<key>/venv/       the environment
+    <root>/whole/<key>/build.log   what uv said
+    <root>/whole/<key>.used        it is whole; the file's time is that of its last use
 
 An environment is built where it stays: its scripts name its place. Only wheels are installed. A
 source distribution would be built by code of its own, which might change what other environments
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.programs import sandbox
+from agent.programs.cached_folders import CachedFolders, mark_of
 from agent.programs.environment_keys import REQUIREMENTS, is_locked, key_of
 from broker.clock import Clock
 from broker.programs.unusable import Unusable
@@ -31,9 +32,7 @@ from broker.system import children
 from broker.system.files import RealDisk
 
 BUILD_S: Final = 1800.0
-KEPT_S: Final = 14 * 86_400.0  # of an environment that no job uses
 MAX_WORDS: Final = 400
-_MADE: Final = "made"
 _SCRIPTS: Final = sysconfig.get_path("scripts")
 _LOG_BYTES: Final = 64 * 1024
 _FAULT: Final = ("error: ", "\u00d7")  # how uv begins a fault, now and in earlier versions
@@ -70,7 +69,7 @@ class Environments:
         inherited: Mapping[str, str] = os.environ,
         limit_s: float = BUILD_S,
     ) -> None:
-        """Make the folder; drop what was half built. `limit_s` is the time for one build."""
+        """Make the folder. `limit_s` is the time for one build."""
         self._root = root.absolute()
         self._limit_bytes = limit_bytes
         self._clock = clock
@@ -80,32 +79,33 @@ class Environments:
         self._disk = RealDisk()
         self._turn = threading.Lock()  # one builds at a time
         self._guard = threading.Lock()  # of the next three
-        self._building = ""
+        self._is_building = False
         self._running: children.Process | None = None
         self._is_stopped = False
         self._cache = self._root / "cache"
         self._disk.make_folder(self._cache)
-        for path in self._disk.glob(self._root, "*"):
-            if path != self._cache and not (path / _MADE).exists():
-                self._disk.remove_tree(path)
+        self._folders = CachedFolders(self._root / "whole", limit_bytes)
 
     def find(self, parcel: Path) -> Path | None:
         """Return the environment of the parcel in a folder, and note its use; none: not built."""
-        return self._find(key_of(parcel))
+        key = key_of(parcel)
+        if not mark_of(self._folders.path(key)).exists():
+            return None  # or half built
+        folder = self._folders.folder(key)
+        return None if folder is None else folder / "venv"
 
     def build(self, parcel: Path) -> Path:
         """Return the environment of the parcel in a folder, built unless it is there.
 
         Raises `Unusable` when a package cannot be installed, or the time is over.
         """
-        key = key_of(parcel)
         with self._turn:
             with self._guard:
-                self._building = key
+                self._is_building = True
             try:
-                return self._find(key) or self._build(key, parcel.absolute())
+                return self.find(parcel) or self._build(key_of(parcel), parcel.absolute())
             finally:
-                self._building = ""
+                self._is_building = False
 
     def stop(self) -> None:
         """End each build that is going on, and begin no other."""
@@ -115,30 +115,16 @@ class Environments:
                 _kill(self._running)
 
     def collect(self, in_use: Container[str]) -> None:
-        """Delete environments that have not been used for long; none of the keys in use.
+        """Keep it all within the limit: the cache goes first, then what was used least lately.
 
-        When the rest is too large, the cache goes first, then what was used least lately.
+        None of the keys in use is deleted.
         """
-        oldest_s = self._clock().wall_s - KEPT_S
-        for path in self._idle(in_use):
-            if self._used_s(path) < oldest_s:
-                self._remove(path)
-        if self._size_bytes() > self._limit_bytes:
+        if self._disk.tree_bytes(self._root) > self._limit_bytes:
             self._drop_cache()
-        for path in self._idle(in_use):
-            if self._size_bytes() <= self._limit_bytes:
-                return
-            self._remove(path)
-
-    def _find(self, key: str) -> Path | None:
-        try:
-            os.utime(self._root / key / _MADE)
-        except FileNotFoundError:
-            return None
-        return self._root / key / "venv"
+        self._folders.collect(in_use, self._clock().wall_s)
 
     def _build(self, key: str, parcel: Path) -> Path:
-        folder, end_s = self._root / key, self._clock().mono_s + self._limit_s
+        folder, end_s = self._folders.path(key), self._clock().mono_s + self._limit_s
         venv, log = folder / "venv", folder / "build.log"
         self._disk.remove_tree(folder)  # of a build that failed
         self._disk.make_folder(folder)
@@ -149,7 +135,7 @@ class Environments:
         # Without `site`, no package's code runs, as that of *.pth files would.
         compiling = [sys.executable, "-I", "-S", "-m", "compileall", "-q", str(venv)]
         self._run(self._placed(compiling, parcel), venv, log, end_s)
-        (folder / _MADE).touch()
+        self._folders.folder(key)
         return venv
 
     def _commands(self, parcel: Path, venv: Path) -> Iterator[list[str]]:
@@ -209,39 +195,16 @@ class Environments:
                 self._running = None
             children.has_ended(process, children.KILL_S)
 
-    def _idle(self, in_use: Container[str]) -> list[Path]:
-        """Return the environments that nobody uses or builds, that of the oldest use first."""
-        found = [path.parent for path in self._disk.glob(self._root, f"*/{_MADE}")]
-        idle = [one for one in found if one.name not in in_use and one.name != self._building]
-        return sorted(idle, key=self._used_s)
-
-    def _used_s(self, path: Path) -> float:
-        return self._disk.modified_s(path / _MADE)
-
-    def _remove(self, path: Path) -> None:
-        self._disk.unlink(path / _MADE)  # first, so that half of it is never used
-        self._disk.remove_tree(path)
-
     def _drop_cache(self) -> None:
         """Delete the cache, unless it is used; environments keep their files."""
         gone = self._cache.with_name("cache.gone")
         self._disk.remove_tree(gone)
         with self._guard:
-            if self._building:
+            if self._is_building:
                 return
             self._disk.replace(self._cache, gone)
             self._disk.make_folder(self._cache)
         self._disk.remove_tree(gone)
-
-    def _size_bytes(self) -> int:
-        """Return what all of it takes; a file with several names counts once."""
-        sizes: dict[tuple[int, int], int] = {}
-        for folder, _, names in os.walk(self._root):
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    found = Path(folder, name).lstat()
-                    sizes[found.st_dev, found.st_ino] = found.st_size
-        return sum(sizes.values())
 
 
 def _kill(process: children.Process) -> None:

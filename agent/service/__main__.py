@@ -25,13 +25,11 @@ from agent.host.data_folder import DataFolder
 from agent.host.usage import Eyes, in_words
 from agent.process.orphans import end_orphans
 from agent.programs.parts import open_parts
-from agent.programs.programs import open_programs
 from agent.programs.settings import UNCHECKED, ProgramSettings
 from agent.service.settings import AgentSettings, load
 from agent.service.shell import Event, Shell, Surroundings
 from agent.service.status import Contact
 from agent.service.trainers import Trainers
-from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.client.access import AGENT, Access, open_access
 from broker.client.link import Link
@@ -94,8 +92,8 @@ class Service:
         self._contact = Contact(settings.state, now, host, identity, settings.data)
         self._spool = Spool(settings.state)
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="fleet-builder")
-        self._programs = open_programs(
-            programs, settings.state, identity, system_clock,
+        self._parts = open_parts(
+            settings.state, programs, identity, system_clock,
             lambda build: self._builder.submit(_telling, build),
         )  # fmt: skip
         end_orphans(self._spool.work_folders())
@@ -107,18 +105,13 @@ class Service:
         self._data = DataFolder(settings.data)
         self.mailbox: Mailbox[Event] = Mailbox()
         self._versions = Versions(own)
-        self._parts = open_parts(
-            settings.state, programs.cache_bytes(), system_clock, Checkpoints(settings.state),
-            self._programs,
-        )  # fmt: skip
         self._measurer = Measurer(
             self._data, self.mailbox.put, settings.state, self._versions, self._parts.held
         )
         core = self._make_core(topics, rng)
         self._trainers = Trainers(
-            core, settings, own, self._spool, self._parts, self._programs, self._data,
-            self.mailbox,
-        )  # fmt: skip
+            core, settings, own, self._spool, self._parts, self._data, self.mailbox
+        )
         self._link = Link(
             access.link(topics.client_id(settings.host), topics.for_agent(settings.host)),
             feed(self.mailbox, topics),
@@ -194,7 +187,7 @@ class Service:
                 "certificate_expires_at": ends,
                 "data_id": self._data.known,
                 "holdings": self._parts.held(),
-                "programs": self._programs.allowed(),
+                "programs": self._parts.programs.allowed(),
             }
         )
 
@@ -235,7 +228,7 @@ class Service:
         self._measurer.close()
         self._looker.shutdown(wait=False, cancel_futures=True)
         # A bundle that is being made: the next agent must not find its file half written.
-        self._programs.stop()
+        self._parts.programs.stop()
         for workers in (self._workers, self._builder):
             workers.shutdown(wait=True, cancel_futures=True)
         self._lock.release()

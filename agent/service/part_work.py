@@ -79,7 +79,7 @@ class PartWork:
         if task.part is Part.CHECKPOINT:
             work()  # a look at one file
         elif task.part is Part.ENVIRONMENT:
-            self._parts.building(work)
+            self._parts.programs.building(work)
         else:
             self._background(work)
 
@@ -111,13 +111,14 @@ class PartWork:
             self._put(PartFound(*key, found))
 
     def _write(self, task: WriteFetched) -> None:
-        write = self._parts.fetched(task.part).write
+        write = self._parts.fetched()[task.part].write
         work = partial(write, task.job_id, task.attempt, task.offset, task.data)
         self._put_found(task, self._tried(task, _CALLED[task.part], work))
 
     def _give_up(self, task: GiveUpFetch) -> None:
         with logged("what was fetched"):
-            self._parts.give_up(task.job_id, task.attempt)
+            for fetched in self._parts.fetched().values():
+                fetched.give_up(task.job_id, task.attempt)
 
     def _used(self) -> frozenset[str]:
         return in_use([*self._running.values()])

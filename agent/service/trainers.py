@@ -21,7 +21,7 @@ from agent.process.command import (
 )
 from agent.process.supervisor import Starter, Trainer
 from agent.programs.parts import Parts
-from agent.programs.programs import Launch, Programs, metrics_line
+from agent.programs.programs import Launch, metrics_line
 from agent.service.settings import AgentSettings
 from agent.service.shell import Event
 from agent.spool.spool import Spool
@@ -39,7 +39,7 @@ class Trainers:
 
     def __init__(
         self, core: Core, settings: AgentSettings, own: Mapping[str, OwnTrainer], spool: Spool,
-        parts: Parts, programs: Programs, data: DataFolder, mailbox: Mailbox[Event],
+        parts: Parts, data: DataFolder, mailbox: Mailbox[Event],
     ) -> None:  # fmt: skip
         """`own` are the trainers of this host's configuration."""
         self._core = core
@@ -47,8 +47,6 @@ class Trainers:
         self._own = own
         self._spool = spool
         self._parts = parts
-        self._checkpoints = parts.checkpoints
-        self._programs = programs
         self._data = data
         self._mailbox = mailbox
         self._environment = dict(os.environ)  # which decodes each name and value at each look
@@ -63,7 +61,7 @@ class Trainers:
         """
         assign = effect.assign
         key = (assign.job_id, assign.attempt)
-        resume = is_resumable(assign, self._own) and self._checkpoints.begin(
+        resume = is_resumable(assign, self._own) and self._parts.checkpoints.begin(
             *key, assign.void_attempt
         )
         launch = self.launch(effect, resume=resume)
@@ -93,9 +91,9 @@ class Trainers:
         folders = self._parts.folders(assign)
         threads = self._settings.threads or max(1, physical_cores() // self._core.slot_count())
         work = self._spool.work(assign.job_id, assign.attempt)
-        checkpoint = self._checkpoints.files(assign.job_id)
+        checkpoint = self._parts.checkpoints.files(assign.job_id)
         if assign.program is not None:
-            return self._programs.launch(
+            return self._parts.programs.launch(
                 assign, work, checkpoint, effect.gpu, self._environment, threads, folders,
                 resume=resume,
             )  # fmt: skip
@@ -118,7 +116,7 @@ class Trainers:
         """Tell that a trainer has ended, and whether the data that it read has gone."""
         key = (assign.job_id, assign.attempt)
         if assign.program is not None:
-            code = self._programs.exit_code(code)
+            code = self._parts.programs.exit_code(code)
         if code == 0 and assign.program is not None:
             line = metrics_line(self._spool.work(*key) / "out")
             if line is not None:

@@ -20,9 +20,8 @@ from broker.doctor.findings import Finding, Level, fail, ok, warn
 from broker.errors import BadMessage, BadTopic, ConfigError, plain
 from broker.pki.identity import DAY_S, HOW_TO_GET
 from broker.protocol.acl import REWRITE_RIGHTS
-from broker.protocol.broker_load import Strain, strain
 from broker.protocol.link_events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
-from broker.protocol.messages import BROKER_LOAD, STATUS, decode
+from broker.protocol.messages import STATUS, decode
 from broker.protocol.topic_table import Kind, Role
 from broker.protocol.topics import Topics, is_host
 from broker.system.address import Address
@@ -44,7 +43,6 @@ class Answers:
     round_trip_s: float | None = None
     holds: bool | None = None  # a word in the coordinator's own topic came back; none: not tried
     online: set[str] = field(default_factory=set)
-    strain: Strain | None = None  # of the embedded broker
 
 
 def check_address(address: Address) -> Iterator[Finding]:
@@ -113,8 +111,6 @@ def check_session(
     yield ok("session", f"a message went and came back in {answers.round_trip_s * 1000:.0f} ms")
     if answers.holds is not None:
         yield _rights(answers, Topics(settings.topic_root).holder())
-    if answers.strain is not None:
-        yield warn("load", f"the broker is {answers.strain.what}", answers.strain.remedy)
     if name in answers.online and beside is None:
         what, other = f"another agent called {name!r}", "another name (--host) or topic root"
         if name == "coordinator":
@@ -191,8 +187,6 @@ def _ask(access: Access, settings: BrokerSettings, name: str) -> Answers:
     topics = Topics(settings.topic_root)
     events: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
     filters = {topics.echo(name): 0, topics.status(name): 1, topics.coordinator_status(): 1}
-    if name == "coordinator" or access.identity is None:
-        filters[topics.broker_load()] = 0  # a host may not
     if name == "coordinator":
         filters[topics.holder()] = 0
     client_id = topics.client_id(f"doctor-{new_id()[:12]}")
@@ -243,11 +237,9 @@ def _talk(link: Link, events: queue.SimpleQueue[LinkEvent], topics: Topics, name
 
 
 def _note(event: Incoming, topics: Topics, answers: Answers) -> None:
-    """Record who is online, and the load of the broker, from retained messages."""
+    """Record who is online from retained messages."""
     try:
         topic = topics.parse(event.topic)
-        if topic.kind is Kind.BROKER_LOAD:
-            answers.strain = strain(decode(BROKER_LOAD, event.payload))
         if topic.kind not in {Kind.STATUS, Kind.COORDINATOR_STATUS}:
             return
         status = decode(STATUS, event.payload)

@@ -27,7 +27,7 @@ from broker.embedded.settings import ServerSettings
 from broker.embedded.tls import Identity
 from broker.embedded.websocket import WebsocketChannel
 from broker.errors import LinkError
-from broker.protocol.messages import BrokerLoad, BrokerRefusals, encode
+from broker.protocol.messages import BrokerRefusals, encode
 from broker.protocol.topics import Topics
 from broker.system.address import why_not_here
 
@@ -35,7 +35,6 @@ log = logging.getLogger("fleet.broker")
 
 WATCH_EVERY_S: Final = 0.5
 TELL_EVERY_S: Final = 2.0
-LOAD_EVERY_S: Final = 15.0
 WEBSOCKET: Final = "websocket"  # the listener's name
 BACKLOG: Final = 4_096  # connections that are not accepted yet: a fleet comes back at once
 
@@ -97,7 +96,7 @@ class EmbeddedBroker(Broker):
                 f"cannot listen on {settings.host}:{settings.port}{more}: {why}; "
                 f"{why_not_here(cause)}"
             ) from None
-        self._watchers = [asyncio.create_task(one) for one in (self._watch(), self._tell_state())]
+        self._watchers = [asyncio.create_task(one) for one in (self._watch(), self._tell_refused())]
 
     async def shutdown(self) -> None:
         """End all connections at once, and stop."""
@@ -166,12 +165,11 @@ class EmbeddedBroker(Broker):
             await client.channel.close()
 
     async def _watch(self) -> None:
-        """Look after the identity and the connections, and measure how busy the loop is."""
+        """Look after the identity and the connections."""
         while True:
             begun_s = self._loop.time()
             await asyncio.sleep(WATCH_EVERY_S)
             late_s = self._loop.time() - begun_s - WATCH_EVERY_S
-            self.router.meter.tick(late_s)
             try:
                 self._look_round(late_s)
             except Exception:
@@ -201,23 +199,15 @@ class EmbeddedBroker(Broker):
     def _count_end(self, reason: Reason, session: Session) -> None:
         self._refusals.add(reason, f"client {session.id!r} was disconnected")
 
-    async def _tell_state(self) -> None:
-        """Publish what was refused, when it changes, and the load, for `fleet status`."""
-        topics = Topics(self._settings.topic_root)
+    async def _tell_refused(self) -> None:
+        """Publish what was refused, when it changes."""
+        topic = Topics(self._settings.topic_root).broker_refused()
         told: Counter[Reason] = Counter()
-        load_due_s = self._loop.time() + LOAD_EVERY_S
         while True:
             if (counts := self._refusals.counts) != told:
                 told = counts.copy()
                 refused = {reason.value: count for reason, count in told.items()}
-                self._state(topics.broker_refused(), BrokerRefusals(refused=refused), 1)
-            if self._loop.time() >= load_due_s:
-                load_due_s = self._loop.time() + LOAD_EVERY_S
-                clients, most = len(self.router.connected), self._settings.max_connections
-                self._state(topics.broker_load(), self.router.meter.load(clients, most), 0)
+                message = Message(topic, encode(BrokerRefusals(refused=refused)), 1)
+                self.router.send(message)
+                self.router.retain("", message)
             await asyncio.sleep(TELL_EVERY_S)
-
-    def _state(self, topic: str, what: BrokerRefusals | BrokerLoad, qos: int) -> None:
-        message = Message(topic, encode(what), qos)
-        self.router.send(message)
-        self.router.retain("", message)

@@ -1,21 +1,18 @@
-"""What the broker refused, counted by reason, and how busy it is."""
+"""What the broker refused, counted by reason."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, NamedTuple
-
-from broker.protocol.messages import BrokerLoad
+from typing import Final
 
 log = logging.getLogger("fleet.broker")
 
 LINE_EVERY_S: Final = 60.0
 MAX_DETAIL_CHARS: Final = 300
-LOAD_OVER_S: Final = 60.0
 
 
 class Reason(StrEnum):
@@ -64,48 +61,3 @@ class Refusals:
         since = f" (and {more} more since the last line)" if more else ""
         plain = "".join(one if one.isprintable() else "?" for one in detail[:MAX_DETAIL_CHARS])
         log.warning("refused (%s): %s%s", reason, plain, since)
-
-
-class _Sample(NamedTuple):
-    at_s: float
-    late_s: float
-    cpu_s: float
-    messages: int
-    size_bytes: int
-
-
-class Meter:
-    """Measures the load of the last minute, from a sample at each `tick`.
-
-    `now_s` is a monotonic clock, `cpu_s` the processor time of this process.
-    """
-
-    def __init__(self, now_s: Callable[[], float], cpu_s: Callable[[], float]) -> None:
-        """Start at nothing."""
-        self._now_s = now_s
-        self._cpu_s = cpu_s
-        self.messages = 0
-        self.size_bytes = 0
-        self._samples: deque[_Sample] = deque()
-        self.tick(0.0)
-
-    def tick(self, late_s: float) -> None:
-        """Take a sample, `late_s` after it was due: the event loop was busy for so long."""
-        now_s = self._now_s()
-        self._samples.append(_Sample(now_s, late_s, self._cpu_s(), self.messages, self.size_bytes))
-        while len(self._samples) > 2 and self._samples[1].at_s < now_s - LOAD_OVER_S:
-            self._samples.popleft()
-
-    def load(self, clients: int, max_clients: int) -> BrokerLoad:
-        """Return the means of the last minute, and the 99th percentile of the lateness."""
-        first, last = self._samples[0], self._samples[-1]
-        over_s = max(last.at_s - first.at_s, 1e-3)
-        ranked = sorted(one.late_s for one in self._samples)
-        return BrokerLoad(
-            clients=clients,
-            max_clients=max_clients,
-            messages_s=round((last.messages - first.messages) / over_s, 1),
-            bytes_s=round((last.size_bytes - first.size_bytes) / over_s),
-            busy=round((last.cpu_s - first.cpu_s) / over_s, 3),
-            lag_p99_s=round(max(0.0, ranked[-1 - len(ranked) // 100]), 3),
-        )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.embedded.limits import Meter, Reason, Refusals
+from broker.embedded.limits import Reason, Refusals
 from broker.embedded.message import Message
 from broker.embedded.packets import Code
 from broker.embedded.retained import Allowance, Retained
@@ -38,7 +37,6 @@ class Router:
         self.settings = settings
         self.now_s = now_s
         self.refusals = Refusals(now_s)
-        self.meter = Meter(now_s, time.process_time)
         self.sessions: dict[str, Session] = {}  # those without a connection in the order they left
         self.subscriptions: Subscriptions[Session] = Subscriptions()
         self.retained = Retained(Allowance(settings.max_retained, settings.max_retained_bytes))
@@ -153,8 +151,6 @@ class Router:
 
     def send(self, message: Message, sender: Session | None = None) -> None:
         """Send a message to all who have subscribed to it and may have it."""
-        self.meter.messages += 1
-        self.meter.size_bytes += len(message.payload)
         for session, found in self.subscriptions.matching(message.topic).items():
             rights = session.rights
             if rights is not None and not rights.may_receive(message.topic):

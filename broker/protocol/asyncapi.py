@@ -57,9 +57,6 @@ CONTENTS: Final[dict[Kind, tuple[TypeAdapter[Any] | str, str]]] = {
     Kind.BROKER_REFUSED: (
         m.BROKER_REFUSED, "What the embedded broker has refused; brokers of others do not tell.",
     ),
-    Kind.BROKER_LOAD: (
-        m.BROKER_LOAD, "What the embedded broker has to do; brokers of others do not tell.",
-    ),
     Kind.JOB: (m.JOB_ROW, "One job's row."),
     Kind.OPERATOR_REQUEST: (m.OPERATOR_REQUEST, "What an operator asks."),
     Kind.OPERATOR_RESPONSE: (m.OPERATOR_RESPONSE, "The answer."),

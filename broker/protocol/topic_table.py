@@ -41,7 +41,6 @@ class Kind(StrEnum):
     COORDINATOR_ECHO = "coordinator/echo"
     SUMMARY = "coordinator/summary"
     HOLDER = "coordinator/holder"
-    BROKER_LOAD = "broker/load"
     BROKER_REFUSED = "broker/refused"
     JOB = "jobs"
     OPERATOR_REQUEST = "operator/request"
@@ -100,7 +99,6 @@ TABLE: Final[dict[Kind, Row]] = {
     Kind.SUMMARY: Row("coordinator/summary", 1, True, _C, (Role.OBSERVER,)),
     Kind.HOLDER: Row("coordinator/holder", 1, True, _C, _C),
     Kind.BROKER_REFUSED: Row("broker/refused", 1, True, (), _C),
-    Kind.BROKER_LOAD: Row("broker/load", 0, True, (), _C),
     Kind.JOB: Row("jobs/{job_id}", 1, True, _C, (Role.OBSERVER,)),
     # Observers may ask, too: the coordinator changes nothing for them.
     Kind.OPERATOR_REQUEST: Row("operator/{user}/{client}/request", 1, False, _PEOPLE, _C),

@@ -122,7 +122,6 @@ class Topics:
     summary = _builder(Kind.SUMMARY)
     holder = _builder(Kind.HOLDER)
     broker_refused = _builder(Kind.BROKER_REFUSED)
-    broker_load = _builder(Kind.BROKER_LOAD)
     job = _builder(Kind.JOB)
     operator_request = _builder(Kind.OPERATOR_REQUEST)
     operator_response = _builder(Kind.OPERATOR_RESPONSE)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from broker.figures import counted
-from broker.protocol.broker_load import strain
-from broker.protocol.messages import AskStatus, BrokerLoad
+from broker.protocol.messages import AskStatus
 from broker.system.machine import new_id
 from broker.wrapping import printable
 from coordinator.client.predictions import predicted
@@ -111,11 +110,6 @@ def _draw(seen: _Seen) -> Iterator[Any]:
     started = terminal.ago(who["started_at"])
     yield _fact("Coordinator", f"{who['host']}, version {who['version']}, started {started}")
     yield _fact("Broker", data["broker"]["address"])
-    load = data["broker"].get("load")
-    if load and (strained := strain(BrokerLoad(**load))):
-        text = f"{strained.what}; {strained.remedy}"
-        said = terminal.Text(" " * INDENT).append(text, "yellow")
-        yield terminal.Line(said, indent=INDENT)
     yield from _manifest(who)
     if fault := who.get("disk_fault"):
         text = f"{'Disk':<{INDENT}}{_disk_words(fault)}"

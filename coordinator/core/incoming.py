@@ -55,8 +55,6 @@ def on_message(world: World, topic: Topic, message: Incoming, now: Now) -> None:
             _on_log(world, topic, payload, now)
         case Kind.BROKER_REFUSED:
             world.broker_refused = m.decode(m.BROKER_REFUSED, payload).refused
-        case Kind.BROKER_LOAD:
-            world.broker_load = m.decode(m.BROKER_LOAD, payload)
         case _:
             _on_stream(world, topic, message, now)
 

@@ -139,7 +139,7 @@ class Core:
         mine.connected = theirs.connected
         mine.dropped, mine.refused = theirs.dropped, theirs.refused
         mine.broker_refused, mine.manifest_fault = theirs.broker_refused, theirs.manifest_fault
-        mine.broker_load, mine.manifest_changed = theirs.broker_load, theirs.manifest_changed
+        mine.manifest_changed = theirs.manifest_changed
         mine.evidence, mine.trainers = theirs.evidence, theirs.trainers
         mine.edited = theirs.edited
         mine.has_rival = theirs.has_rival
@@ -167,7 +167,7 @@ class Core:
             case Connected(session):
                 world.session, world.connected = session, True
                 # It may be another one; what it has retained comes.
-                world.broker_refused = world.broker_load = None
+                world.broker_refused = None
                 self._birth(now)
                 presence.on_listening(world, now)
             case fx.Collected(kept):

@@ -93,7 +93,6 @@ class World:
     refused: Counter[str] = field(default_factory=Counter)
     turned_away_s: deque[float] = field(default_factory=deque)
     broker_refused: dict[str, int] | None = None
-    broker_load: m.BrokerLoad | None = None
     home_commands_s: deque[float] = field(default_factory=deque)
     session: str = ""
     connected: bool = False

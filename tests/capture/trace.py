@@ -33,7 +33,7 @@ DEADLINE_S = 120.0
 ID_CHARS = 8  # of the ids of jobs and artifacts
 NAME_CHARS = 6  # of other ids
 # How many messages of a sense are shown; what comes again just as it was is left out anyway.
-AT_MOST = {"phase": 1, "progress": 2, "log": 3, "heartbeat": 2, "coordinator/summary": 2, "load": 1,
+AT_MOST = {"phase": 1, "progress": 2, "log": 3, "heartbeat": 2, "coordinator/summary": 2,
            "rebirth": 1, "capability": 1, "lease": 2}  # fmt: skip
 
 AGAIN = {"assign", "log"}  # What the second trace shows again; the rest of the first is left out.
@@ -43,7 +43,6 @@ COMMENTS: dict[str, str] = {
     "coordinator/status online": "The coordinator is there. This is retained, as all states are.",
     "coordinator/status offline": "The coordinator has gone.",
     "holder": "Which coordinator serves the fleet; another one that finds this here yields.",
-    "load": "How the embedded broker is, which it says itself.",
     "refused": "Whom the embedded broker has turned away, which it says itself.",
     "coordinator/summary": "How many jobs and hosts are in which state.",
     "status online": "A host comes: its birth. The session is new at each connect.",

@@ -9,13 +9,15 @@ from typing import Any
 
 from agent.core.effects import StartTrainer, Vitals
 from agent.core.reactor import Core
-from agent.programs.parts import Parts
+from agent.programs.parts import Parts, open_parts
+from agent.programs.settings import ProgramSettings
 from agent.service.shell import Shell, Surroundings
 from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming, Outgoing
 from broker.protocol.topics import Topics
+from broker.system.machine import system_clock
 from tests.harness.agent import GIB, JOB, Agent, heard, leased
 
 
@@ -25,7 +27,13 @@ def shell_of(core: Core, spool: Spool, checkpoints: Checkpoints, **around: Any) 
         name: lambda _: None for name in ("publish", "put", "measure", "look", "start")
     }
     whole = nothing | {"background": lambda work: work()} | around
-    return Shell(core, Surroundings(Topics(), **whole), spool, Parts(checkpoints))
+    parts = replace(parts_of(spool.folder.parent), checkpoints=checkpoints)
+    return Shell(core, Surroundings(Topics(), **whole), spool, parts)
+
+
+def parts_of(state: Path) -> Parts:
+    """What an agent without a program of the fleet opens in its folder."""
+    return open_parts(state, ProgramSettings(), None, system_clock, lambda build: build())
 
 
 class Trainer:

@@ -32,7 +32,6 @@ ADAPTERS = {
     Kind.GRANT: m.GRANT,
     Kind.HOLDER: m.HOLDER,
 }
-BY_THE_BROKER = {Kind.BROKER_LOAD: m.BROKER_LOAD, Kind.BROKER_REFUSED: m.BROKER_REFUSED}
 EVERY_TOPIC = [topic.replace("/one/", "/gaming-pc/") for *_, topic in tree(TOPICS)]
 
 
@@ -76,7 +75,7 @@ def test_what_shows_everything_leaves_out_what_would_hide_it(page: str) -> None:
         left_out = re.findall(r"-T '([^']+)'", one)
         shown = [topic for topic in EVERY_TOPIC if not any(matches(f, topic) for f in left_out)]
         assert not [topic for topic in shown if "/chunk/" in topic or "/operator/" in topic], one
-        assert {TOPICS.job(JOB), TOPICS.status("gaming-pc"), TOPICS.broker_load()} <= set(shown)
+        assert {TOPICS.job(JOB), TOPICS.status("gaming-pc"), TOPICS.broker_refused()} <= set(shown)
 
 
 def test_the_traces_are_of_todays_messages() -> None:
@@ -87,7 +86,7 @@ def test_the_traces_are_of_todays_messages() -> None:
         kinds.add(parsed.kind)
         if payload == "(empty)" or parsed.kind is Kind.LOG:
             continue
-        adapter = (ADAPTERS | BY_THE_BROKER)[parsed.kind]
+        adapter = ADAPTERS[parsed.kind]
         message = m.decode(adapter, _whole(payload).encode())
         assert set(json.loads(_whole(payload))) == set(message.model_dump()), topic
     assert kinds >= ADAPTERS.keys() | {Kind.LOG}

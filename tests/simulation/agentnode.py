@@ -182,10 +182,10 @@ class AgentNode(Node):
             suspended_s=lambda: machine.suspended_s,
         )  # fmt: skip
         self.programs = programs.of_host(machine, self.host)
-        data = datasets.of_host(machine) if self.run.scenario.has_data else None
-        reads = any(job.spec.inputs for job in self.run.scenario.jobs)
-        inputs = programs.parcels(machine, "inputs") if reads else None
-        self.parts = Parts(self.checkpoints, self.programs, data, inputs)
+        self.parts = Parts(
+            self.checkpoints, self.programs, datasets.of_host(machine),
+            programs.parcels(machine, "inputs"),
+        )  # fmt: skip
         self.shell = AgentShell(core, around, self.spool, self.parts)
         self.link = Link(
             self.run.broker, self.client_id, TOPICS.for_agent(self.host.name),

@@ -27,7 +27,7 @@ else:
         "values", "hosts", "jobs", "grants", "offers", "operators", "fleet", "homeassistant",
     )  # fmt: skip
     _OF_OPERATORS: Final = ("Ask", "MAX_JOBS", "Operator", "OPERATOR")
-    _OF_FLEET: Final = ("JOB_ROW", "JobRow", "BrokerLoad", "Summary", "WaitsFor")
+    _OF_FLEET: Final = ("JOB_ROW", "JobRow", "Summary", "WaitsFor")
 
     def __getattr__(name: str) -> Any:
         first = "operators" if name.startswith(_OF_OPERATORS) else "values"

@@ -136,19 +136,7 @@ class BrokerRefusals(Wire):
     refused: Annotated[dict[Word, Annotated[int, Field(ge=0)]], Field(max_length=64)]
 
 
-class BrokerLoad(Wire):
-    """What the embedded broker had to do in the last minute; retained, several times a minute."""
-
-    clients: int = Field(ge=0, le=1 << 31, description="Connections now.")
-    max_clients: int = Field(ge=1, le=1 << 31)
-    messages_s: float = Field(ge=0, description="Published by clients, a second.")
-    bytes_s: float = Field(ge=0, description="Their payloads.")
-    busy: float = Field(ge=0, description="Processor time, in cores; it can use one.")
-    lag_p99_s: float = Field(ge=0, description="How late its event loop was.")
-
-
 JOB_ROW: Final = TypeAdapter(JobRow)
 SUMMARY: Final = TypeAdapter(Summary)
 HOLDER: Final = TypeAdapter(Holder)
 BROKER_REFUSED: Final = TypeAdapter(BrokerRefusals)
-BROKER_LOAD: Final = TypeAdapter(BrokerLoad)

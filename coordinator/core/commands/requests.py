@@ -145,7 +145,7 @@ def _outcome(client: str, ask: m.Command, data: Any, now: Now) -> Cause:
 
 
 def _on_status(world: World, _client: str, _ask: m.AskStatus, now: Now) -> Data:
-    counts, refused_by_broker, load = world.book.counts(), world.broker_refused, world.broker_load
+    counts, refused_by_broker = world.book.counts(), world.broker_refused
     pending = prospects.chances(world, now) if counts["pending"] else prospects.Chances()
     return {
         "jobs": dict(counts),
@@ -166,7 +166,6 @@ def _on_status(world: World, _client: str, _ask: m.AskStatus, now: Now) -> Data:
         "broker": {
             "address": world.settings.broker,
             "refused": None if refused_by_broker is None else {**refused_by_broker},
-            "load": None if load is None else load.model_dump(exclude={"v"}),
         },
         "active": counts["claimed"] + counts["running"],
         "runnable": 0 if world.fleet.paused else pending.runnable,

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from agent.programs import sandbox
+from agent.programs.cached_folders import KEPT_S, mark_of
 from agent.programs.environment_keys import key_of
-from agent.programs.environments import KEPT_S, Environments, find_uv, python_of
+from agent.programs.environments import Environments, find_uv, python_of
 from broker.programs.unusable import Unusable
 from broker.system import children
 from broker.system.machine import system_clock
@@ -263,23 +264,12 @@ def test_an_agent_that_ends_does_not_wait_for_a_build(tmp_path: Path, index: soc
 def test_what_was_half_built_when_the_agent_was_killed_is_built_anew(tmp_path: Path) -> None:
     parcel = parcel_of(tmp_path / "parcel", "tiny")
     environment = environments(tmp_path).build(parcel)
-    (environment.parent / "made").unlink()
+    mark_of(environment.parent).unlink()
+    (environment / "half").touch()
     again = environments(tmp_path)
-    assert not environment.exists()
+    assert again.find(parcel) is None
     assert value_in(again.build(parcel)) == "41"
-
-
-def test_unused_environments_are_deleted_and_no_other(tmp_path: Path) -> None:
-    parcels = [parcel_of(tmp_path / str(n), "tiny", f"VALUE = {n}") for n in range(3)]
-    old_s = time.time() - KEPT_S - 60
-    made = environments(tmp_path)
-    for parcel in parcels[:2]:
-        os.utime(made.build(parcel).parent / "made", (old_s, old_s))
-    new = made.build(parcels[2])
-    made.collect({key_of(parcels[0])})
-    assert made.find(parcels[0]) is not None, "it is in use"
-    assert made.find(parcels[1]) is None
-    assert value_in(new) == "2"
+    assert not (environment / "half").exists()
 
 
 def test_a_full_cache_goes_before_an_environment_that_fits(tmp_path: Path) -> None:
@@ -290,10 +280,20 @@ def test_a_full_cache_goes_before_an_environment_that_fits(tmp_path: Path) -> No
     environments(tmp_path, limit_bytes=4 * 1024**2).collect(())
     assert value_in(environment) == "41"
     assert not any(cache.iterdir())
-    environments(tmp_path, limit_bytes=1).collect({key_of(parcel)})
-    assert value_in(environment) == "41", "it is in use"
-    environments(tmp_path, limit_bytes=1).collect(())
-    assert not environment.exists()
+
+
+def test_the_environment_that_was_used_least_lately_is_deleted_and_none_in_use(
+    tmp_path: Path,
+) -> None:
+    parcels = [parcel_of(tmp_path / str(n), "tiny", f"VALUE = {n}") for n in range(3)]
+    made = environments(tmp_path, limit_bytes=1)
+    built = [made.build(parcel) for parcel in parcels]
+    old_s = time.time() - KEPT_S - 60
+    for environment in built[:2]:
+        os.utime(mark_of(environment.parent), (old_s, old_s))
+    made.collect({key_of(parcels[0])})
+    assert [environment.exists() for environment in built] == [True, False, True]
+    assert made.find(parcels[1]) is None
 
 
 def test_programs_with_the_same_packages_share_an_environment(tmp_path: Path) -> None:

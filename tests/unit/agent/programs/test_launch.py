@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,11 @@ import pytest
 from agent.core.effects import Part
 from agent.process.supervisor import Starter
 from agent.programs import sandbox
-from agent.programs.parts import open_parts
 from agent.programs.programs import metrics_line
-from agent.spool.checkpoints import Checkpoints
 from broker.protocol import messages as m
 from broker.system.bundle import make_bundle
-from broker.system.machine import system_clock
 from tests.harness.agent import JOB
+from tests.harness.agent_shell import parts_of
 from tests.harness.datasets import Made
 from tests.unit.agent.programs.conftest import Host
 
@@ -84,7 +83,7 @@ pathlib.Path(given["out-dir"], "told.json").write_text(json.dumps(told))
 
 def test_a_program_reads_its_data_and_inputs_and_cannot_write_them(tmp_path: Path) -> None:
     host, made = Host(tmp_path, READS), Made({"0/a.png": b"an image", "1/b.png": b"another one"})
-    parts = open_parts(tmp_path, 1e9, system_clock, Checkpoints(tmp_path), host.programs)
+    parts = replace(parts_of(tmp_path), programs=host.programs)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights").write_bytes(b"weights")
     info = make_bundle(tmp_path / "model", tmp_path / "bundle")
@@ -97,7 +96,7 @@ def test_a_program_reads_its_data_and_inputs_and_cannot_write_them(tmp_path: Pat
     fetched = 0
     for part in (Part.PROGRAM, Part.DATA, Part.INPUTS):
         while (lacks := parts.find(assign, part, ())) is not None:
-            parts.fetched(part).write(JOB, 1, 0, blobs[lacks.artifact_id])
+            parts.fetched()[part].write(JOB, 1, 0, blobs[lacks.artifact_id])
             parts.install(assign, part, lacks.artifact_id)
             fetched += 1
     assert fetched == len(blobs)

@@ -13,11 +13,13 @@ import pytest
 
 from agent.core.output import understand
 from agent.programs import sandbox
-from agent.programs.environments import KEPT_S, Environments
+from agent.programs.cached_folders import KEPT_S, mark_of
+from agent.programs.environments import Environments
 from agent.programs.programs import metrics_line
 from broker.errors import BadMessage, FleetError
 from broker.protocol.loglines import MAX_LINE_CHARS
 from broker.system.machine import system_clock
+from tests.harness.agent import HEX
 from tests.unit.agent.programs.conftest import PROGRAM, Host
 
 SEEDED = (
@@ -112,14 +114,15 @@ def test_a_program_that_is_not_here_is_not_started(tmp_path: Path) -> None:
 
 
 def test_a_job_without_packages_does_not_keep_unused_ones(tmp_path: Path) -> None:
-    environments = Environments(tmp_path / "kept", 1e9, system_clock, uses_sandbox=False)
+    environments = Environments(tmp_path / "kept", 0.0, system_clock, uses_sandbox=False)
     host = Host(tmp_path, sandbox="none", environments=environments)
     host.fetch()
-    unused = tmp_path / "kept" / "unused"
-    unused.mkdir()
-    (unused / "made").touch()
+    unused = tmp_path / "kept" / "whole" / HEX
+    (unused / "venv").mkdir(parents=True)
+    (unused / "build.log").write_text("built", "utf-8")
+    mark_of(unused).touch()
     now = system_clock()
-    os.utime(unused / "made", (0, now.wall_s - KEPT_S - 60))
+    os.utime(mark_of(unused), (0, now.wall_s - KEPT_S - 60))
     host.programs.collect({host.program.digest}, now.wall_s)
     assert not unused.exists()
 

@@ -10,17 +10,14 @@ import pytest
 
 from agent.core.effects import StartTrainer, TrainerExited
 from agent.host.data_folder import SCHEMA_FILE, DataFolder
-from agent.programs.parts import Part, Parts, open_parts
-from agent.programs.programs import open_programs
-from agent.programs.settings import ProgramSettings
+from agent.programs.parts import Part
 from agent.service.settings import AgentSettings
 from agent.service.trainers import Trainers
-from agent.spool.checkpoints import Checkpoints
 from agent.spool.spool import Spool
 from broker.client.mailbox import Mailbox
 from broker.protocol import messages as m
-from broker.system.machine import system_clock
 from tests.harness.agent import JOB, Agent
+from tests.harness.agent_shell import parts_of
 from tests.harness.datasets import Made
 
 MADE = Made({SCHEMA_FILE: b"{}"}, name="prepared")
@@ -31,15 +28,12 @@ class Host:
 
     def __init__(self, state: Path, data: DataFolder | None = None) -> None:
         settings, mailbox = AgentSettings(host="pi", state=state), Mailbox[Any]()
-        programs = open_programs(
-            ProgramSettings(), state, None, system_clock, lambda build: build()
-        )
-        self.parts: Parts = open_parts(state, 1e9, system_clock, Checkpoints(state), programs)
+        self.parts = parts_of(state)
         self.mailbox = mailbox
         self.agent = Agent()
         self.trainers = Trainers(
-            self.agent.core, settings, {}, Spool(state), self.parts, programs,
-            data or DataFolder(None), mailbox,
+            self.agent.core, settings, {}, Spool(state), self.parts, data or DataFolder(None),
+            mailbox,
         )  # fmt: skip
 
 
@@ -56,7 +50,7 @@ def assign(**more: Any) -> m.Assign:
 def test_the_dataset_of_a_job_takes_the_place_of_the_hosts_data(host: Host) -> None:
     job = assign(data=(MADE.dataset,))
     while (lacks := host.parts.find(job, Part.DATA, ())) is not None:
-        host.parts.fetched(Part.DATA).write(JOB, 1, 0, MADE.blobs[lacks.artifact_id])
+        host.parts.fetched()[Part.DATA].write(JOB, 1, 0, MADE.blobs[lacks.artifact_id])
         host.parts.install(job, Part.DATA, lacks.artifact_id)
     launch = host.trainers.launch(StartTrainer(job, 0, None), resume=False)
     (folder,) = [word.partition("=")[2] for word in launch.command if word.startswith("--data=")]

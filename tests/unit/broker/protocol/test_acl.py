@@ -51,7 +51,7 @@ RIGHTS: dict[Role, tuple[set[str], set[str]]] = {
             "fleet/+/job/+/log", "fleet/+/job/+/progress", "fleet/+/artifact/+/chunk/+",
             "fleet/+/checkpoint/+/grant",
             "fleet/+/identity/request", "fleet/operator/+/+/request", "fleet/operator/+/+/grant",
-            "fleet/operator/+/+/push/+", "fleet/broker/load", "fleet/broker/refused",
+            "fleet/operator/+/+/push/+", "fleet/broker/refused",
             "fleet/homeassistant/+/set", "homeassistant/status",
         },
     ),

@@ -63,8 +63,6 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
     (m.GRANT, m.Rejected(reason="corrupt")),
     (m.SUMMARY, m.Summary(jobs={"pending": 1}, hosts={"online": 1})),
     (m.BROKER_REFUSED, m.BrokerRefusals(refused={"tls": 1})),
-    (m.BROKER_LOAD, m.BrokerLoad(
-        clients=1, max_clients=2, messages_s=1.5, bytes_s=9.0, busy=0.1, lag_p99_s=0.0)),
     (m.JOB_ROW, m.JobRow(
         job_id=HEX, name="n", model="gbt", mode="oracle", state="pending", priority=1, attempt=0,
         host=None, error=None, artifact_id=None, metrics=None, created_at="t", started_at=None,
@@ -96,7 +94,6 @@ SAMPLES: list[tuple[TypeAdapter[Any], m.Wire]] = [
 T = Topics("site/fleet")
 TOPICS = {
     T.broker_refused(): Topic(Kind.BROKER_REFUSED),
-    T.broker_load(): Topic(Kind.BROKER_LOAD),
     T.status("pi"): Topic(Kind.STATUS, "pi"),
     T.capability("pi"): Topic(Kind.CAPABILITY, "pi"),
     T.heartbeat("pi"): Topic(Kind.HEARTBEAT, "pi"),
