@@ -91,6 +91,8 @@ class Service:
         self._stopping = self._reloading = self._connected = self._was_ready = False
         self._plan_file = PlanFile(settings.manifest)
         self._look_s = 0.0  # when to look at the files again
+        self._looking: Future[None] = Future()
+        self._looking.set_result(None)
         self._topics = topics = Topics(broker.topic_root)
         self._rng = random.Random()  # noqa: S311 - jitter, no secret
         self._lock = FolderLock(settings.state, "coordinator")
@@ -295,7 +297,9 @@ class Service:
             self._manager.ready()
         if now.mono_s >= self._look_s:
             self._look_s = now.mono_s + LOOK_EVERY_S
-            self._reader.submit(self._look)
+            if self._looking.done():  # not while a disk hangs
+                self._looking.result()
+                self._looking = self._reader.submit(self._look)
         return True
 
     def _wait_s(self) -> float | None:
