@@ -124,7 +124,10 @@ class Service:
         # Said once, and only before the first connection: later it is the broker that is away.
         join = "; a host of a fleet with certificates is to `fleet join` it first"
         self._advice = IS_IT_THERE + ("" if access.identity else join)
-        around = Surroundings(
+        self._shell = Shell(core, self._surroundings(topics), self._spool, self._parts)
+
+    def _surroundings(self, topics: Topics) -> Surroundings:
+        return Surroundings(
             topics=topics,
             publish=self._link.publish,
             put=self.mailbox.put,
@@ -134,7 +137,6 @@ class Service:
             start=self._trainers.start,
             suspended_s=suspended_s,
         )
-        self._shell = Shell(core, around, self._spool, self._parts)
 
     def run(self, ready: Callable[[], None], ending: Callable[[], None] = lambda: None) -> None:
         """Serve until the core says `Leave`; `ready` is called when the host is online.
