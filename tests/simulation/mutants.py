@@ -306,7 +306,7 @@ MUTANTS = (
     Mutant("late results dropped", 1000, _late_results_dropped),
     Mutant("final states move", 300, _final_states_move, first=4000),
     Mutant("bundle cleared too early", 100, _clears_unasked),
-    Mutant("checkpoints not hashed", 600, _not_hashed("checkpoints"), first=1800),
+    Mutant("checkpoints not hashed", 600, _not_hashed("checkpoints"), first=2600),
     Mutant(
         "checkpoints of others taken",
         300,
