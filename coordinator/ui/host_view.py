@@ -34,13 +34,13 @@ def what_it_is(made: Capability) -> Iterator[Fact]:
     yield "Data", made.data_id or Text("no prepared data", "yellow")
     yield "Trainers", ", ".join(sorted(made.trainers)) or "none"
     yield "Libraries", _listed(*(f"{name} {version}" for name, version in libraries if version))
-    yield "Programs", lets_in(made.programs)
+    yield "Programs", admitted(made.programs)
     yield "System", f"{made.os}, {made.arch}, Python {made.python}"
     ends = (made.certificate_expires_at or "")[:10]
     yield "Agent", _listed(made.agent_version, f"its certificate ends {ends}" if ends else "")
 
 
-def lets_in(programs: ProgramsAllowed | None) -> str:
+def admitted(programs: ProgramsAllowed | None) -> str:
     """Return which programs a host's owner lets in, and how they run."""
     if programs is None:
         return "none"

@@ -7,7 +7,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agent.core import endings, leases, owner, reports, runs
@@ -33,7 +33,7 @@ from coordinator.core import (
 from coordinator.core import leases as coordinator_leases
 from coordinator.core.state import World
 from coordinator.jobs.jobs import Job, JobBook
-from coordinator.jobs.records import BundlesFiled, FleetRecord
+from coordinator.jobs.records import BundlesFiled
 from coordinator.jobs.states import FINAL, Event, JobState
 from coordinator.ledger.ledger import Ledger
 from coordinator.service.shell import Shell
@@ -312,18 +312,25 @@ MUTANTS = (
         300,
         _put(Checkpoints, "files", lambda kept, job_id: kept._root / job_id[:1] / "files"),
     ),
-    Mutant("inputs not hashed", 1000, _not_hashed("inputs"), first=1000),
+    Mutant("inputs not hashed", 1000, _not_hashed("inputs"), first=1600),
     Mutant("parcels not hashed", 2000, _not_hashed("programs")),
-    Mutant("packs not hashed", 1000, _not_hashed("data")),
+    Mutant("packs not hashed", 600, _not_hashed("data"), first=400),
     Mutant("datasets deleted while in use", 300, _deleted_while_in_use),
     Mutant("signers not checked", 600, _put(Programs, "_check_signature", lambda *_: None)),
     Mutant("a requeue takes old checkpoints", 400, _requeue_goes_on),
     Mutant("unchanged is not given back", 1000, _unchanged_is_repeated),
     Mutant("given back and still there", 300, _given_back_and_still_there),
     Mutant("owner not heard", 300, _put(owner, "give_back", lambda *_: None)),
-    Mutant("releases not asked for", 1000, _put(give_back, "send", lambda *_: None)),
+    Mutant("releases not asked for", 1000, _put(give_back, "send", lambda *_: None), first=250),
     Mutant(
-        "pause lost by a restart", 1000, _put(Ledger, "load_fleet", lambda ledger: FleetRecord())
+        "pause lost by a restart",
+        600,
+        _put(
+            Ledger,
+            "load_fleet",
+            lambda ledger, load=Ledger.load_fleet: replace(load(ledger), paused=False),
+        ),
+        first=900,
     ),
     Mutant("given ahead, given back and run", 300, _given_back_and_run),
     Mutant("successors wait for no artifact", 50, _running_is_stored),

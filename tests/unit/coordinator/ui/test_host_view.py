@@ -22,7 +22,7 @@ from tests.harness.mirrored import GIB, Mirrored, job_id
 def test_a_host_says_which_programs_its_owner_lets_in(
     programs: ProgramsAllowed | None, said: str
 ) -> None:
-    assert host_view.lets_in(programs) == said
+    assert host_view.admitted(programs) == said
 
 
 @pytest.mark.words
