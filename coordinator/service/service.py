@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fleet.coordinator")
 
 BACKOFF_CAP_S: Final = 5.0  # short: it is a single client, and every verb waits for it
-LOOK_EVERY_S: Final = 1.0  # at the manifest and the CA's journal
+LOOK_EVERY_S: Final = 5.0  # at the manifest and the CA's journal; each look wakes three threads
 
 
 class Service:
