@@ -31,6 +31,7 @@ def test_a_job_leads_to_its_datasets_and_to_the_jobs_that_come_before_it() -> No
     assert told["After"] == after
 
 
+@pytest.mark.words
 def test_what_is_as_usual_is_not_said() -> None:
     usual = replace(spec(), n_resamples=1000, stall_timeout_s=7200.0)
     odd = replace(spec(retries=0), stall_timeout_s=60.0, allowed_hosts=("pi", "pc"))

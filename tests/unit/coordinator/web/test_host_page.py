@@ -11,6 +11,7 @@ from coordinator.jobs.plan_entries import HostPolicy, policy_to_dict
 from coordinator.web.pages.host_page import allowed
 
 
+@pytest.mark.words
 @pytest.mark.parametrize(
     ("more", "said"),
     [
