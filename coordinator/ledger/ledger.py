@@ -7,6 +7,7 @@ the caller reloads.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -32,6 +33,8 @@ _FIELDS: Final = (
     "pending_since", "started_at", "finished_at", "failures", "not_before", "submitted_by", "ran_s",
     "void_attempt",
 )  # fmt: skip
+
+_adapter: Final = functools.cache(TypeAdapter)
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -91,13 +94,14 @@ class Ledger:
         if not rows:
             return records.FleetRecord()
         try:
-            return TypeAdapter(records.FleetRecord).validate_json(rows[0][0])
+            found: records.FleetRecord = _adapter(records.FleetRecord).validate_json(rows[0][0])
         except ValueError as error:
             raise StorageError(f"ledger {self._path}: the fleet: {error}") from error
+        return found
 
     def load_pushed(self) -> list[records.PushedRecord]:
         """Return the programs and datasets, in the order in which they were pushed."""
-        read = TypeAdapter(m.Offer).validate_json
+        read = _adapter(m.Offer).validate_json
         try:
             return [
                 records.PushedRecord(read(offer), *by) for offer, *by in self._rows("load_pushed")
