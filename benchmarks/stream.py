@@ -21,19 +21,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
-
-import psutil
 
 from benchmarks import stream_scp
 from benchmarks.common import MIB, cpu_s, machine, median, percentile, table, words
 from benchmarks.stream_brokers import end_tree, installed, running
 from benchmarks.stream_delay import Probe
 from benchmarks.stream_fleet import Handover, Uploads, make_bundle
-from tests.harness.brokers import BrokerProcess, free_port
+from tests.harness.brokers import BrokerProcess, free_port, listens
+from tests.harness.waiting import wait_until
 
 MESSAGE_BYTES: Final = 256 * 1024
 SMALL_BYTES: Final = 64 * 1024
@@ -112,11 +110,7 @@ def http(bench: Bench) -> float:
     port, command = free_port(), [sys.executable, "-m", "benchmarks.stream_http"]
     server = subprocess.Popen([*command, "serve", str(port), str(bench.fresh())])
     try:
-        deadline_s = time.monotonic() + START_S
-        while not _listens(server.pid):
-            if time.monotonic() > deadline_s:
-                raise TimeoutError("the HTTP server does not listen")
-            time.sleep(0.05)
+        wait_until(lambda: listens(port), "the HTTP server does not listen", START_S)
         put = [*command, "put", str(port), str(bench.one[0][0])]
         done = subprocess.run(put, check=True, capture_output=True)
     finally:
@@ -128,10 +122,6 @@ def scp(bench: Bench, programs: stream_scp.Programs) -> float:
     """Return MB/s of a copy."""
     took_s = stream_scp.seconds(programs, bench.one[0][0], bench.fresh())
     return bench.size_mib * MIB / took_s / 1e6
-
-
-def _listens(pid: int) -> bool:
-    return any(one.status == "LISTEN" for one in psutil.Process(pid).net_connections("tcp"))
 
 
 def speed(bench: Bench, kinds: list[str]) -> Iterator[str]:

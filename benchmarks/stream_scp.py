@@ -11,14 +11,14 @@ import getpass
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.harness.brokers import free_port
+from tests.harness.brokers import free_port, listens
+from tests.harness.waiting import wait_until
 
 START_S: Final = 10.0
 PRIVILEGES: Final = Path("/run/sshd")  # where Debian's sshd wants to be locked in
@@ -84,17 +84,8 @@ def _served(programs: Programs, folder: Path) -> Iterator[int]:
         [programs.sshd, "-D", "-e", "-f", str(settings)], stderr=subprocess.DEVNULL
     )
     try:
-        _wait_for(port)
+        wait_until(lambda: listens(port), "sshd does not listen", START_S)
         yield port
     finally:
         process.terminate()
         process.wait(START_S)
-
-
-def _wait_for(port: int) -> None:
-    deadline_s = time.monotonic() + START_S
-    while time.monotonic() < deadline_s:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
-            return
-        time.sleep(0.05)
-    raise TimeoutError("sshd does not listen")

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker, ServerSettings
-from tests.harness.inthread import InThread, until
+from tests.harness.inthread import InThread
 from tests.harness.secure import House
 from tests.harness.secured import HOSTS, PEOPLE, Actor, Secured
 from tests.harness.secured_brokers import MAKERS
+from tests.harness.waiting import wait_until
 
 
 class Network:
@@ -33,7 +34,7 @@ class Network:
 
     def refuses(self, counts: dict[str, int]) -> None:
         """Check what was refused: a client may see its end before it is counted."""
-        until(lambda: self.refused == counts, f"not {counts}, but {self.refused}")
+        wait_until(lambda: self.refused == counts, f"not {counts}, but {self.refused}")
 
     def tls(self, name: str | None) -> ssl.SSLContext:
         """What somebody's client needs; without a name, one that shows no certificate."""

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from broker.pki import identity as ids
 from tests.harness import clusters
-from tests.harness.inthread import until
+from tests.harness.brokers import listens
 from tests.harness.secured import Secured
+from tests.harness.waiting import wait_until
 
 DEADLINE_S = 60.0
 
@@ -35,7 +36,7 @@ def test_no_host_becomes_a_node_of_nats(tmp_path: Path) -> None:
         assert node.site is not None
         assert node.site.node is not None
         port = node.site.node.port
-        until(lambda: _is_listening(port), "nobody listens for nodes")
+        wait_until(lambda: listens(port), "nobody listens for nodes")
         key, made = (node.house.broker / f"broker.{end}" for end in ("key", "crt"))
         own = node.house.folder / "own"
         ids.write_identity(own, node.house.authority.pem, made.read_bytes(), key.read_bytes())
@@ -45,11 +46,3 @@ def test_no_host_becomes_a_node_of_nats(tmp_path: Path) -> None:
         assert not _is_let_in(node, port, None)
     finally:
         node.end(signal.SIGKILL)
-
-
-def _is_listening(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), DEADLINE_S).close()
-    except OSError:
-        return False
-    return True

@@ -24,9 +24,9 @@ from broker.pki import certificates as certs
 from broker.pki import keyfiles
 from broker.pki.ca import CRL_FILE
 from broker.system.address import Address
-from tests.harness.inthread import until
 from tests.harness.rawmqtt import CONNACK, connect, heard, joined, packet, publish, subscribe, wire
 from tests.harness.secure import HOUR_S, House
+from tests.harness.waiting import wait_until
 
 DEADLINE_S = 60.0
 # paho leaves sockets open.
@@ -107,8 +107,8 @@ def test_who_looks_whether_somebody_listens_is_refused_nothing(
         _looks(broker.port, broker.websocket_port, context)
         with wire(broker.port, context) as half:
             half.sendall(connect("x")[:5])
-        until(lambda: bool(broker.refused), "half a CONNECT is counted")
-        until(lambda count=count: broker.refused == {Reason.CONNECT: count}, "it alone is")
+        wait_until(lambda: bool(broker.refused), "half a CONNECT is counted")
+        wait_until(lambda count=count: broker.refused == {Reason.CONNECT: count}, "it alone is")
 
 
 def test_tls_of_long_ago_is_refused(network: Any) -> None:
@@ -257,7 +257,7 @@ def test_an_oversize_connect_is_refused_before_it_is_read(network: Any) -> None:
 )  # fmt: skip
 def test_what_is_no_connect_ends_the_connection(network: Any, first: bytes) -> None:
     assert _knock(network.port, network.tls("gaming-pc"), first) == b""
-    until(lambda: sum(network.refused.values()) == 1, "nothing was counted")
+    wait_until(lambda: sum(network.refused.values()) == 1, "nothing was counted")
 
 
 def test_a_revoked_certificate_is_out_at_once(network: Any) -> None:
@@ -311,7 +311,7 @@ def test_a_list_that_is_none_changes_nothing(
         crl.unlink()
     else:
         crl.write_bytes(House.make(tmp_path / "other").crl)
-    until(lambda: "those revoked before stay so" in caplog.text, "the log says nothing")
+    wait_until(lambda: "those revoked before stay so" in caplog.text, "the log says nothing")
     again = _knock(network.port, network.tls("gaming-pc"), connect("x"))
     assert again == CONNACK + NOT_AUTHORIZED
 
@@ -335,7 +335,7 @@ def test_a_renewed_certificate_of_the_broker_is_taken(network: Any) -> None:
     agent = network.client("gaming-pc")
     before = _serial(network)
     network.house.certify_broker()
-    until(lambda: _serial(network) != before, "the old one is still shown")
+    wait_until(lambda: _serial(network) != before, "the old one is still shown")
     agent.publish("fleet/gaming-pc/heartbeat", b"{}")
 
 
@@ -343,5 +343,5 @@ def test_a_renewal_gone_wrong_keeps_the_old_certificate(
     network: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     (network.house.broker / "broker.key").write_bytes(certs.key_pem(certs.new_key()))
-    until(lambda: "the old certificates stay in use" in caplog.text, "the log says nothing")
+    wait_until(lambda: "the old certificates stay in use" in caplog.text, "the log says nothing")
     assert _knock(network.port, network.tls("pi-4"), connect("x")) == CONNACK + ACCEPTED

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from broker.embedded import EmbeddedBroker, Reason, ServerSettings
-from tests.harness.inthread import InThread, until
+from tests.harness.inthread import InThread
 from tests.harness.rawmqtt import CONNACK, connect, heard, joined, packet, publish, subscribe, wire
+from tests.harness.waiting import wait_until
 
 # paho leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -51,7 +52,7 @@ def test_what_came_with_the_end_of_the_connection_counts(ours: InThread, client:
 
     assert ours.call(send_and_end()), "nobody else had a turn"
     assert [watcher.next()[1] for _ in range(1_000)] == [b"%d" % one for one in range(1_000)]
-    until(lambda: "sender" not in ours.broker.router.connected, "it is there still")
+    wait_until(lambda: "sender" not in ours.broker.router.connected, "it is there still")
 
 
 def test_a_message_comes_at_the_lower_qos_and_once(ours: InThread, client: Make) -> None:
@@ -84,7 +85,7 @@ def test_a_client_that_pings_and_does_not_keep_up_is_not_silent(
         sender = client(ours.port, "sender")
         for _ in range(60):
             sender.publish("bulk", b"z" * 200_000)
-        until(lambda: ours.broker.router.sessions["late"].unsent_bytes > 1_000_000, "it reads")
+        wait_until(lambda: ours.broker.router.sessions["late"].unsent_bytes > 1_000_000, "it reads")
         _pings(late, 3)
         assert Reason.SILENT not in ours.broker.refused
         size = 60 * len(publish("bulk", b"z" * 200_000))

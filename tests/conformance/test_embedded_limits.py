@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.embedded import Reason
-from tests.harness.inthread import InThread, until
+from tests.harness.inthread import InThread
 from tests.harness.rawmqtt import (
     CONNACK,
     connect,
@@ -23,6 +23,7 @@ from tests.harness.rawmqtt import (
     text,
     wire,
 )
+from tests.harness.waiting import wait_until
 
 # paho leaves sockets open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -103,7 +104,7 @@ def test_what_is_no_packet_ends_the_connection(served: tuple[InThread, Any], bad
     with joined(running.port, context) as connection:
         connection.sendall(bad + b"\xc0\0")
         assert heard(connection, 1) == b""
-    until(lambda: running.broker.refused == {Reason.MALFORMED: 1}, "it was not counted")
+    wait_until(lambda: running.broker.refused == {Reason.MALFORMED: 1}, "it was not counted")
 
 
 def test_a_client_has_so_many_filters(new_network: Make) -> None:
@@ -119,7 +120,9 @@ def test_a_client_has_so_many_filters(new_network: Make) -> None:
     subscriptions = network.running.broker.router.subscriptions
     assert [len(subscriptions.matching(name)) for name in names] == [0, 1, 1, 1]
     agent.stop()
-    until(lambda: not any(map(subscriptions.matching, names)), "filters of a client that has left")
+    wait_until(
+        lambda: not any(map(subscriptions.matching, names)), "filters of a client that has left"
+    )
 
 
 def test_a_name_has_so_many_retained_messages(new_network: Make) -> None:
@@ -186,7 +189,7 @@ def test_retained_messages_for_a_slow_subscriber_are_bounded(new_network: Make) 
     for _ in range(5):
         sleepy.paho.subscribe("fleet/#")
         sleepy.paho.loop_write()
-    until(lambda: _unsent_bytes(network) > 0, "nothing is sent")
+    wait_until(lambda: _unsent_bytes(network) > 0, "nothing is sent")
     for _ in range(50):
         agent.publish("fleet/gaming-pc/heartbeat", b"{}")
         assert _unsent_bytes(network) <= 2_000_000
@@ -235,7 +238,7 @@ def test_what_is_not_released_counts_for_all_together(new_network: Make) -> None
             assert heard(connection, 4) == ACCEPTED
             with contextlib.suppress(OSError):  # it may be this one that goes
                 connection.sendall(held + half)
-        until(lambda: Reason.MEMORY in network.refused, "nobody is disconnected")
+        wait_until(lambda: Reason.MEMORY in network.refused, "nobody is disconnected")
         sessions = list(network.running.broker.router.sessions.values())
         assert sum(one.waiting_bytes for one in sessions) <= 20_000_000
 
@@ -248,7 +251,7 @@ def test_a_client_that_takes_nothing_can_be_ended(network: Any) -> None:
     for number in range(40):
         agent.publish(f"fleet/gaming-pc/artifact/a/chunk/{number}", b"z" * 200_000)
     network.house.revoke("operator:alice")
-    until(lambda: len(network.running.broker.router.connected) == 1, "it is still there")
+    wait_until(lambda: len(network.running.broker.router.connected) == 1, "it is still there")
 
 
 def test_a_sender_that_does_not_read_is_not_read_either(ours: InThread, client: Make) -> None:
@@ -271,7 +274,7 @@ def test_a_sender_that_does_not_read_is_not_read_either(ours: InThread, client: 
                 return flood.answers_bytes > 0
             return False
 
-        until(is_left_alone, "it is read")
+        wait_until(is_left_alone, "it is read")
         assert flood.channel.unsent_bytes < 500_000
         other.publish("o", b"fine")
         assert other.next() == ("o", b"fine")
@@ -321,4 +324,4 @@ def test_a_will_goes_nowhere_that_a_message_may_not(ours: InThread, topic: str) 
     with wire(ours.port) as connection:
         connection.sendall(connect("x", will=(topic, b"lie")))
         assert heard(connection, 4) == CONNACK + b"\5"
-    until(lambda: ours.broker.refused == {Reason.WILL: 1}, "it was not counted")
+    wait_until(lambda: ours.broker.refused == {Reason.WILL: 1}, "it was not counted")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.harness.inthread import until
+from tests.harness.waiting import wait_until
 
 Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_embedded`
 
@@ -13,7 +13,7 @@ Make = Callable[..., Any]  # the fixtures `client`, `new_network` and `new_embed
 def test_each_filter_of_a_subscribe_is_judged_by_itself(network: Any) -> None:
     agent = network.client("gaming-pc")
     agent.paho.subscribe([("#", 0), ("fleet/gaming-pc/job/request", 1)])
-    until(lambda: agent.codes == [0x80, 1], "no SUBACK")
+    wait_until(lambda: agent.codes == [0x80, 1], "no SUBACK")
     network.client("coordinator").publish("fleet/gaming-pc/job/request", b"work")
     assert agent.next() == ("fleet/gaming-pc/job/request", b"work")
 

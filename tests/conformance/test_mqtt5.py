@@ -13,7 +13,7 @@ from paho.mqtt.packettypes import PacketTypes
 from broker.embedded import EmbeddedBroker, Reason, ServerSettings
 from broker.embedded.connect import MAX_HELD
 from tests.fuzz.mutate import mutate_bytes
-from tests.harness.inthread import InThread, until
+from tests.harness.inthread import InThread
 from tests.harness.rawmqtt import (
     Peer5,
     connect,
@@ -29,6 +29,7 @@ from tests.harness.rawmqtt import (
     text,
     wire,
 )
+from tests.harness.waiting import wait_until
 
 Make = Callable[..., Any]
 NO_LOCAL, AS_PUBLISHED, IF_NEW, NEVER = 0x04, 0x08, 0x10, 0x20
@@ -276,7 +277,7 @@ def test_nothing_is_sent_that_is_larger_than_is_taken(ours: InThread) -> None:
         )
         assert [speaker.next()[0] for _ in range(3)] == [0x40] * 3
         assert small.message()[2] == b"z" * 20
-    until(lambda: ours.broker.refused == {Reason.OVERSIZE: 2}, str(ours.broker.refused))
+    wait_until(lambda: ours.broker.refused == {Reason.OVERSIZE: 2}, str(ours.broker.refused))
 
 
 def test_a_message_expires(ours: InThread) -> None:
@@ -288,7 +289,7 @@ def test_a_message_expires(ours: InThread) -> None:
             one.subscribe("b")
             left.add(one.message()[3].MessageExpiryInterval)
         assert all(500 < one_s <= 600 for one_s in left)
-        until(lambda: len(ours.broker.router.retained) == 1, "it is retained still")
+        wait_until(lambda: len(ours.broker.router.retained) == 1, "it is retained still")
         one.subscribe("+")
         _, topic, _, found = one.message()
         assert topic == "b"

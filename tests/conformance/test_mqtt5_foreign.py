@@ -12,7 +12,8 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from tests.harness.inthread import InThread, until
+from tests.harness.inthread import InThread
+from tests.harness.waiting import wait_until
 
 DEADLINE_S = 20.0
 
@@ -75,7 +76,7 @@ def test_mosquittos_programs(ours: InThread, hears: str, says: str) -> None:
         say += [word for one in named for word in ("-D", "publish", *one.split())]
     assert _run(*say, "-t", "a/1").returncode == 0
     with subprocess.Popen(listen, stdout=subprocess.PIPE, text=True) as listening:
-        until(lambda: ours.broker.router.subscriptions.matching("a/2"), "nobody listens")
+        wait_until(lambda: ours.broker.router.subscriptions.matching("a/2"), "nobody listens")
         assert _run(*say, "-t", "a/2").returncode == 0
         heard, _ = listening.communicate(timeout=DEADLINE_S)
     more = "k:v to/me" if (hears, says) == ("5", "5") else ""

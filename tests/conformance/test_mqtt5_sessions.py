@@ -9,8 +9,9 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 
 from broker.embedded import Reason
-from tests.harness.inthread import InThread, until
+from tests.harness.inthread import InThread
 from tests.harness.rawmqtt import Peer5, joined, packet, props, publish5
+from tests.harness.waiting import wait_until
 
 GOODBYE, WITH_WILL = b"\xe0\0", b"\xe0\1\4"
 DUP = 8
@@ -98,7 +99,7 @@ def test_a_message_of_qos_2_is_released_on_the_next_connection(ours: InThread) -
 
 def test_a_session_expires(ours: InThread) -> None:
     _away(ours, "short", SessionExpiryInterval=1)
-    until(lambda: not ours.broker.router.subscriptions.matching("q"), "it is kept still")
+    wait_until(lambda: not ours.broker.router.subscriptions.matching("q"), "it is kept still")
     with _back(ours, "short") as one:
         assert not one.present
     _away(ours, "long")
@@ -107,7 +108,7 @@ def test_a_session_expires(ours: InThread) -> None:
         speaker.say(publish5("q", b"2", qos=1, number=2, MessageExpiryInterval=600))
         speaker.say(publish5("r", b"r", qos=1, number=3, retain=True, MessageExpiryInterval=1))
         assert [speaker.next()[0] for _ in range(3)] == [0x40] * 3
-    until(lambda: not len(ours.broker.router.retained), "a second has not passed")
+    wait_until(lambda: not len(ours.broker.router.retained), "a second has not passed")
     with _back(ours, "long") as one:
         _, _, payload, found = one.message()
         assert payload == b"2"
@@ -117,7 +118,7 @@ def test_a_session_expires(ours: InThread) -> None:
 def test_so_many_sessions_are_kept(ours: InThread) -> None:
     for name in ("a", "b", "c"):
         _away(ours, name)
-    until(lambda: ours.broker.refused == {Reason.CROWD: 1}, "none has ended")
+    wait_until(lambda: ours.broker.refused == {Reason.CROWD: 1}, "none has ended")
     for name, present in (("a", False), ("b", True), ("c", True)):
         with _back(ours, name) as one:
             assert one.present is present
@@ -141,7 +142,7 @@ def test_a_will_waits_for_its_delay_or_the_end_of_the_session(ours: InThread) ->
     with Peer5(ours.port, "watcher") as watcher:
         watcher.subscribe("w", options=1)
         _with_will(ours, "returns", 600, **LONG).sock.close()
-        until(lambda: "returns" in ours.broker.router.kept, "it is there still")
+        wait_until(lambda: "returns" in ours.broker.router.kept, "it is there still")
         _back(ours, "returns").sock.close()
         _with_will(ours, "delayed", 1, **LONG).sock.close()
         flags, _, payload, found = watcher.message()
@@ -152,7 +153,7 @@ def test_a_will_waits_for_its_delay_or_the_end_of_the_session(ours: InThread) ->
         _with_will(ours, "expires", 600, SessionExpiryInterval=1).sock.close()
         assert watcher.message()[2] == b"expires"
         _with_will(ours, "anew", 600, **LONG).sock.close()
-        until(lambda: "anew" in ours.broker.router.kept, "it is there still")
+        wait_until(lambda: "anew" in ours.broker.router.kept, "it is there still")
         Peer5(ours.port, "anew").sock.close()
         assert watcher.message()[2] == b"anew"
 

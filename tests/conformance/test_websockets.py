@@ -18,10 +18,11 @@ from broker.embedded import Reason, ServerSettings
 from broker.errors import ConfigError
 from broker.protocol.messages import MAX_CHUNK_BYTES
 from broker.protocol.topics import MAX_CHUNKS, Topics
-from tests.harness.inthread import InThread, until
+from tests.harness.inthread import InThread
 from tests.harness.secure import House
 from tests.harness.secured import HOSTS, PEOPLE, Actor, Secured
 from tests.harness.traits import trait
+from tests.harness.waiting import wait_until
 
 # paho leaves the socket open when no websocket comes of it.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -103,7 +104,7 @@ class Local:
 
     def refuses(self, reason: Reason) -> None:
         """Check that one thing was refused, for this reason."""
-        until(lambda: self.running.broker.refused == {reason: 1}, f"not {reason}")
+        wait_until(lambda: self.running.broker.refused == {reason: 1}, f"not {reason}")
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_a_browser_that_is_gone_without_a_word_is_forgotten(local: Callable[...,
     assert one.recv(10) == b"\x20\x02\x00\x00"
     assert len(broker.running.broker.router.connected) == 1
     one.socket.shutdown(socket.SHUT_RDWR)
-    until(lambda: not broker.running.broker.router.connected, "it is there still")
+    wait_until(lambda: not broker.running.broker.router.connected, "it is there still")
     one.close()
 
 

@@ -13,12 +13,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.harness.waiting import wait_until
 
 DEADLINE_S = 60.0
 _PORTS = random.SystemRandom()  # each test process draws others
@@ -55,7 +56,7 @@ class BrokerProcess:
         if self.announces:
             self._read_ready_line(self.process)
         else:
-            self._ask_until_it_answers(self.process)
+            wait_until(self._answers, "the broker takes no connection", DEADLINE_S)
 
     def end(self, how: int = signal.SIGTERM) -> int:
         """End it and return its exit code."""
@@ -80,17 +81,17 @@ class BrokerProcess:
         assert self.port in {0, ready["port"]}
         self.host, self.port = ready["host"], ready["port"]
 
-    def _ask_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
-        deadline_s = time.monotonic() + DEADLINE_S
-        while True:
-            try:
-                socket.create_connection((self.host, self.port), 1.0).close()
-            except OSError:
-                assert process.poll() is None, "the broker ended by itself"
-                assert time.monotonic() < deadline_s, "the broker takes no connection"
-                time.sleep(0.02)
-            else:
-                return
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, "the broker ended by itself"
+        return listens(self.port, self.host)
+
+
+def listens(port: int, host: str = "127.0.0.1") -> bool:
+    """Tell whether somebody takes connections there."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 1.0):
+        return True
+    return False
 
 
 def free_port() -> int:

@@ -27,9 +27,9 @@ from broker.system.settings import BrokerSettings
 from coordinator import cli
 from coordinator.client.client import OperatorClient
 from coordinator.store.store import BUNDLE
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 60.0
 SHORT = "hyper.epochs = 3\nn_resamples = 20"
 LONG = """hyper.epochs = 20000
 hyper.patience = 10000
@@ -278,11 +278,3 @@ def patient(*words: str) -> list[str]:
     verb = cli.fleet.get_command(click.Context(cli.fleet), words[0])
     takes = verb is not None and any(one.name == "timeout" for one in verb.params)
     return [*words, "--timeout=60"] if takes and "--timeout" not in words else list(words)
-
-
-def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait for something outside the fleet's messages: a file, a process."""
-    end_s = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end_s, f"waited {deadline_s} s for {what}"
-        time.sleep(0.02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,11 +36,3 @@ class InThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE_S)
         self._loop.close()
-
-
-def until(holds: Callable[[], bool], otherwise: str) -> None:
-    """Wait until something holds; fail with `otherwise` if it does not in time."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline_s, otherwise
-        time.sleep(0.02)

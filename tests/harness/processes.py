@@ -6,16 +6,14 @@ import contextlib
 import os
 import queue
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import psutil
 
 from agent.process.supervisor import Starter, Trainer
+from tests.harness.waiting import DEADLINE_S
 
-DEADLINE_S: Final = 60.0
 SLEEP: Final = "import time; time.sleep(600)"
 
 # A program's part that starts a daemon, as they do it: by two forks, in a session of its own,
@@ -49,16 +47,6 @@ def end(pid: int) -> None:
     """End a process, if there is one."""
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(pid).kill()
-
-
-def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> bool:
-    """Wait for a condition; tell whether it came."""
-    end_s = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end_s:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 class Watched:

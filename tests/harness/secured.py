@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from broker.protocol.acl import Principal
 from broker.protocol.topic_table import Role
 from tests.harness.client import DEADLINE_S, Client
 from tests.harness.secure import House
+from tests.harness.waiting import wait_until
 
 RABBITMQ_START_S = 300.0  # three at once, on a machine that has other things to do
 COME_BACK_S = 5.0
@@ -52,16 +52,17 @@ class Secured:
 
     def wait_ready(self) -> None:
         """Wait until it lets a client in."""
-        assert self.process is not None
-        deadline_s = time.monotonic() + self.start_deadline_s
-        while True:
-            probe = Actor("coordinator", self, port=self.ports.hosts)
-            if probe.try_connect():
-                probe.stop()
-                return
+        probe = Actor("coordinator", self, port=self.ports.hosts)
+
+        def lets_in() -> bool:
+            assert self.process is not None
             assert self.process.poll() is None, f"the broker ended by itself: {self.words()}"
-            assert time.monotonic() < deadline_s, f"no connection: {probe.why}: {self.words()}"
-            time.sleep(0.05)
+            return probe.try_connect()
+
+        wait_until(
+            lets_in, lambda: f"no connection: {probe.why}: {self.words()}", self.start_deadline_s
+        )
+        probe.stop()
 
     def end(self, how: int = signal.SIGTERM) -> None:
         """End it, with all that it started."""
@@ -151,11 +152,10 @@ class Actor(Client):
 
         RabbitMQ drops who comes back before it has put away what it kept for the last connection.
         """
-        deadline_s = time.monotonic() + COME_BACK_S
-        while not self.try_connect():
-            words = f"{self.client_id}: {self.why}: {self.broker.words()}"
-            assert time.monotonic() < deadline_s, words
-            time.sleep(0.05)
+        wait_until(
+            self.try_connect, lambda: f"{self.client_id}: {self.why}: {self.broker.words()}",
+            COME_BACK_S,
+        )  # fmt: skip
         for filter_, qos in self.held:
             assert self.answer_to(filter_, qos) is not None
 

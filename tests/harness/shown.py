@@ -7,7 +7,6 @@ import json
 import random
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.harness.browser import Browser, Page, find_chromium
 from tests.harness.fleet import Fleet, Program
 from tests.harness.mirrored import told_row
 from tests.harness.swarm import Swarm
+from tests.harness.waiting import wait_until
 
 PROGRAM: Final = """
 name = "{name}"
@@ -155,12 +155,7 @@ class Shown:
 
     def job(self, state: str) -> dict[str, Any]:
         """A job in a state, waited for."""
-        end_s = time.monotonic() + 60
-        while time.monotonic() < end_s:
-            if found := self.fleet.client.list_jobs([state]):
-                return found[0]
-            self.fleet.look(0.2)
-        raise AssertionError(f"no job became {state}")
+        return wait_until(lambda: self.fleet.client.list_jobs([state]), f"no job is {state}")[0]
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from agent.core.effects import Vitals
 from agent.host.capability import Measurer, probe_capability, probe_torch
 from agent.host.data_folder import DataFolder
 from broker.system.children import answer_of
-from tests.harness.inthread import until
+from tests.harness.waiting import wait_until
 
 pytestmark = [
     pytest.mark.system,
@@ -114,7 +114,7 @@ def test_a_program_that_nothing_ends_holds_nobody_up(tmp_path: Path) -> None:
             return answer_of(command, 20.0).output == "well\n"
         return False
 
-    until(is_well, "it is not asked again")
+    wait_until(is_well, "it is not asked again")
 
 
 def _names(found: dict[str, Any]) -> list[str]:
@@ -210,5 +210,5 @@ def test_a_slow_driver_is_not_asked_once_for_each_question(tmp_path: Path) -> No
         measurer.ask(())
     driver.set()
     assert over.wait(60)
-    until(lambda: len(answers) == 2, "it is not measured again")
+    wait_until(lambda: len(answers) == 2, "it is not measured again")
     measurer.close()

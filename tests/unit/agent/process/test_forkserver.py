@@ -15,7 +15,8 @@ import pytest
 from agent.process.supervisor import Starter, Trainer
 from agent.trainer.common.config import TRAINERS
 from tests.harness.fleet import prepared_data
-from tests.harness.processes import DEADLINE_S, SLEEP, Watched, is_over, until
+from tests.harness.processes import DEADLINE_S, SLEEP, Watched, is_over
+from tests.harness.waiting import wait_until
 from tests.unit.agent.process.conftest import HAS_IT, Loaded
 
 pytestmark = [
@@ -80,7 +81,7 @@ def test_a_keeper_that_does_not_listen_is_ended(
     finally:
         over.set()
         thread.join(DEADLINE_S)
-    assert until(lambda: is_over(trainer))
+    wait_until(lambda: is_over(trainer))
 
 
 def test_without_it_trainers_go_on_and_another_comes(starter: Starter, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_keeper_is_given_the_next_trainer(tmp_path: Path) -> None:
     assert keepers[0] == keepers[1] != keepers[2]
     assert keepers[2].is_running()
     starter.close()
-    assert until(lambda: is_over(keepers[2].pid))
+    wait_until(lambda: is_over(keepers[2].pid))
 
 
 def test_nobody_is_left_unreaped(starter: Starter, tmp_path: Path) -> None:
@@ -136,8 +137,8 @@ def test_nobody_is_left_unreaped(starter: Starter, tmp_path: Path) -> None:
         assert Watched(starter, tmp_path / str(number), orphan).code() == 0
     last = Watched(starter, tmp_path / "last", f"{orphan}\nprint('here')\n{SLEEP}")
     assert last.line() == "here"
-    assert until(lambda: len(program(starter).children(recursive=True)) == 2), (
-        "a keeper and its trainer"
+    wait_until(
+        lambda: len(program(starter).children(recursive=True)) == 2, "a keeper and its trainer"
     )
     last.trainer.send_signal(kill=True)
     assert last.code() == -signal.SIGKILL
@@ -201,7 +202,7 @@ def test_a_loaded_interpreter_ends_when_nobody_needs_it(tmp_path: Path) -> None:
     with contextlib.closing(Loaded(idle_s=2.0)) as starter:
         starter.get_ready(tmp_path / "ready")
         one = program(starter)
-        assert until(lambda: not one.is_running())
+        wait_until(lambda: not one.is_running())
         late = Watched(starter, tmp_path / "late", HAS_IT)
         assert (late.line(), late.code()) == ("False", 0)
 
@@ -213,7 +214,7 @@ def test_a_module_that_cannot_be_imported_costs_one_attempt(tmp_path: Path) -> N
         before = {one.pid for one in psutil.Process().children()}
         Watched(starter, tmp_path / "second", "").code()
         tried = [one for one in psutil.Process().children() if one.pid not in before]
-        assert until(lambda: all(is_over(one) for one in tried))
+        wait_until(lambda: all(is_over(one) for one in tried))
         for number in range(3):
             run = Watched(starter, tmp_path / str(number), "print('here')")
             assert (run.line(), run.code()) == ("here", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -13,7 +13,7 @@ import pytest
 
 from agent.process.orphans import MARK, end_orphans
 from tests.harness.processes import DAEMON, DEADLINE_S, is_over
-from tests.harness.processes import until as until_
+from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -59,7 +59,7 @@ class Family:
             self.members[name.decode()] = psutil.Process(int(pid))
         # One that has just been started shows no environment before its program is loaded.
         marked = [one for name, one in self.members.items() if name != "daemon"]
-        assert until(lambda: all(one.environ() for one in marked))
+        wait_until(lambda: all(one.environ() for one in marked), deadline_s=SOON_S)
 
     def kill_agent(self) -> None:
         """SIGKILL it; nothing of its own can run any more."""
@@ -86,16 +86,11 @@ def family(tmp_path: Path) -> Iterator[Family]:
     made.close()
 
 
-def until(condition: Callable[[], bool]) -> bool:
-    """Wait for a condition, not for long; tell whether it came."""
-    return until_(condition, SOON_S)
-
-
 @linux
 def test_all_of_a_trainer_ends_with_a_killed_agent(family: Family, tmp_path: Path) -> None:
     assert family.alive() == {"keeper", "trainer", "child", "escaped", "daemon"}
     family.kill_agent()
-    assert until(lambda: family.alive() == set()), family.alive()
+    wait_until(lambda: family.alive() == set(), family.alive, SOON_S)
     assert not end_orphans([tmp_path])
 
 
@@ -103,12 +98,12 @@ def test_all_of_a_trainer_ends_with_a_killed_agent(family: Family, tmp_path: Pat
 def test_a_trainer_ends_with_a_killed_keeper(family: Family) -> None:
     """By the system's own signal, for the agent is frozen and does nothing."""
     family.agent.suspend()
-    assert until(lambda: family.agent.status() == psutil.STATUS_STOPPED)
+    wait_until(lambda: family.agent.status() == psutil.STATUS_STOPPED, deadline_s=SOON_S)
     family.members["keeper"].kill()
-    assert until(lambda: "trainer" not in family.alive())
+    wait_until(lambda: "trainer" not in family.alive(), deadline_s=SOON_S)
     assert "child" in family.alive(), "it is the agent that ends the group of a killed keeper"
     family.agent.resume()
-    assert until(lambda: family.alive() == {"daemon"}), "only the keeper knew of it"
+    wait_until(lambda: family.alive() == {"daemon"}, "only the keeper knew of it", SOON_S)
 
 
 def test_nothing_is_found_where_nothing_was(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from agent.process import supervisor
 from agent.process.supervisor import Starter, Trainer
-from tests.harness.processes import DAEMON, DEADLINE_S, SLEEP, Watched, end, is_over, until
+from tests.harness.processes import DAEMON, DEADLINE_S, SLEEP, Watched, end, is_over
+from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -133,7 +134,7 @@ def test_a_request_reaches_the_whole_group(starter: Starter, tmp_path: Path) -> 
     )
     run = Watched(starter, tmp_path, parent(then))
     child = psutil.Process(int(run.line()))
-    assert until(lambda: _catches_term(run.trainer.pid))
+    wait_until(lambda: _catches_term(run.trainer.pid))
     run.trainer.send_signal(kill=False)
     assert run.code() == 75, "its child has ended by SIGTERM, then it has, by itself"
     assert is_over(child)
@@ -160,7 +161,7 @@ def test_who_is_deaf_to_the_request_is_ended(starter: Starter, tmp_path: Path) -
 
     run.trainer.send_signal(kill=True)
     assert run.code() == -signal.SIGKILL
-    assert until(lambda: is_over(child))
+    wait_until(lambda: is_over(child))
     run.trainer.wait(DEADLINE_S)
     assert run.codes.empty()
 
@@ -175,7 +176,7 @@ def test_a_grandchild_does_not_outlive_the_trainer(
     child = int(run.line())
     try:
         assert run.code() == 3
-        assert until(lambda: is_over(child))
+        wait_until(lambda: is_over(child))
     finally:
         end(child)
 

@@ -15,7 +15,8 @@ import pytest
 from agent.process.supervisor import Starter
 from agent.programs import sandbox
 from broker.system import children
-from tests.harness.processes import DEADLINE_S, Watched, is_over, until
+from tests.harness.processes import DEADLINE_S, Watched, is_over
+from tests.harness.waiting import wait_until
 from tests.unit.agent.programs.conftest import Room
 
 pytestmark = pytest.mark.system
@@ -213,10 +214,10 @@ def test_its_daemon_ends_when_the_agent_kills_the_job(room: Room, starter: Start
     mark = str(room.out)
     run = Watched(starter, room.out.parent, command=room.command(OUTLIVES.format(mark=mark)))
     assert run.line() == "ready"
-    assert until(lambda: len(daemons(mark)) == 1)
+    wait_until(lambda: len(daemons(mark)) == 1)
     run.trainer.send_signal(kill=True)
     run.code()
-    assert until(lambda: not daemons(mark))
+    wait_until(lambda: not daemons(mark))
 
 
 def test_its_daemon_ends_when_bubblewrap_is_killed(room: Room) -> None:
@@ -225,10 +226,10 @@ def test_its_daemon_ends_when_bubblewrap_is_killed(room: Room) -> None:
     process = children.start(room.command(OUTLIVES.format(mark=mark)))
     with contextlib.closing(process.stdout) as output:  # type: ignore[arg-type]
         assert output.readline() == b"ready\n"
-        assert until(lambda: len(daemons(mark)) == 1)
+        wait_until(lambda: len(daemons(mark)) == 1)
         process.kill()
         assert children.has_ended(process, DEADLINE_S)
-    assert until(lambda: not daemons(mark))
+    wait_until(lambda: not daemons(mark))
 
 
 def test_its_daemon_ends_with_the_program(room: Room, starter: Starter) -> None:
@@ -236,7 +237,7 @@ def test_its_daemon_ends_with_the_program(room: Room, starter: Starter) -> None:
     code = OUTLIVES.format(mark=mark).replace("time.sleep(600)\n", "")
     run = Watched(starter, room.out.parent, command=room.command(code))
     assert run.code() == 0
-    assert until(lambda: not daemons(mark))
+    wait_until(lambda: not daemons(mark))
 
 
 @pytest.mark.parametrize(("told", "code"), [(0, 0), (3, 3), (137, -9), (143, -15), (255, 255)])
