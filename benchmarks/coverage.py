@@ -23,7 +23,7 @@ from agent.trainer.common.arrays import Floats
 from agent.trainer.data.dataset import WindowIndex
 from agent.trainer.evaluation.bootstrap import LEAST_HOSTS, Draws, one_group
 from agent.trainer.evaluation.evaluate import Judged, draws_of, evaluate
-from agent.trainer.evaluation.metrics import Metrics, Scored, calls_of, measure
+from agent.trainer.evaluation.metrics import Metrics, Scored, called_by, measure
 from agent.trainer.evaluation.report_schema import Thresholds
 from benchmarks.common import line, numbers, table
 
@@ -85,7 +85,7 @@ def measured(hosts: Floats, blocks: int, rng: np.random.Generator, resamples: in
 def true_figures(hosts: Floats, blocks: int, rng: np.random.Generator) -> Metrics:
     """Return the metrics of so much data that they are taken for the truth."""
     _, part = scored(hosts, blocks, rng)
-    found = measure(part, calls_of(part, THRESHOLD), Draws(one_group(len(part.label))))
+    found = measure(called_by(THRESHOLD, part), Draws(one_group(len(part.label))))
     return {name: float(draws[0]) for name, draws in found.items()}
 
 

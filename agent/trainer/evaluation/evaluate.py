@@ -18,10 +18,10 @@ from agent.trainer.evaluation.floors import FLOORS
 from agent.trainer.evaluation.intervals import exact_interval, interval
 from agent.trainer.evaluation.metrics import (
     OF_PROBABILITIES,
-    Calls,
+    Called,
     Metrics,
     Scored,
-    calls_of,
+    called_by,
     cuts,
     measure,
 )
@@ -59,8 +59,7 @@ class Evaluation:
     `undefined` says why a metric is None.
     """
 
-    test: Scored
-    calls: Calls
+    test: Called
     metrics: Metrics
     undefined: dict[str, str]
 
@@ -151,9 +150,8 @@ def evaluate(judged: Sequence[Judged], classes: Sequence[str], draws: Draws) -> 
 
     `draws` are of the same windows, by `draws_of`.
     """
-    test, calls = _together(judged)
-    groups = draws.groups
-    found = measure(test, calls, draws)
+    test, groups = _together(judged), draws.groups
+    found = measure(test, draws)
     _withdraw(found, test, groups)
     metrics = _values(found)
     # An undefined metric has no interval either: the reason is given once.
@@ -161,22 +159,16 @@ def evaluate(judged: Sequence[Judged], classes: Sequence[str], draws: Draws) -> 
     metrics |= {f"{name}_ci": _interval(name, found[name], test, groups) for name in known}
     lacks = {one for each in judged for one in each.lacks} | set(_lacks("test", test, classes))
     undefined = _reasons(metrics, sorted(lacks, reverse=True), draws)
-    return Evaluation(test, calls, metrics, undefined)
+    return Evaluation(test, metrics, undefined)
 
 
-def _together(judged: Sequence[Judged]) -> tuple[Scored, Calls]:
+def _together(judged: Sequence[Judged]) -> Called:
     """Return the windows of all folds, in the order of the index, and what they were called."""
-    parts = [one.test for one in judged]
-    calls = [calls_of(one.test, one.thresholds, fold) for fold, one in enumerate(judged)]
-    order = np.argsort(np.concatenate([one.windows for one in parts]), kind="stable")
-
-    def joined(name: str, of: Sequence[Any]) -> Any:
-        return np.concatenate([getattr(one, name) for one in of])[order]
-
-    test = Scored(
-        joined("windows", parts), joined("label", parts), joined("score", parts), parts[0].probable
-    )
-    return test, Calls(joined("called", calls), joined("alarm", calls), joined("fold", calls))
+    parts = [called_by(one.thresholds, one.test, fold) for fold, one in enumerate(judged)]
+    names = ("windows", "label", "score", "called", "alarm", "fold")
+    joined = {name: np.concatenate([getattr(one, name) for one in parts]) for name in names}
+    order = np.argsort(joined["windows"], kind="stable")
+    return Called(**joined, probable=parts[0].probable).of(order)
 
 
 def _withdraw(found: dict[str, Floats], test: Scored, groups: Groups) -> None:
@@ -217,7 +209,7 @@ def figures_of_hosts(
     for number in np.unique(host):
         mine: Bools = host == number
         part = found.test.of(mine)
-        metrics = measure(part, found.calls.of(mine), Draws(one_group(len(part.label))))
+        metrics = measure(part, Draws(one_group(len(part.label))))
         figures[index.hosts[number]] = HostFigures(
             windows=len(part.label),
             counts=np.bincount(part.label, minlength=len(classes)).tolist(),
@@ -245,7 +237,7 @@ def over_hosts(per_host: Mapping[str, HostFigures]) -> dict[str, OverHosts]:
 
 def confusion(found: Evaluation, classes: Sequence[str]) -> list[list[int]]:
     """Return rows of true and columns of called classes; empty where there is no threshold."""
-    label, called, count = found.test.label, found.calls.called, len(classes)
+    label, called, count = found.test.label, found.test.called, len(classes)
     known = called >= 0
     if not known.any():
         return []

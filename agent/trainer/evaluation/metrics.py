@@ -5,8 +5,8 @@ Each is (draws,). A metric that the data does not define (a class is absent, say
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -34,15 +34,15 @@ class Scored:
     score: Floats
     probable: bool = True
 
-    def of(self, mine: Bools) -> Scored:
-        """Return those of `mine` (n,)."""
-        kept = {name: getattr(self, name)[mine] for name in ("windows", "label", "score")}
-        return replace(self, **kept)
+    def of(self, mine: Bools | Ints) -> Self:
+        """Return those of `mine`, by flags (n,) or by their places."""
+        columns = [one.name for one in fields(self) if one.name != "probable"]
+        return replace(self, **{name: getattr(self, name)[mine] for name in columns})
 
 
-@dataclass(frozen=True)
-class Calls:
-    """What each window was called, and by which model it was scored; each (n,).
+@dataclass(frozen=True, kw_only=True)
+class Called(Scored):
+    """With what each window was called, and by which model it was scored; each (n,).
 
     `called` is the class by number, `alarm` whether its score is above the alarm's threshold. Each
     is -1 where there was no threshold for it.
@@ -52,13 +52,9 @@ class Calls:
     alarm: Ints
     fold: Ints
 
-    def of(self, mine: Bools) -> Calls:
-        """Return those of `mine` (n,)."""
-        return Calls(self.called[mine], self.alarm[mine], self.fold[mine])
 
-
-def calls_of(part: Scored, thresholds: Thresholds, fold: int = 0) -> Calls:
-    """Return what the part's windows are called by these thresholds."""
+def called_by(thresholds: Thresholds, part: Scored, fold: int = 0) -> Called:
+    """Return the part with what its windows are called by these thresholds."""
     called = alarm = np.full(len(part.label), -1)
     if part.score.ndim == 2:
         called = part.score.argmax(axis=1)
@@ -66,26 +62,24 @@ def calls_of(part: Scored, thresholds: Thresholds, fold: int = 0) -> Calls:
         called = (part.score >= thresholds.decision).astype(np.int64)
     if part.score.ndim == 1 and thresholds.alarm is not None:
         alarm = (part.score > thresholds.alarm).astype(np.int64)
-    return Calls(called, alarm, np.full(len(part.label), fold))
+    folds = np.full(len(part.label), fold)
+    return Called(**vars(part), called=called, alarm=alarm, fold=folds)
 
 
-def measure(part: Scored, calls: Calls, draws: Draws) -> dict[str, Floats]:
+def measure(part: Called, draws: Draws) -> dict[str, Floats]:
     """Return the metrics of the part's task, by name in the order of the report."""
-    if part.score.ndim == 1:
-        found = _binary(part.label == 1, part.score, calls, draws)
-    else:
-        found = _multiclass(part, calls, draws)
+    found = _binary(part, draws) if part.score.ndim == 1 else _multiclass(part, draws)
     return found | _of_probabilities(part, draws)
 
 
-def _binary(positive: Bools, score: Floats, calls: Calls, draws: Draws) -> dict[str, Floats]:
-    is_called, had_one = calls.called == 1, calls.called >= 0
+def _binary(part: Called, draws: Draws) -> dict[str, Floats]:
+    positive, is_called, had_one = part.label == 1, part.called == 1, part.called >= 0
     hits = draws.sums(is_called & positive)
-    recall, false = _rates(positive, calls.called, draws)
-    tpr, fpr = _rates(positive, calls.alarm, draws)
+    recall, false = _rates(positive, part.called, draws)
+    tpr, fpr = _rates(positive, part.alarm, draws)
     return {
-        "auroc": draws.areas(positive, score, calls.fold),
-        "average_precision": draws.precisions(positive, score, calls.fold),
+        "auroc": draws.areas(positive, part.score, part.fold),
+        "average_precision": draws.precisions(positive, part.score, part.fold),
         "f1": _f1(hits, draws.sums(is_called), draws.sums(positive & had_one)),
         "balanced_accuracy": (recall + 1 - false) / 2,
         "tpr_at_fpr": tpr,
@@ -101,17 +95,17 @@ def _rates(positive: Bools, called: Ints, draws: Draws) -> tuple[Floats, Floats]
     return true, false
 
 
-def _multiclass(part: Scored, calls: Calls, draws: Draws) -> dict[str, Floats]:
+def _multiclass(part: Called, draws: Draws) -> dict[str, Floats]:
     """Average over the classes: one that has no window neither helps nor harms."""
-    present, called = np.unique(part.label), calls.called
+    present, called = np.unique(part.label), part.called
     recalls, f1s, areas, precisions = [], [], [], []
     for k in present:
         truth, told = part.label == k, called == k
         hits, size = draws.sums(truth & told), draws.sums(truth)
         recalls.append(ratio(hits, size))
         f1s.append(_f1(hits, draws.sums(told), size))
-        areas.append(draws.areas(truth, part.score[:, k], calls.fold))
-        precisions.append(draws.precisions(truth, part.score[:, k], calls.fold))
+        areas.append(draws.areas(truth, part.score[:, k], part.fold))
+        precisions.append(draws.precisions(truth, part.score[:, k], part.fold))
     return {
         "auroc": np.mean(areas, axis=0),
         "average_precision": np.mean(precisions, axis=0),

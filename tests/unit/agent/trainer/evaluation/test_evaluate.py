@@ -27,7 +27,7 @@ from agent.trainer.evaluation.evaluate import (
     marks_of,
     over_hosts,
 )
-from agent.trainer.evaluation.metrics import OF_PROBABILITIES, Scored, calls_of, measure
+from agent.trainer.evaluation.metrics import OF_PROBABILITIES, Scored, called_by, measure
 from agent.trainer.evaluation.report_schema import Thresholds
 from tests.harness import windows
 
@@ -99,7 +99,7 @@ def each_draw(draws: Draws, part: Scored, thresholds: Thresholds) -> list[dict[s
 def check(index: WindowIndex, part: Scored, thresholds: Thresholds) -> None:
     """Check every draw of every metric, and where it is not defined."""
     draws = Draws(resampling_groups(index, part.windows), 30, seed=7)
-    found = measure(part, calls_of(part, thresholds), draws)
+    found = measure(called_by(thresholds, part), draws)
     for at, expected in enumerate(each_draw(draws, part, thresholds)):
         for name in found.keys() - set(ANYWHERE):
             assert found[name][at] == pytest.approx(expected.get(name, np.nan), nan_ok=True), name
@@ -127,11 +127,11 @@ def test_several_classes_are_averaged_in_every_draw(n: int, seed: int) -> None:
 
 def test_brier_and_calibration_are_as_defined() -> None:
     two = Scored(np.arange(4), np.array([0, 1, 1, 0]), np.array([0.1, 0.9, 0.62, 0.64]))
-    found = measure(two, calls_of(two, NONE), Draws(one_group(4)))
+    found = measure(called_by(NONE, two), Draws(one_group(4)))
     assert found["brier"] == pytest.approx((0.01 + 0.01 + 0.38**2 + 0.64**2) / 4)
     assert found["calibration_error"] == pytest.approx((0.1 + 0.1 + abs(1.26 - 1)) / 4)
     three = Scored(np.arange(2), np.array([0, 2]), np.array([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2]]))
-    found = measure(three, calls_of(three, NONE), Draws(one_group(2)))
+    found = measure(called_by(NONE, three), Draws(one_group(2)))
     assert found["brier"] == pytest.approx((0.09 + 0.04 + 0.01 + 0.25 + 0.09 + 0.64) / 2)
     assert found["calibration_error"] == pytest.approx((0.3 + 0.5) / 2)
 
@@ -197,7 +197,7 @@ def test_a_draw_of_one_class_defines_no_ranking() -> None:
     label = (index.host > 0).astype(np.int64)
     draws = Draws(resampling_groups(index, part.windows), 50, seed=0)
     part = replace(part, label=label)
-    found = measure(part, calls_of(part, NONE), draws)
+    found = measure(called_by(NONE, part), draws)
     without = np.isnan(found["auroc"])
     assert without.any()
     assert (np.isnan(found["average_precision"]) == without).all()
