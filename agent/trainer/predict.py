@@ -23,7 +23,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final, TextIO
+from typing import IO, Any, TextIO
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -36,8 +36,6 @@ from agent.trainer.inference.scoring import predict
 from agent.trainer.inference.stored_model import StoredModel, load_model
 from agent.trainer.inference.stream import BadRowError, Stream, rows_of
 from agent.trainer.run import bind_threads
-
-_BATCH: Final = 512  # windows
 
 
 def stream(model: StoredModel, rows: IO[bytes], out: TextIO, progress: Progress) -> None:

@@ -30,7 +30,7 @@ def _is_let_in(node: Secured, port: int, shown: Path | None) -> bool:
 
 def test_no_host_becomes_a_node_of_nats(tmp_path: Path) -> None:
     """Its certificate is of the fleet's CA, but not of a node's address."""
-    node, *_ = clusters.nats_cluster(tmp_path, people=("operator:alice",), hosts=("one",))
+    node, *_ = clusters.cluster("nats", tmp_path, people=("operator:alice",), hosts=("one",))
     node.launch()
     try:
         assert node.site is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -17,12 +18,12 @@ import signal
 import subprocess
 import tempfile
 import time
-import zlib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+from PIL import Image
 from websockets.sync.client import ClientConnection, connect
 
 DEADLINE_S = 120.0
@@ -248,15 +249,8 @@ class Page:
         """Red, green and blue of what is to be seen at a place of the document, in CSS pixels."""
         clip = {"x": x, "y": y, "width": 1, "height": 1, "scale": 1}
         data = self._cdp.call("Page.captureScreenshot", format="png", clip=clip)["data"]
-        png = base64.b64decode(data)
-        packed, at = b"", 8
-        while at < len(png):
-            size_bytes = int.from_bytes(png[at : at + 4], "big")
-            if png[at + 4 : at + 8] == b"IDAT":
-                packed += png[at + 8 : at + 8 + size_bytes]
-            at += 12 + size_bytes
-        # Whatever filter a row has: of a picture of one pixel it changes nothing.
-        return tuple(zlib.decompress(packed)[1:4])
+        with Image.open(io.BytesIO(base64.b64decode(data))) as picture:
+            return picture.convert("RGB").getpixel((0, 0))
 
     def accessible(self) -> list[dict[str, Any]]:
         """The accessibility tree's nodes that are not ignored: role, name, properties."""

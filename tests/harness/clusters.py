@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from broker.deploy import RENDERERS, Node, Ports, write
 from tests.harness.brokers import find_program, free_port
@@ -20,54 +19,28 @@ from tests.harness.secured_brokers import (
 )
 
 
-def nats_cluster(folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]) -> list[Secured]:
-    """Return three nodes of NATS with the rendered files, not started."""
-    program = find_program("nats-server")
-    house = new_house(folder)
-    nodes = tuple(Node("localhost", f"n{number}", free_port()) for number in range(3))
-    made = []
-    for node in nodes:
-        port = free_port()
-        ports = Ports(hosts=port, people=port, nats=free_port())
-        own = folder / node.called
-        own.mkdir()
-        site = new_site(
-            own, house, ports, people=people, hosts=hosts, nodes=nodes, node=node
-        )  # fmt: skip
-        write(own, RENDERERS["nats"](site))
-        made.append(nats_node(program, site, house))
-    return made
-
-
-def rabbitmq_cluster(
-    folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]
+def cluster(
+    kind: str, folder: Path, *, people: tuple[str, ...], hosts: tuple[str, ...]
 ) -> list[Secured]:
-    """Return three nodes of RabbitMQ with the rendered files, not started."""
-    program = rabbitmq_program()
-    house = new_house(folder)
-    epmd_port = str(free_port())
-    nodes = tuple(Node("localhost", f"n{number}") for number in range(3))
+    """Return three nodes of NATS or RabbitMQ with the rendered files, not started."""
+    program = find_program("nats-server") if kind == "nats" else rabbitmq_program()
+    house, epmd_port = new_house(folder), str(free_port())
+    ports = [free_port() if kind == "nats" else 0 for _ in range(3)]
+    nodes = tuple(Node("localhost", f"n{number}", port) for number, port in enumerate(ports))
     made = []
     for node in nodes:
-        port = free_port()
-        own = folder / node.called
+        port, own = free_port(), folder / node.called
         own.mkdir()
-        ports = Ports(hosts=port, people=port)
-        site = new_site(
-            own, house, ports, people=people, hosts=hosts, nodes=nodes, node=node
-        )  # fmt: skip
-        write(own, RENDERERS["rabbitmq"](site))
+        at = Ports(hosts=port, people=port, nats=free_port())
+        site = new_site(own, house, at, people=people, hosts=hosts, nodes=nodes, node=node)
+        write(own, RENDERERS[kind](site))
+        if kind == "nats":
+            made.append(nats_node(program, site, house))
+            continue
         name = {"RABBITMQ_CONF_ENV_FILE": str(own / "rabbitmq-env.conf")}
-        one = rabbitmq_node(program, site, house, folder, epmd_port, name)
-        one.epmd_port = ""  # while one node is killed, the others need it: `running` ends it
-        made.append(one)
+        made.append(rabbitmq_node(program, site, house, folder, epmd_port, name))
+        made[-1].epmd_port = ""  # while a node is killed, the others need it: `running` ends it
     return made
-
-
-CLUSTERS: Final[dict[str, Callable[..., list[Secured]]]] = {
-    "nats": nats_cluster,
-    "rabbitmq": rabbitmq_cluster,
-}
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def _train(fleet: Fleet, strike: Callable[[], None]) -> None:
 def test_a_plan_goes_through_a_cluster_that_loses_the_node_that_all_are_on(
     home: Home, tmp_path: Path, kind: str
 ) -> None:
-    nodes = clusters.CLUSTERS[kind](tmp_path, people=PEOPLE, hosts=HOSTS)
+    nodes = clusters.cluster(kind, tmp_path, people=PEOPLE, hosts=HOSTS)
     with clusters.running(nodes), contextlib.ExitStack() as stack:
         fleet = home(nodes)
         _train(fleet, lambda: nodes[0].end(signal.SIGKILL))
