@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
-from tests.harness import data_offers, programs
+from tests.harness import datasets, programs
 from tests.harness.coordinator import OPERATOR
 from tests.harness.shell import Coordinator
 
@@ -33,7 +33,7 @@ PROGRAM: Final = Goods(
     {"name": "mine", "program": "vision", "parameters": {"lr": 0.1}},
 )  # fmt: skip
 DATASET: Final = Goods(
-    "dataset", data_offers.offer(), (*data_offers.PACKS, data_offers.LAYOUT),
+    "dataset", datasets.offer(), (*datasets.PACKS, datasets.LAYOUT),
     {"name": "mine", "model": "gbt", "mode": "oracle", "data": {"prepared": "cifar"}},
 )  # fmt: skip
 
@@ -71,7 +71,7 @@ def push_all(
     blobs: Sequence[bytes] = PROGRAM.blobs, client: str = OPERATOR,
 ) -> list[bytes]:  # fmt: skip
     """Push until it is known; the blobs that were asked for, in order."""
-    by_id = {data_offers.sha256(data): data for data in blobs}
+    by_id = {datasets.sha256(data): data for data in blobs}
     sent = []
     while (lacks := push(fleet, offer, client).data["lacks"]) is not None:
         sent.append(by_id[lacks])

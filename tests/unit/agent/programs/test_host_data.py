@@ -18,7 +18,7 @@ from broker.errors import BadStream
 from broker.programs.datasets import Layout, Pack, write_layout
 from broker.programs.unusable import Unusable
 from tests.harness.agent import HEX, JOB
-from tests.harness.datasets import Made, digest_of
+from tests.harness.datasets import Made, sha256
 from tests.harness.disks import NEVER, Dying, FaultyDisk, SlowDisk
 
 FILES = {"a/1.png": b"one", "a/2.png": b"two!", "b/3.png": b"three", "b/same": b"one", "none": b""}
@@ -117,7 +117,7 @@ def test_a_second_version_costs_its_changes_only(host: Host) -> None:
     host.gets(MADE)
     second = Made(FILES | {"b/4.png": b"four4"}, per_pack=1)
     assert host.gets(second) == FILES | {"b/4.png": b"four4"}
-    assert host.fetched[3:] == [second.dataset.layout, digest_of(b"four4")]
+    assert host.fetched[3:] == [second.dataset.layout, sha256(b"four4")]
     assert host.tree(MADE) == FILES
     assert host.pool() == [b"", b"", b"four4", b"one", b"three", b"two!"]
 
@@ -185,9 +185,9 @@ def test_a_blob_that_was_changed_on_its_way_is_refused(host: Host, number: int) 
 def wrong(made: Made, layout: Layout) -> Made:
     """The dataset with another layout, whose hash is what the coordinator says."""
     data = write_layout(layout)
-    made.blobs[digest_of(data)] = data
+    made.blobs[sha256(data)] = data
     made.dataset = made.dataset.model_copy(
-        update={"layout": digest_of(data), "layout_bytes": len(data)}
+        update={"layout": sha256(data), "layout_bytes": len(data)}
     )
     return made
 

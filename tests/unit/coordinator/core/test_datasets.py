@@ -6,9 +6,9 @@ from pathlib import Path
 
 from broker.protocol import messages as m
 from coordinator.client.predictions import look
-from tests.harness import data_offers, programs
+from tests.harness import datasets, programs
 from tests.harness.coordinator import Host
-from tests.harness.data_offers import DIGEST, PACKS, sha256
+from tests.harness.datasets import DIGEST, PACKS, sha256
 from tests.harness.inclient import client_of
 from tests.harness.pushing import (
     DATASET,
@@ -24,7 +24,7 @@ from tests.harness.shell import ledgers_closed  # noqa: F401 - a fixture
 
 LATER_PACK, LATER_LAYOUT = b"c" * 900, b"other layout"
 LATER_BLOBS = (PACKS[0], LATER_PACK, LATER_LAYOUT)
-LATER = data_offers.offer(digest="d2" * 32, packs=LATER_BLOBS[:2], layout=LATER_LAYOUT)
+LATER = datasets.offer(digest="d2" * 32, packs=LATER_BLOBS[:2], layout=LATER_LAYOUT)
 
 
 def given(host: Host) -> list[m.Assign]:
@@ -34,7 +34,7 @@ def given(host: Host) -> list[m.Assign]:
 
 def test_a_tree_that_has_two_names_is_two_datasets_of_one_digest(tmp_path: Path) -> None:
     fleet = pushed(tmp_path, DATASET)
-    assert push_all(fleet, data_offers.offer("copy")) == []
+    assert push_all(fleet, datasets.offer("copy")) == []
     run(fleet, DATASET, data={"prepared": "copy"})
     refused = remove(fleet, "dataset", "cifar")
     assert refused.why["code"] == "dataset_in_use", "the job may mean it by this name"
@@ -49,7 +49,7 @@ def test_a_host_gets_the_blobs_of_its_own_jobs_alone(tmp_path: Path) -> None:
     host = fleet.host().joins(trainers=TRAINERS, data_id=None, slots=2)
     assert run(fleet, DATASET, data={"prepared": f"cifar@{DIGEST[:9]}"}).ok
     (assign,) = given(host)
-    assert assign.data == (data_offers.dataset("prepared"),)
+    assert assign.data == (datasets.dataset("prepared"),)
     grant = m.Grant(missing=((0, 1),), horizon=1, window_chunks=4)
     for data in (*DATASET.blobs, LATER_PACK, LATER_LAYOUT):
         host.says(fleet.topics.checkpoint_grant("pi", sha256(data)), grant)
@@ -62,7 +62,7 @@ def test_a_dataset_that_was_pushed_again_comes_by_its_new_layout(tmp_path: Path)
     run(fleet, DATASET)
     fleet.asks(m.AskCancel(id="c", job="mine"))
     remove(fleet, "dataset", "cifar")
-    push_all(fleet, data_offers.offer(layout=LATER_LAYOUT), (*PACKS, LATER_LAYOUT))
+    push_all(fleet, datasets.offer(layout=LATER_LAYOUT), (*PACKS, LATER_LAYOUT))
     fleet.asks(m.AskRequeue(id="r", job="mine"))
     host = fleet.host().joins(trainers=TRAINERS, slots=2)
     (assign,) = given(host)
@@ -116,7 +116,7 @@ def test_a_host_without_prepared_data_takes_a_job_that_brings_it(tmp_path: Path)
     assert [one["code"] for one in why["hosts"][0]["reasons"]] == ["no-data"]
     run(fleet, DATASET)
     assert [one.name for one in given(host)] == ["mine"]
-    push_all(fleet, data_offers.offer("same"))
+    push_all(fleet, datasets.offer("same"))
     for ask in (m.AskWhy(id="w2", job="mine"), m.AskShow(id="s", job="mine")):
         assert fleet.asks(ask).data["data"] == {"prepared": f"cifar or same@{DIGEST}"}
 

@@ -10,9 +10,9 @@ from broker.protocol import messages as m
 from broker.protocol.link_events import Incoming
 from coordinator.core import pushes
 from coordinator.ledger.ledger import FILE_NAME
-from tests.harness import data_offers, programs
+from tests.harness import datasets, programs
 from tests.harness.coordinator import OPERATOR
-from tests.harness.data_offers import LAYOUT, PACKS, sha256
+from tests.harness.datasets import LAYOUT, PACKS, sha256
 from tests.harness.pushing import (
     DATASET,
     PROGRAM,
@@ -32,7 +32,7 @@ from tests.harness.shell import Coordinator, ledgers_closed  # noqa: F401 - a fi
 HOUR_S, DAY_S = 3600.0, 86_400.0
 AGAIN, ANN = "operator:op/again", "operator:ann/cli"
 LATER_PACK, LATER_LAYOUT, LATER = b"c" * 900, b"other layout", "d2" * 32
-LATER_OFFER = data_offers.offer(
+LATER_OFFER = datasets.offer(
     digest=LATER, packs=(PACKS[0], LATER_PACK), layout=LATER_LAYOUT
 )  # fmt: skip
 each_kind = pytest.mark.parametrize("goods", [PROGRAM, DATASET], ids=lambda goods: goods.kind)

@@ -13,7 +13,7 @@ from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.diff import Known, changes_in_words, difference
 from coordinator.manifest.problems import ManifestError
 from coordinator.manifest.reader import parse_manifest
-from tests.harness.data_offers import dataset
+from tests.harness.datasets import dataset
 from tests.harness.programs import NEW, trainer
 
 OLD, NEWER, OTHER = "a1a" + "0" * 61, "a1b" + "0" * 61, "c3" * 32
