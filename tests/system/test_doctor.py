@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -17,12 +18,30 @@ import pytest
 
 from broker.protocol.acl import REWRITE_RIGHTS
 from tests.harness.brokers import BrokerProcess, mosquitto
-from tests.harness.doctor import NOWHERE, checked, checks, doctor
 from tests.harness.fleet import ROOT, Fleet, Program
 from tests.harness.owner import Owner
-from tests.harness.verbs import command, process, verb
+from tests.harness.verbs import Done, command, process, verb
 
 Check = Callable[..., dict[str, tuple[str, str]]]
+NOWHERE = "mqtt://127.0.0.1:1"
+
+
+def doctor(*arguments: str, **variables: str) -> Done:
+    return process("doctor", *arguments, environment=variables)
+
+
+def checks(done: Done) -> dict[str, tuple[str, str]]:
+    """Return level and text of each check; of several with one name the worst."""
+    found: dict[str, tuple[str, str]] = {}
+    for one in json.loads(done.stdout)["checks"]:
+        if one["level"] != "ok" or one["check"] not in found:
+            found[one["check"]] = (one["level"], f"{one['text']}; {one['remedy']}")
+    return found
+
+
+def checked(*arguments: str, **variables: str) -> dict[str, tuple[str, str]]:
+    """Run it for a script; see `checks`."""
+    return checks(doctor(*arguments, "--json", **variables))
 
 
 @pytest.fixture
