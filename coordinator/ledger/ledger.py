@@ -33,7 +33,6 @@ _FIELDS: Final = (
     "void_attempt",
 )  # fmt: skip
 
-A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -82,28 +81,15 @@ class Ledger:
 
     def load_hosts(self) -> dict[str, records.HostRecord]:
         """Return what is decided about each host."""
-        rows = self._rows("load_hosts")
-        return {host: records.HostRecord.parse(json.loads(record)) for host, record in rows}
+        return {one.host: one for one in self._parsed(records.HostRecord, "load_hosts")}
 
     def load_fleet(self) -> records.FleetRecord:
         """Return what is decided about the fleet as a whole."""
-        rows = self._rows("load_fleet")
-        if not rows:
-            return records.FleetRecord()
-        try:
-            return TypeAdapter(records.FleetRecord).validate_json(rows[0][0])
-        except ValueError as error:
-            raise StorageError(f"ledger {self._path}: the fleet: {error}") from error
+        return next(iter(self._parsed(records.FleetRecord, "load_fleet")), records.FleetRecord())
 
     def load_pushed(self) -> list[records.PushedRecord]:
         """Return the programs and datasets, in the order in which they were pushed."""
-        read = TypeAdapter(m.Offer).validate_json
-        try:
-            return [
-                records.PushedRecord(read(offer), *by) for offer, *by in self._rows("load_pushed")
-            ]
-        except ValueError as error:
-            raise StorageError(f"ledger {self._path}: an offer: {error}") from error
+        return self._parsed(records.PushedRecord, "load_pushed")
 
     def commit(self, changes: Sequence[Change | records.Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
@@ -174,6 +160,14 @@ class Ledger:
     def _rows(self, name: str, *values: object) -> list[Any]:
         with database.refusals(self._path):
             return self._db.execute(sql(name), values).fetchall()
+
+    def _parsed(self, kind: type[T], name: str) -> list[T]:
+        """Return what the rows of a statement have as JSON in their one column."""
+        read = TypeAdapter(kind).validate_json
+        try:
+            return [read(text) for (text,) in self._rows(name)]
+        except ValueError as error:
+            raise StorageError(f"ledger {self._path}: a row cannot be read: {error}") from error
 
     def prune_actions(self, older_than: str, answers: int, most_turned_away: int) -> int:
         """Delete old actions, durably; return how many, see `chronicle.prune`."""

@@ -65,7 +65,7 @@ SELECT artifact_id, data, model, mode FROM bundles WHERE artifact_id = ?;
 DELETE FROM bundles WHERE artifact_id = ?;
 
 -- name: load_hosts
-SELECT host, record FROM hosts;
+SELECT record FROM hosts;
 
 -- name: put_host
 INSERT OR REPLACE INTO hosts (host, record) VALUES (?, ?);
@@ -74,7 +74,7 @@ INSERT OR REPLACE INTO hosts (host, record) VALUES (?, ?);
 DELETE FROM hosts WHERE host = ?;
 
 -- name: load_pushed
-SELECT offer, at, who FROM pushed ORDER BY seq;
+SELECT json_object('offer', json(offer), 'at', at, 'who', who) FROM pushed ORDER BY seq;
 
 -- name: put_pushed
 INSERT OR REPLACE INTO pushed (title, at, who, offer) VALUES (?, ?, ?, ?);
