@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Final, Literal
 
@@ -249,13 +250,10 @@ class Core:
             self.world.manifest_fault = NONE
             self.world.do(fx.Tell(f"the manifest was read: {in_words(what)}"))
         else:
-            errors = [
-                {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
-                for p in event.problems[:100]
-            ]
+            errors = [asdict(one) for one in event.problems[:100]]
             response = m.OperatorResponse(
                 id=event.request_id or "-", ok=False, code="refused",
-                why={"code": "manifest_errors"}, data={"errors": list(errors)},
+                why={"code": "manifest_errors"}, data={"errors": errors},
             )  # fmt: skip
             what, is_news = _faults(event), True
             self.world.manifest_fault = what

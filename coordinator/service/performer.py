@@ -204,11 +204,9 @@ class Performer:
         try:
             # Files first: on a full disk the ledger needs room to delete anything.
             parts = self._store.collect_parts(keep.parts_s, wall_s)
-            self._store.collect_artifacts(
-                unreferenced, results_s, wall_s,
-                # The time counts from the requeue, however old the result was then.
-                spared=lambda: self._ledger.set_aside_since(lately),
-            )  # fmt: skip
+            # The time counts from the requeue, however old the result was then.
+            set_aside = self._ledger.set_aside_since(lately)
+            self._store.collect_artifacts(unreferenced, results_s, wall_s, set_aside)
             older_than = rfc3339(wall_s - keep.events_s)
             events = self._ledger.prune_events(keep.events_per_job, older_than)
             events += self._ledger.prune_actions(older_than, MAX_ANSWERS, keep.turned_away)
