@@ -25,7 +25,6 @@ from coordinator.ledger import attempts, chronicle, database
 from coordinator.ledger.database import sql
 
 FILE_NAME: Final = "training_jobs.db"
-LIVE_FACTOR: Final = 10
 # Columns of the table of jobs that are fields of `Job`.
 _FIELDS: Final = (
     "attempt", "losses", "host", "instance", "error", "error_kind", "artifact_id", "created_at",
@@ -178,15 +177,10 @@ class Ledger:
         """Delete old events, durably; return how many.
 
         An event goes when it and all before it of its job are older than `older_than` (RFC 3339),
-        and its job has at least `keep_per_job` (1 or more) newer ones; a job that is not final
-        keeps `LIVE_FACTOR` times as many, whatever becomes of it next. What is left of a history
+        and its job has at least `keep_per_job` (1 or more) newer ones. What is left of a history
         is its end without a gap, so that replaying it still gives the row.
         """
-        values = {
-            "keep": keep_per_job,
-            "keep_live": LIVE_FACTOR * keep_per_job,
-            "older_than": older_than,
-        }
+        values = {"keep": keep_per_job, "older_than": older_than}
         with database.refusals(self._path), database.transaction(self._db):
             return self._db.execute(sql("prune_events"), values).rowcount
 

@@ -44,12 +44,11 @@ WHERE job_id = ? ORDER BY seq DESC LIMIT ?;
 DELETE FROM events WHERE seq IN (
     SELECT seq FROM (
         SELECT seq,
-            CASE WHEN finished_at IS NULL THEN :keep_live ELSE :keep END AS kept,
             row_number() OVER (PARTITION BY job_id ORDER BY seq DESC) AS place,
             max(at) OVER (PARTITION BY job_id ORDER BY seq) AS newest_so_far
         FROM (SELECT job_id FROM events GROUP BY job_id HAVING count(*) > :keep)
-        JOIN jobs USING (job_id) JOIN events USING (job_id)
-    ) WHERE place > kept AND newest_so_far < :older_than
+        JOIN events USING (job_id)
+    ) WHERE place > :keep AND newest_so_far < :older_than
 );
 
 -- name: keep_bundle
