@@ -198,19 +198,12 @@ class World:
             self.timers.set(("summary",), now.mono_s + 0.2)
 
     def take_out(self) -> list[Effect]:
-        """Return the effects: messages first, then the jobs' rows, then work for the disk."""
-        out, self.out = self.out, []
+        """Return the effects; the jobs' rows are the last messages."""
         rows, self.rows = self.rows, {}
         for job_id in rows:
-            job = self.book.get(job_id)
-            if job is not None:
-                self.publish(self.topics.job(job_id), job.row(), retain=True)
-        said, self.out = self.out, []
-        if not out:
-            return said
-        messages = [effect for effect in out if isinstance(effect, Outgoing)]
-        work = [effect for effect in out if not isinstance(effect, Outgoing)]
-        return [*messages, *said, *work]
+            self.publish(self.topics.job(job_id), self.book.known(job_id).row(), retain=True)
+        out, self.out = self.out, []
+        return out
 
     def announce_rest(self, now: Now) -> None:
         """Publish some of the rows that had to wait."""
@@ -283,10 +276,6 @@ class World:
         if self.settings.prefer_cuda_grace_s is not None:
             return None
         return self.plan.prefer_cuda_grace_s
-
-    def held_at(self, host: str) -> list[Job]:
-        """Return the jobs that the ledger says `host` holds."""
-        return self.book.held_by(host)
 
     def drop(self, kind: str, why: str) -> None:
         """Count a message as garbage; the first of its kind is logged."""

@@ -209,7 +209,7 @@ class JobBook:
         return [job for job in jobs if not states or job.state in states]
 
     def held_by(self, host: str) -> list[Job]:
-        """Return the jobs that `host` holds."""
+        """Return the jobs that `host` holds by the ledger."""
         return [self._jobs[job_id] for job_id in self._held.get(host, ())]
 
     def followers(self, job_id: str) -> list[Job]:

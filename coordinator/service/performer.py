@@ -112,7 +112,7 @@ class Performer:
         self._by_kind = by_kind
 
     def perform(self, effects: Sequence[fx.Effect], now: Now) -> None:
-        """Publish all messages at once, then do the rest: `World.take_out` says why."""
+        """Publish all messages at once, then do the rest."""
         self._now = now
         messages = [effect for effect in effects if isinstance(effect, Outgoing)]
         if messages:

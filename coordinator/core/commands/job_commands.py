@@ -245,6 +245,6 @@ def jobs_held_up(world: World) -> list[JsonValue]:
 def jobs_away(world: World, now: Now) -> list[JsonValue]:
     """Return the first jobs whose hosts are away, by name of the host, each with what to expect."""
     gone = sorted(host.name for host in world.hosts.values() if not host.online)
-    found = ((job, away(world, job, now)) for name in gone for job in world.held_at(name))
+    found = ((job, away(world, job, now)) for name in gone for job in world.book.held_by(name))
     some = islice(((job, told) for job, told in found if told), AWAY_SHOWN)
     return [{**told, "job": job.spec.name} for job, told in some]
