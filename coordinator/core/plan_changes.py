@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -203,7 +203,9 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
         world.announce(job, now)
         return _said(job, added=True)
     if job.in_plan:
-        return _said(job, differs=_what_differs(ask, job, spec))
+        # The job stays as it is, whatever was asked for and is not so.
+        differs = [one["what"] for one in spec_changes(job.spec, spec) if one["what"] in ask.job]
+        return _said(job, differs=differs)
     job = world.move(
         job, Event.ADOPTED, now, who, cause("submitted"), in_plan=True,
         submitted_by=who, spec=spec,
@@ -270,12 +272,7 @@ def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
     ]
 
 
-def _what_differs(ask: AskRun, job: Job, spec: JobSpec) -> list[str]:
-    """Return what was asked for and is not so: the job stays as it is."""
-    return [str(one["what"]) for one in spec_changes(job.spec, spec) if one["what"] in ask.job]
-
-
-def _said(job: Job, *, added: bool = False, differs: list[str] | None = None) -> Data:
+def _said(job: Job, *, added: bool = False, differs: Sequence[JsonValue] = ()) -> Data:
     host = job.host if job.is_held else None
     return {
         "job_id": job.job_id,
@@ -283,5 +280,5 @@ def _said(job: Job, *, added: bool = False, differs: list[str] | None = None) ->
         "state": job.state.value,
         "host": host,
         "added": added,
-        "differs": [*(differs or [])],
+        "differs": [*differs],
     }

@@ -191,7 +191,7 @@ def difference(
     hosts = {
         name: found
         for name in sorted({*policies, *plan.hosts})
-        if (found := policy_changes(_of(policies, name), _of(plan.hosts, name)))
+        if (found := tuple(_changed(_POLICY, _of(policies, name), _of(plan.hosts, name))))
     }
     after_s = plan.prefer_cuda_grace_s
     settings: list[Change] = []
@@ -204,11 +204,6 @@ def difference(
 
 def _of(policies: Mapping[str, HostPolicy], name: str) -> HostPolicy:
     return policies.get(name) or HostPolicy(name)
-
-
-def policy_changes(before: HostPolicy, after: HostPolicy) -> tuple[Change, ...]:
-    """Return what of a host's policy is changed."""
-    return tuple(_changed(_POLICY, before, after))
 
 
 def _changed(names: Iterable[str], before: object, after: object) -> list[Change]:
