@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from broker.clock import Now
+from broker.clock import Now, seconds_of
 from broker.protocol.messages import Failed, Finished, Released, Stopped
 from coordinator.core.state import World
 from coordinator.jobs import job_progress
@@ -27,5 +25,5 @@ def ran_s(
     if report.ran_s is None or report.ran_s < 0:
         return None
     job = world.book.known(report.job_id)
-    age_s = now.wall_s - datetime.fromisoformat(job.created_at).timestamp()
+    age_s = now.wall_s - (seconds_of(job.created_at) or 0.0)
     return report.ran_s if age_s < 0 else min(report.ran_s, age_s)  # below zero: it was set back
