@@ -178,9 +178,6 @@ class JobBook:
         self._changes: list[Change] = []
         self._moved: dict[str, None] = dict(self._by_state[JobState.PENDING])
 
-    def __len__(self) -> int:
-        return len(self._jobs)
-
     def get(self, job_id: str) -> Job | None:
         """Return the job, or none."""
         return self._jobs.get(job_id)
