@@ -66,7 +66,7 @@ def _spec(number: int, model: str, needs: m.Needs, priority: int) -> JobSpec:
     hyper = {"epochs": 10 + number % 50, "lr": 0.001 * (1 + number % 7)}
     made = JobSpec(
         job_id="", name=f"job-{number:06}", model=model, mode="realistic", hyper=hyper,
-        split_recipe="host", train_hosts=(),
+        split_recipe="host",
         seed=number, n_resamples=1000, priority=priority, needs=needs,
     )  # fmt: skip
     return with_id(made, **hyper)

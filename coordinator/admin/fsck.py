@@ -86,15 +86,12 @@ class Folder:
     now_wall_s: float
     running: bool
 
-    def age_s(self, path: Path) -> float:
-        """Return for how long nothing was written to a file; 0 when it has gone."""
+    def is_settling(self, path: Path) -> bool:
+        """Whether a file may still be in the making, or has gone."""
         try:
-            return self.now_wall_s - self.disk.modified_s(path)
+            age_s = self.now_wall_s - self.disk.modified_s(path)
         except OSError:
-            return 0.0
-
-    def is_settling(self, age_s: float) -> bool:
-        """Whether something of this age may still be in the making."""
+            age_s = 0.0
         return self.running and age_s < SETTLING_S
 
 
@@ -189,7 +186,7 @@ def _unreferenced(
         # The coordinator itself deletes a checkpoint that no job goes on from.
         whole = artifact_id in report.sizes and not is_checkpoint(path)
         spare = whole and artifact_id not in referenced
-        if spare and not folder.is_settling(folder.age_s(path)):
+        if spare and not folder.is_settling(path):
             what = "no job refers to it"
             yield Finding("unreferenced", str(path), what, remedy="delete it if nobody needs it")
 
@@ -197,6 +194,6 @@ def _unreferenced(
 def _logs(folder: Folder, jobs: Mapping[str, Job]) -> Iterator[Finding]:
     for path in folder.disk.glob(folder.root / "logs", "*.log"):
         named = _LOG.fullmatch(path.name)
-        if named and named[1] not in jobs and not folder.is_settling(folder.age_s(path)):
+        if named and named[1] not in jobs and not folder.is_settling(path):
             what = "the ledger does not know its job"
             yield Finding("log", str(path), what, remedy="delete it if nobody needs it")

@@ -11,7 +11,7 @@ from broker.protocol.messages import AskReload
 from broker.system.machine import new_id
 from broker.wrapping import printable
 from coordinator.client.contact import NotDone
-from coordinator.manifest.diff import changes_in_words, from_list, is_nothing, values_in_words
+from coordinator.manifest.diff import changes_in_words, is_nothing, values_in_words
 from coordinator.ui import terminal
 from coordinator.ui.options import OperatorClient, client_options, flag
 from coordinator.ui.terminal import Line, paragraph
@@ -34,13 +34,11 @@ def rows_of(*, show_all: bool) -> int:
 
 def announced(found: Difference) -> dict[str, Any]:
     """Return as JSON values what a reload would change, as the answer to a reload has it."""
-    from coordinator.manifest.diff import to_list
-
     return {
         "changes": found.counts(),
         "steps": [step.to_dict() for step in found.told()],
-        "hosts": {name: to_list(changes) for name, changes in found.hosts.items()},
-        "settings": to_list(found.settings),
+        "hosts": {name: [*changes] for name, changes in found.hosts.items()},
+        "settings": [*found.settings],
     }
 
 
@@ -52,10 +50,10 @@ def told(data: Mapping[str, Any], rows: int) -> Generator[Line, None, bool]:
     jobs = sum(counts[action] for action in _SIGNS)
     rest = _rest(jobs, len(steps), rows)
     yield from rest
-    for change in from_list(data["settings"]):
-        yield _line("~", change[0], values_in_words(change))
+    for change in data["settings"]:
+        yield _line("~", change["what"], values_in_words(change))
     for name, changes in [*data["hosts"].items()][:rows]:
-        yield _line("~", f"[hosts.{name}]", changes_in_words(from_list(changes)))
+        yield _line("~", f"[hosts.{name}]", changes_in_words(changes))
     more = _rest(counts["hosts"], len(data["hosts"]), rows, " hosts")
     yield from more
     if not is_nothing(counts):
@@ -83,7 +81,7 @@ def _rest(count: int, named: int, rows: int, what: str = "") -> list[Line]:
 
 def _what(step: Mapping[str, Any]) -> str:
     """Say what becomes of a job."""
-    changes = changes_in_words(from_list(step["changes"]))
+    changes = changes_in_words(step["changes"])
     match step["action"]:
         case "added":
             return "new"

@@ -159,7 +159,7 @@ def send_claim(world: World, job_id: str, now: Now) -> None:
 
 def void_claims(world: World, host: str, instance: str, now: Now) -> None:
     """Another process of the agent is there: the one that was asked will not answer any more."""
-    for job in world.held_at(host):
+    for job in world.book.held_by(host):
         claim = world.claims.get(job.job_id)
         if claim is not None and claim.request.instance != instance:
             world.move(job, Event.UNANSWERED, now, "coordinator", cause("process_gone"))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from pydantic import JsonValue
@@ -160,14 +159,6 @@ def key_of(client: str, ask: m.Ask) -> RequestKey:
 def reply(world: World, client: str, response: m.OperatorResponse) -> None:
     """Send an answer."""
     world.publish(world.topics.operator_response(client), response)
-
-
-def answered_s(at: str) -> float:
-    """Return when an answer of the ledger was given, in seconds since the epoch."""
-    try:
-        return datetime.fromisoformat(at).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _check(world: World, client: str, payload: bytes, now: Now) -> None:

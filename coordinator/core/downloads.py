@@ -20,7 +20,7 @@ from coordinator.core import authorization, catalogue, successors
 from coordinator.core import effects as fx
 from coordinator.core.authorization import Data, RequestRefused, refused
 from coordinator.core.entries import Download
-from coordinator.core.finding import others
+from coordinator.core.finding import find, others
 from coordinator.core.state import World
 from coordinator.jobs.causes import Cause
 from coordinator.jobs.jobs import Job
@@ -30,8 +30,9 @@ MAX_DOWNLOADS: Final = 16
 IDLE_S: Final = 60.0
 
 
-def on_fetch(world: World, client: str, ask: AskFetch, job: Job, now: Now) -> Data | None:
+def on_fetch(world: World, client: str, ask: AskFetch, now: Now) -> Data | None:
     """Tell a client what it will get; none: the ledger is asked first, see `on_results`."""
+    job = find(world, ask.job)
     artifact_id = job.artifact_id
     size_bytes = world.stored.get(artifact_id or "", 0)  # 0: its file was emptied
     if artifact_id and size_bytes and ask.attempt in {None, job.attempt}:
@@ -139,7 +140,7 @@ def on_checkpoint_grant(
     receiver = f"{host}/{artifact_id}"  # no client's user is a host
     if receiver not in world.downloads:
         size_bytes = world.stored.get(artifact_id)
-        due = any(_is_due(world, job, artifact_id) for job in world.held_at(host))
+        due = any(_is_due(world, job, artifact_id) for job in world.book.held_by(host))
         if not size_bytes or not due:
             return  # it asks again, and goes without in the end
         topic_of = partial(world.topics.checkpoint_chunk, host, artifact_id)

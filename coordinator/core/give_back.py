@@ -21,7 +21,7 @@ def let_go(world: World, host: str, now: Now) -> list[Job]:
     finished = {
         expected.job_id for expected in world.expected.values() if not expected.is_checkpoint
     }
-    jobs = [job for job in world.held_at(host) if job.job_id not in finished]
+    jobs = [job for job in world.book.held_by(host) if job.job_id not in finished]
     for job in jobs:
         _ask(world, (host, job.job_id, job.attempt), now)
     return jobs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -23,7 +23,7 @@ from coordinator.jobs.jobs import Job
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.jobs.states import Event
 from coordinator.manifest.data_keys import Catalogue
-from coordinator.manifest.diff import Difference, Known, Step, difference, spec_changes, to_list
+from coordinator.manifest.diff import Difference, Known, Step, difference, spec_changes
 from coordinator.manifest.manifest_keys import MAX_AFTER
 from coordinator.manifest.problems import ManifestError
 from coordinator.manifest.reader import read_job
@@ -65,10 +65,10 @@ def told(found: Difference) -> dict[str, JsonValue]:
         "hosts": {
             str(row["host"]): row["changes"]
             for row in _some(
-                {"host": name, "changes": to_list(changes)} for name, changes in found.hosts.items()
+                {"host": name, "changes": [*changes]} for name, changes in found.hosts.items()
             )
         },
-        "settings": to_list(found.settings),
+        "settings": [*found.settings],
     }
 
 
@@ -153,7 +153,7 @@ def _take(world: World, step: Step, now: Now, who: str) -> None:
     if step.action == "adopted":
         job = world.move(job, Event.ADOPTED, now, who, cause("in_manifest"), in_plan=True)
     if step.changes:
-        why = cause("keys", names=[name for name, *_ in step.changes])
+        why = cause("keys", names=[one["what"] for one in step.changes])
         world.move(job, Event.CHANGED, now, who, why, spec=spec)
 
 
@@ -203,7 +203,9 @@ def on_run(world: World, client: str, ask: AskRun, now: Now) -> Data:
         world.announce(job, now)
         return _said(job, added=True)
     if job.in_plan:
-        return _said(job, differs=_what_differs(ask, job, spec))
+        # The job stays as it is, whatever was asked for and is not so.
+        differs = [one["what"] for one in spec_changes(job.spec, spec) if one["what"] in ask.job]
+        return _said(job, differs=differs)
     job = world.move(
         job, Event.ADOPTED, now, who, cause("submitted"), in_plan=True,
         submitted_by=who, spec=spec,
@@ -270,12 +272,7 @@ def _unknown_hosts(world: World, spec: JobSpec) -> list[JsonValue]:
     ]
 
 
-def _what_differs(ask: AskRun, job: Job, spec: JobSpec) -> list[str]:
-    """Return what was asked for and is not so: the job stays as it is."""
-    return [name for name, *_ in spec_changes(job.spec, spec) if name in ask.job]
-
-
-def _said(job: Job, *, added: bool = False, differs: list[str] | None = None) -> Data:
+def _said(job: Job, *, added: bool = False, differs: Sequence[JsonValue] = ()) -> Data:
     host = job.host if job.is_held else None
     return {
         "job_id": job.job_id,
@@ -283,5 +280,5 @@ def _said(job: Job, *, added: bool = False, differs: list[str] | None = None) ->
         "state": job.state.value,
         "host": host,
         "added": added,
-        "differs": [*(differs or [])],
+        "differs": [*differs],
     }

@@ -186,7 +186,7 @@ def _listen_for(world: World, host: Host, now: Now) -> None:
 
 
 def _resend_claims(world: World, host: Host, now: Now) -> None:
-    for job in world.held_at(host.name):
+    for job in world.book.held_by(host.name):
         if job.job_id in world.claims:
             world.timers.set(("assign", job.job_id), now.mono_s)
 
@@ -207,7 +207,7 @@ def _miss_absent(
     """
     if len(heartbeat.jobs) >= m.MAX_LISTED:
         return  # there may be more
-    holds = world.held_at(host.name)
+    holds = world.book.held_by(host.name)
     if not holds:
         return
     held = {(job.job_id, job.attempt) for job in heartbeat.jobs}
@@ -236,7 +236,7 @@ def _let_go(world: World, host: Host, owes: Sequence[m.OwedResult], now: Now) ->
     awaited = world.expected.values()
     finished = {expected.job_id for expected in awaited if not expected.is_checkpoint}
     finished |= {owed.job_id for owed in owes if _is_newest(world, owed)}
-    for job in world.held_at(host.name):
+    for job in world.book.held_by(host.name):
         others = host.may_have_twin(now) and job.instance not in {None, host.instance}
         if job.job_id not in finished and not others:
             world.move(job, Event.RELEASED, now, f"host:{host.name}", cause("goodbye"), host=None)

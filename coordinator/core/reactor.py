@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import asdict
 from typing import Final, Literal
 
 from pydantic import ValidationError
 
-from broker.clock import Now, Randomness
+from broker.clock import Now, Randomness, seconds_of
 from broker.errors import BadMessage, BadStream, BadTopic
 from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Disconnected, Incoming
@@ -23,7 +23,6 @@ from broker.protocol.topic_table import Kind
 from broker.protocol.topics import Topics, user_of
 from coordinator.core import (
     assignment,
-    authorization,
     downloads,
     filing,
     give_back,
@@ -94,7 +93,7 @@ class Core:
         self.world.revoked.update(revoked or {})
         self.world.pushed.update((one.offer.title, one) for one in pushed)
         for key, (at, response) in (answers or {}).items():
-            self.world.answers[key] = Answer(response, authorization.answered_s(at))
+            self.world.answers[key] = Answer(response, seconds_of(at) or 0.0)
         self._returned = False  # to the broker, which we had told of us before
         self._before: deque[str] = deque(maxlen=MAX_OTHERS)  # sessions of an earlier process
         self._others: deque[str] = deque(maxlen=MAX_OTHERS)  # instances that were warned of
@@ -249,13 +248,10 @@ class Core:
             self.world.manifest_fault = NONE
             self.world.do(fx.Tell(f"the manifest was read: {in_words(what)}"))
         else:
-            errors = [
-                {"file": p.file, "line": p.line, "job": p.job, "key": p.key, "message": p.message}
-                for p in event.problems[:100]
-            ]
+            errors = [asdict(one) for one in event.problems[:100]]
             response = m.OperatorResponse(
                 id=event.request_id or "-", ok=False, code="refused",
-                why={"code": "manifest_errors"}, data={"errors": list(errors)},
+                why={"code": "manifest_errors"}, data={"errors": errors},
             )  # fmt: skip
             what, is_news = _faults(event), True
             self.world.manifest_fault = what
@@ -363,8 +359,5 @@ def _faults(event: fx.ManifestRefused) -> Cause:
 
 def _waited_s(world: World, job: Job, now: Now) -> float:
     """For how long a job has been pending before this start, by the wall clock, within reason."""
-    try:
-        since_s = datetime.fromisoformat(job.pending_since).timestamp()
-    except ValueError:
-        return 0.0
+    since_s = seconds_of(job.pending_since) or now.wall_s
     return min(max(0.0, now.wall_s - since_s), world.grace_s())

@@ -74,7 +74,6 @@ class World:
     revoked: dict[str, Revocation] = field(default_factory=dict)
     evidence: dict[str, entries.Evidence] = field(default_factory=dict)
     expected: dict[str, entries.Expected] = field(default_factory=dict)
-    given: dict[str, tuple[int, Now]] = field(default_factory=dict)  # newest attempts, and when
     awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
     # Artifacts that the ledger keeps, and since when the disk is asked to make a file of each.
     unfiled: dict[str, float | None] = field(default_factory=dict)
@@ -142,10 +141,11 @@ class World:
             self.timers.cancel(("retry", job.job_id))
         if event is Event.ASSIGNED:
             self._expect_nothing(job.job_id)
-            self.given[job.job_id] = (after.attempt, now)
         if after.state in FINAL:
             # A job that was lost too often is failed, but its result may still be on its way.
-            self._forget(job.job_id, expected=event is not Event.EXHAUSTED)
+            if event is not Event.EXHAUSTED:
+                self._expect_nothing(job.job_id)
+            self.holdbacks.pop(job.job_id, None)
         if after.state is not JobState.RUNNING or event is Event.CHANGED:
             self.unsettled = True  # there may be a slot, or a job, that there was not before
         self.announce(after, now)
@@ -175,12 +175,6 @@ class World:
         if job_id in self.awaits:
             self.unexpect(self.awaits[job_id])
 
-    def _forget(self, job_id: str, *, expected: bool) -> None:
-        if expected:
-            self._expect_nothing(job_id)
-            self.given.pop(job_id, None)
-        self.holdbacks.pop(job_id, None)
-
     def _note_hosts(self, before: Job, after: Job) -> None:
         """Where a job was, and where it is, there may be a slot more or less."""
         for name in (before.host, after.host):
@@ -204,19 +198,12 @@ class World:
             self.timers.set(("summary",), now.mono_s + 0.2)
 
     def take_out(self) -> list[Effect]:
-        """Return the effects: messages first, then the jobs' rows, then work for the disk."""
-        out, self.out = self.out, []
+        """Return the effects; the jobs' rows are the last messages."""
         rows, self.rows = self.rows, {}
         for job_id in rows:
-            job = self.book.get(job_id)
-            if job is not None:
-                self.publish(self.topics.job(job_id), job.row(), retain=True)
-        said, self.out = self.out, []
-        if not out:
-            return said
-        messages = [effect for effect in out if isinstance(effect, Outgoing)]
-        work = [effect for effect in out if not isinstance(effect, Outgoing)]
-        return [*messages, *said, *work]
+            self.publish(self.topics.job(job_id), self.book.known(job_id).row(), retain=True)
+        out, self.out = self.out, []
+        return out
 
     def announce_rest(self, now: Now) -> None:
         """Publish some of the rows that had to wait."""
@@ -289,10 +276,6 @@ class World:
         if self.settings.prefer_cuda_grace_s is not None:
             return None
         return self.plan.prefer_cuda_grace_s
-
-    def held_at(self, host: str) -> list[Job]:
-        """Return the jobs that the ledger says `host` holds."""
-        return self.book.held_by(host)
 
     def drop(self, kind: str, why: str) -> None:
         """Count a message as garbage; the first of its kind is logged."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.clock import Now
+from broker.clock import Now, seconds_of
 from broker.protocol.messages import JobRow, TrainerInfo
 from coordinator.jobs import result_words
 from coordinator.jobs.causes import NONE, Cause, in_words
@@ -81,9 +80,7 @@ class Job:
 
     def elapsed_s(self, now: Now) -> float:
         """Return for how many seconds it has run, if it does."""
-        if self.started_at is None:
-            return 0.0
-        return max(0.0, now.wall_s - datetime.fromisoformat(self.started_at).timestamp())
+        return max(0.0, now.wall_s - (seconds_of(self.started_at) or now.wall_s))
 
     def row(self) -> JobRow:
         """Return the row that people and scripts see."""
@@ -181,9 +178,6 @@ class JobBook:
         self._changes: list[Change] = []
         self._moved: dict[str, None] = dict(self._by_state[JobState.PENDING])
 
-    def __len__(self) -> int:
-        return len(self._jobs)
-
     def get(self, job_id: str) -> Job | None:
         """Return the job, or none."""
         return self._jobs.get(job_id)
@@ -209,7 +203,7 @@ class JobBook:
         return [job for job in jobs if not states or job.state in states]
 
     def held_by(self, host: str) -> list[Job]:
-        """Return the jobs that `host` holds."""
+        """Return the jobs that `host` holds by the ledger."""
         return [self._jobs[job_id] for job_id in self._held.get(host, ())]
 
     def followers(self, job_id: str) -> list[Job]:

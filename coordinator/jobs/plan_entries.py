@@ -46,11 +46,11 @@ class JobSpec:
     mode: str
     hyper: Mapping[str, JsonValue]
     split_recipe: str
-    train_hosts: tuple[str, ...]
     seed: int
     n_resamples: int
     priority: int
     needs: Needs
+    train_hosts: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     denied_hosts: tuple[str, ...] = ()
     on_lost: str | None = None
@@ -178,8 +178,6 @@ def spec_from_json(text: str) -> JobSpec:
 
 def spec_from_dict(found: Any) -> JobSpec:
     """Return the spec in JSON values. Raises ValueError when it is not one."""
-    if isinstance(found, dict):
-        found = {"train_hosts": (), **found}  # a page of the plan leaves out what is empty
     return _spec().validate_python(found)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from broker.protocol.messages import DataOffer, OperatorResponse, ProgramOffer, Why
+from broker.protocol.messages import Offer, OperatorResponse, Why
 from broker.protocol.reasons import Reason, reason
 from coordinator.jobs.causes import Cause
 from coordinator.jobs.plan_entries import Plan
@@ -40,11 +40,6 @@ class HostRecord:
     snoozed_by: str = ""
     snooze_s: float = 0.0
     snoozed_now: bool = False
-
-    @classmethod
-    def parse(cls, told: Mapping[str, Any]) -> HostRecord:
-        """Return the record that JSON values have."""
-        return cls(**{**told, "quarantine": tuple(told["quarantine"])})
 
     def gives_back(self) -> Why | None:
         """Return why it is to give back what it holds; none when it may go on with that."""
@@ -144,7 +139,7 @@ class BundlesFiled:
 class PushedRecord:
     """A program or a dataset, a row of the ledger; `at` is RFC 3339, `who` has pushed it."""
 
-    offer: ProgramOffer | DataOffer
+    offer: Offer
     at: str
     who: str
 

@@ -26,7 +26,6 @@ from coordinator.ledger import attempts, chronicle, database
 from coordinator.ledger.database import sql
 
 FILE_NAME: Final = "training_jobs.db"
-LIVE_FACTOR: Final = 10
 # Columns of the table of jobs that are fields of `Job`.
 _FIELDS: Final = (
     "attempt", "losses", "host", "instance", "error", "error_kind", "artifact_id", "created_at",
@@ -35,8 +34,6 @@ _FIELDS: Final = (
 )  # fmt: skip
 
 _adapter: Final = functools.cache(TypeAdapter)
-
-A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -85,29 +82,15 @@ class Ledger:
 
     def load_hosts(self) -> dict[str, records.HostRecord]:
         """Return what is decided about each host."""
-        rows = self._rows("load_hosts")
-        return {host: records.HostRecord.parse(json.loads(record)) for host, record in rows}
+        return {one.host: one for one in self._parsed(records.HostRecord, "load_hosts")}
 
     def load_fleet(self) -> records.FleetRecord:
         """Return what is decided about the fleet as a whole."""
-        rows = self._rows("load_fleet")
-        if not rows:
-            return records.FleetRecord()
-        try:
-            found: records.FleetRecord = _adapter(records.FleetRecord).validate_json(rows[0][0])
-        except ValueError as error:
-            raise StorageError(f"ledger {self._path}: the fleet: {error}") from error
-        return found
+        return next(iter(self._parsed(records.FleetRecord, "load_fleet")), records.FleetRecord())
 
     def load_pushed(self) -> list[records.PushedRecord]:
         """Return the programs and datasets, in the order in which they were pushed."""
-        read = _adapter(m.Offer).validate_json
-        try:
-            return [
-                records.PushedRecord(read(offer), *by) for offer, *by in self._rows("load_pushed")
-            ]
-        except ValueError as error:
-            raise StorageError(f"ledger {self._path}: an offer: {error}") from error
+        return self._parsed(records.PushedRecord, "load_pushed")
 
     def commit(self, changes: Sequence[Change | records.Record]) -> None:
         """Record all changes in one durable transaction, or none of them.
@@ -179,6 +162,14 @@ class Ledger:
         with database.refusals(self._path):
             return self._db.execute(sql(name), values).fetchall()
 
+    def _parsed(self, kind: type[T], name: str) -> list[T]:
+        """Return what the rows of a statement have as JSON in their one column."""
+        read = _adapter(kind).validate_json
+        try:
+            return [read(text) for (text,) in self._rows(name)]
+        except ValueError as error:
+            raise StorageError(f"ledger {self._path}: a row cannot be read: {error}") from error
+
     def prune_actions(self, older_than: str, answers: int, most_turned_away: int) -> int:
         """Delete old actions, durably; return how many, see `chronicle.prune`."""
         with database.refusals(self._path), database.transaction(self._db):
@@ -188,15 +179,10 @@ class Ledger:
         """Delete old events, durably; return how many.
 
         An event goes when it and all before it of its job are older than `older_than` (RFC 3339),
-        and its job has at least `keep_per_job` (1 or more) newer ones; a job that is not final
-        keeps `LIVE_FACTOR` times as many, whatever becomes of it next. What is left of a history
+        and its job has at least `keep_per_job` (1 or more) newer ones. What is left of a history
         is its end without a gap, so that replaying it still gives the row.
         """
-        values = {
-            "keep": keep_per_job,
-            "keep_live": LIVE_FACTOR * keep_per_job,
-            "older_than": older_than,
-        }
+        values = {"keep": keep_per_job, "older_than": older_than}
         with database.refusals(self._path), database.transaction(self._db):
             return self._db.execute(sql("prune_events"), values).rowcount
 

@@ -44,12 +44,11 @@ WHERE job_id = ? ORDER BY seq DESC LIMIT ?;
 DELETE FROM events WHERE seq IN (
     SELECT seq FROM (
         SELECT seq,
-            CASE WHEN finished_at IS NULL THEN :keep_live ELSE :keep END AS kept,
             row_number() OVER (PARTITION BY job_id ORDER BY seq DESC) AS place,
             max(at) OVER (PARTITION BY job_id ORDER BY seq) AS newest_so_far
         FROM (SELECT job_id FROM events GROUP BY job_id HAVING count(*) > :keep)
-        JOIN jobs USING (job_id) JOIN events USING (job_id)
-    ) WHERE place > kept AND newest_so_far < :older_than
+        JOIN events USING (job_id)
+    ) WHERE place > :keep AND newest_so_far < :older_than
 );
 
 -- name: keep_bundle
@@ -65,7 +64,7 @@ SELECT artifact_id, data, model, mode FROM bundles WHERE artifact_id = ?;
 DELETE FROM bundles WHERE artifact_id = ?;
 
 -- name: load_hosts
-SELECT host, record FROM hosts;
+SELECT record FROM hosts;
 
 -- name: put_host
 INSERT OR REPLACE INTO hosts (host, record) VALUES (?, ?);
@@ -74,7 +73,7 @@ INSERT OR REPLACE INTO hosts (host, record) VALUES (?, ?);
 DELETE FROM hosts WHERE host = ?;
 
 -- name: load_pushed
-SELECT offer, at, who FROM pushed ORDER BY seq;
+SELECT json_object('offer', json(offer), 'at', at, 'who', who) FROM pushed ORDER BY seq;
 
 -- name: put_pushed
 INSERT OR REPLACE INTO pushed (title, at, who, offer) VALUES (?, ?, ?, ?);

@@ -28,13 +28,16 @@ class Collector:
         self._place: tuple[str | int, ...] = ()  # the table that is being read
         # Keys of a table that is read by other names than were written.
         self._written: Mapping[str | int, str] = {}
+        self._faulty: set[str | int] = set()  # keys of the table that was read last
         self.problems: list[Problem] = []
 
     def _table(self, model: type[_T], table: Any, where: str, *, is_job: bool = False) -> _T | None:
         try:
             return model.model_validate(table)
         except ValidationError as error:
-            for fault in error.errors(include_url=False):
+            faults = error.errors(include_url=False)
+            self._faulty = {key for fault in faults for key in fault["loc"][:1]}
+            for fault in faults:
                 loc = tuple(self._written.get(part, part) for part in fault["loc"])
                 key = ".".join(part for part in loc if isinstance(part, str))
                 message = fault_words(fault, list(model.model_fields))

@@ -16,8 +16,8 @@ from broker.protocol.messages import Dataset, Needs, Program
 from coordinator.jobs.causes import STEPS
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
 
-# What is changed, its value before, and after.
-Change = tuple[str, JsonValue, JsonValue]
+# `what` is changed, its value before (`from`), and after (`to`).
+Change = dict[str, JsonValue]
 
 MOST_CHARS: Final = 40  # of a value, where changes are told
 _DIGITS: Final = 12  # of a program's digest, or of a job's id
@@ -77,7 +77,7 @@ class Step:
             "replaces": known.spec.job_id if known and is_replaced else None,
             "state": known.state if known else None,
             "host": known.host if known else None,
-            "changes": to_list(self.changes),
+            "changes": [*self.changes],
         }
 
 
@@ -110,25 +110,19 @@ def is_nothing(counts: Mapping[str, int]) -> bool:
     return not any(count for what, count in counts.items() if what != "unchanged")
 
 
-def to_list(changes: Iterable[Change]) -> list[JsonValue]:
-    """Return changes as JSON values."""
-    return [{"what": what, "from": before, "to": after} for what, before, after in changes]
-
-
-def from_list(rows: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
-    """Return changes of JSON values, see `to_list`."""
-    return tuple((row["what"], row["from"], row["to"]) for row in rows)
+def change(what: str, before: JsonValue, after: JsonValue) -> Change:
+    """Return a change as JSON values."""
+    return {"what": what, "from": before, "to": after}
 
 
 def changes_in_words(changes: Iterable[Change]) -> str:
     """Return changes in a line: `priority 0 → 5, min_cores none → 2`."""
-    return ", ".join(f"{change[0]} {values_in_words(change)}" for change in changes)
+    return ", ".join(f"{one['what']} {values_in_words(one)}" for one in changes)
 
 
-def values_in_words(change: Change) -> str:
+def values_in_words(changed: Change) -> str:
     """Return the old and the new value of a change: `0 → 5`."""
-    _, old, new = change
-    return f"{_toml(old)} → {_toml(new)}"
+    return f"{_toml(changed['from'])} → {_toml(changed['to'])}"
 
 
 def _toml(value: JsonValue) -> str:
@@ -158,7 +152,7 @@ def identity_changes(before: JobSpec, after: JobSpec) -> tuple[Change, ...]:
         old, new = before.hyper.get(key), after.hyper.get(key)
         if old != new:
             table = "parameters" if after.program else "hyper"
-            found.append((f"{table}.{key}", old, new))
+            found.append(change(f"{table}.{key}", old, new))
     return tuple(found)
 
 
@@ -197,14 +191,14 @@ def difference(
     hosts = {
         name: found
         for name in sorted({*policies, *plan.hosts})
-        if (found := policy_changes(_of(policies, name), _of(plan.hosts, name)))
+        if (found := tuple(_changed(_POLICY, _of(policies, name), _of(plan.hosts, name))))
     }
     after_s = plan.prefer_cuda_grace_s
     settings: list[Change] = []
     if name is not None and name != plan.name:
-        settings.append(("name", name or None, plan.name or None))
+        settings.append(change("name", name or None, plan.name or None))
     if grace_s is not None and grace_s != after_s:
-        settings.append(("prefer_cuda_grace_s", grace_s, after_s))
+        settings.append(change("prefer_cuda_grace_s", grace_s, after_s))
     return Difference(tuple(steps), hosts, tuple(settings))
 
 
@@ -212,15 +206,10 @@ def _of(policies: Mapping[str, HostPolicy], name: str) -> HostPolicy:
     return policies.get(name) or HostPolicy(name)
 
 
-def policy_changes(before: HostPolicy, after: HostPolicy) -> tuple[Change, ...]:
-    """Return what of a host's policy is changed."""
-    return tuple(_changed(_POLICY, before, after))
-
-
 def _changed(names: Iterable[str], before: object, after: object) -> list[Change]:
     """Return which of these fields differ."""
     pairs = ((name, getattr(before, name), getattr(after, name)) for name in names)
-    return [(name, _json(old), _json(new)) for name, old, new in pairs if old != new]
+    return [change(name, _json(old), _json(new)) for name, old, new in pairs if old != new]
 
 
 def _step(known: Known | None, spec: JobSpec, leaving: Mapping[str, Known]) -> Step:
@@ -238,7 +227,7 @@ def _step(known: Known | None, spec: JobSpec, leaving: Mapping[str, Known]) -> S
 
 def _by_names(step: Step, called: Mapping[str, str]) -> Step:
     """Return a step whose changes have the names of other jobs in place of their ids."""
-    if not any(what in _LINKS for what, *_ in step.changes):
+    if not any(one["what"] in _LINKS for one in step.changes):
         return step
 
     def told(value: Any, *, in_full: bool) -> JsonValue:
@@ -249,12 +238,11 @@ def _by_names(step: Step, called: Mapping[str, str]) -> Step:
             return f"{name} {value[:_DIGITS]}" if in_full else name
         return [told(one, in_full=in_full) for one in value]
 
-    def renamed(change: Change) -> Change:
-        what, old, new = change
-        if what not in _LINKS:
-            return change
-        is_same = told(old, in_full=False) == told(new, in_full=False)
-        return what, told(old, in_full=is_same), told(new, in_full=is_same)
+    def renamed(one: Change) -> Change:
+        if one["what"] not in _LINKS:
+            return one
+        is_same = told(one["from"], in_full=False) == told(one["to"], in_full=False)
+        return one | {key: told(one[key], in_full=is_same) for key in ("from", "to")}
 
     return replace(step, changes=tuple(map(renamed, step.changes)))
 

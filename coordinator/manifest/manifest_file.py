@@ -21,23 +21,19 @@ def load_manifest(
     path: Path, trainers: Mapping[str, TrainerInfo], datasets: Datasets = None
 ) -> Plan:
     """Return the plan in a file; `trainers` are known by model. Raises `ManifestError`."""
-    return parse_manifest(path, read_text(path), trainers, datasets)
+    text = text_of(path, lambda: within(ANSWER_S, lambda: _read(path)))
+    return parse_manifest(path, text, trainers, datasets)
 
 
-def read_text(path: Path, answer_s: float = ANSWER_S) -> str:
-    """Return the text of a manifest. Raises `ManifestError`, also when the disk does not answer."""
-    return text_of(path, lambda: within(answer_s, lambda: _read(path)), answer_s)
-
-
-def text_of(path: Path, read: Callable[[], bytes], answer_s: float = ANSWER_S) -> str:
-    """Return the text of the bytes that `read` returns. Raises `ManifestError` as `read_text`."""
+def text_of(path: Path, read: Callable[[], bytes]) -> str:
+    """Return the text of the bytes that `read` returns. Raises `ManifestError`."""
     try:
         data = read()
         if len(data) > MAX_BYTES:
             raise single_problem(path, f"larger than {MAX_BYTES // 1024**2} MiB; split the plan")
         return toml_text.decoded(data)
     except TimeoutError:
-        why = f"has not answered in {answer_s:g} s; see whether its disk, or its network, is there"
+        why = f"has not answered in {ANSWER_S:g} s; see whether its disk, or its network, is there"
         raise single_problem(path, why) from None
     except OSError as error:
         raise single_problem(path, f"cannot be read: {error.strerror}; check the path") from None

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
 from pydantic_core import to_json
 
 from broker import toml_text
@@ -67,12 +66,17 @@ def parse_manifest(
 def read_job(
     table: dict[str, Any], trainers: Mapping[str, TrainerInfo], datasets: Datasets = NO_DATA
 ) -> JobSpec:
-    """Return the job in a table such as one of [[jobs]]. Raises `ManifestError`."""
+    """Return the job in a table such as one of [[jobs]]; its `after` and `inputs` have ids.
+
+    Raises `ManifestError`.
+    """
     reader = Reader("", trainers, Lines(""), datasets)
-    spec = reader.read_one(table)
-    if spec is None or reader.problems:
+    spec = reader.entry(table, 0, Defaults(), {})
+    if reader.problems:
         raise ManifestError(tuple(reader.problems))
-    return spec
+    spec = linking.with_ids(spec, spec.inputs, spec.after)
+    name = f"{spec.name[:55]}-{spec.job_id[:8]}"
+    return replace(spec, name=name) if table.get("name") is None else spec
 
 
 def _parse_toml(path: Path, text: str) -> dict[str, Any]:
@@ -120,25 +124,6 @@ class Reader(DataReader):
         most = f"1 to {MAX_PLAN_NAME} printable characters, with no blank at either end"
         self._problem("", "name", f"must be a string of {most}; shorten it, or leave it out")
         return ""
-
-    def read_one(self, table: dict[str, Any]) -> JobSpec | None:
-        """Return the job that somebody asks for beside the manifest, none when it is broken.
-
-        Its `after` and `inputs` have ids.
-        """
-        table = self._with_program(table, "")
-        job = self._table(JobTable, table, "", is_job=True)
-        if job is None:
-            self._check_broken(table, table, "")
-            return None
-        job.hyper = self._check_model(job.model, job.hyper, "")
-        job = self._for_trainer(job, table, "")
-        spec = self._spec(job, "")
-        spec = linking.with_ids(spec, spec.inputs, spec.after)
-        if job.name is None:
-            spec = replace(spec, name=f"{spec.name[:55]}-{spec.job_id[:8]}")
-        self._unique({}, spec.name, 0, "")
-        return spec
 
     def _hosts(self, tables: Any) -> dict[str, HostPolicy]:
         self._place = ()
@@ -297,11 +282,7 @@ class Reader(DataReader):
         self, table: Mapping[str, Any], own: Mapping[str, Any], label: str
     ) -> tuple[JobSpec, bool]:
         """Check the rest of a faulty job; return what is left, and whether its name is known."""
-        faulty: set[str | int] = set()
-        try:
-            JobTable.model_validate(table)
-        except ValidationError as error:
-            faulty = {fault["loc"][0] for fault in error.errors(include_url=False) if fault["loc"]}
+        faulty = self._faulty
         rest = {key: value for key, value in table.items() if key not in faulty}
         hyper = table.get("hyper")
         usable = self._check_model(

@@ -135,7 +135,7 @@ def forecast(
         )  # fmt: skip
     for job, fate in fates:
         outlooks[job.spec.job_id] = (
-            _outlook(job, [run.get(job.spec.job_id) for run in runs], expected)
+            _outlook(job, [run.get(job.spec.job_id) for run in runs])
             if fate.conditions
             else Outlook(
                 job.spec, "stuck" if fate.awaits is Wait.EVER else "absent", against=fate.against,
@@ -153,7 +153,7 @@ def _with_room(view: HostView) -> HostView:
     return replace(view, used_slots=0, joined=True)
 
 
-def _outlook(job: Waiting, played: Sequence[Placed | None], expected: Expected) -> Outlook:
+def _outlook(job: Waiting, played: Sequence[Placed | None]) -> Outlook:
     middle = played[MEDIAN]
     if middle is None:
         # What room there is, is never free: more jobs are held there than it has slots.
@@ -167,7 +167,7 @@ def _outlook(job: Waiting, played: Sequence[Placed | None], expected: Expected) 
         host=middle.host,
         start=Span(min(starts), middle.start_s, max(starts)),
         end=Span(min(ends), middle.end_s, max(ends)),
-        estimate=expected.estimate(job.spec, middle.host),
+        estimate=middle.estimate,
         vague=middle.vague,
         after=middle.after,
         ahead=middle.ahead,

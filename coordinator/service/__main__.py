@@ -58,15 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     })  # fmt: skip
     end_with_parent(stop)
     try:
-        service.run(_say_ready)
+        service.run(lambda: announce({"event": "ready"}, "the coordinator is ready"))
     except ConfigError as error:
         complain(str(error))
         return 2
     return 0
-
-
-def _say_ready() -> None:
-    announce({"event": "ready"}, "the coordinator is ready")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -41,10 +40,8 @@ def _mark(path: Path, event: int) -> None:
             file.write(f"{event:0{_DIGITS}d}\n".encode())
 
 
-def open_ledger(
-    state: Path, make: Callable[..., Ledger] = Ledger, *, accept: bool = False
-) -> Ledger:
-    """Return the ledger that `make` opens or creates.
+def open_ledger(state: Path, *, accept: bool = False) -> Ledger:
+    """Open or create the ledger, and return it.
 
     Raises `StorageError` with the remedy when it is empty, or ends too early, though a fleet with
     jobs was here; with `accept` such a ledger is taken as it is.
@@ -53,7 +50,7 @@ def open_ledger(
     found, marked, traces = header(path), _marked(mark), _traces(state)
     if not found and (traces or marked) and not accept:
         raise _refusal(path, "is missing or empty", traces)
-    ledger = make(path, note=partial(_mark, mark))
+    ledger = Ledger(path, note=partial(_mark, mark))
     try:
         newest = ledger.newest_event()
         if is_live(found) and not accept:

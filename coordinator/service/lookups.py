@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, replace
-from datetime import datetime
 from typing import Any, Final
 
 from pydantic import JsonValue
 
-from broker.clock import rfc3339
+from broker.clock import rfc3339, seconds_of
 from broker.errors import plain
 from broker.protocol.messages import AskAttempts, AskCurves, AskEvents, AskLogs, AskShow
 from broker.system.files import RealDisk
@@ -94,8 +93,7 @@ class Lookups:
             there_bytes = self._ledger.bundle_sizes().get(artifact_id)
         until = None
         if one.set_aside_at is not None and artifact_id != held:
-            until_s = datetime.fromisoformat(one.set_aside_at).timestamp()
-            until = rfc3339(until_s + self._keep_results_s)
+            until = rfc3339((seconds_of(one.set_aside_at) or 0.0) + self._keep_results_s)
         return replace(
             one, artifact_id=artifact_id, kept_until=until, is_there=there_bytes is not None,
             size_bytes=one.size_bytes if there_bytes is None else there_bytes,

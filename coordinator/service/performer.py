@@ -21,7 +21,6 @@ from coordinator.core import effects as fx
 from coordinator.core.authorization import RequestRefused
 from coordinator.core.core_settings import DAY_S
 from coordinator.core.state import MAX_ANSWERS
-from coordinator.jobs.aging import Aging
 from coordinator.jobs.causes import cause
 from coordinator.jobs.plan_entries import Plan
 from coordinator.ledger.ledger import Ledger
@@ -91,8 +90,7 @@ class Performer:
         self._store = store
         self._retention = retention
         self._keep_results_s = keep_results_s
-        self._aging = Aging(now)
-        self._now = now
+        self._now = self._collected = now
         self._intake = Intake(store, around.put, around.writing, around.background)
         self._lookups = Lookups(ledger, store, logs, around.disk, keep_results_s)
         self._verifying: set[str] = set()
@@ -114,7 +112,7 @@ class Performer:
         self._by_kind = by_kind
 
     def perform(self, effects: Sequence[fx.Effect], now: Now) -> None:
-        """Publish all messages at once, then do the rest: `World.take_out` says why."""
+        """Publish all messages at once, then do the rest."""
         self._now = now
         messages = [effect for effect in effects if isinstance(effect, Outgoing)]
         if messages:
@@ -197,18 +195,20 @@ class Performer:
             self._around.publish(Outgoing(effect.topic, data, 0))
 
     def _collect(self, effect: fx.Collect) -> None:
-        keep, wall_s = self._retention, self._aging.look(self._now)
+        keep, now, before = self._retention, self._now, self._collected
+        # A clock without a battery may be wrong by a month until it is synchronised, and what is
+        # deleted meanwhile is lost: the earlier of two readings counts.
+        wall_s = min(now.wall_s, before.wall_s + max(0.0, now.mono_s - before.mono_s))
+        self._collected = now
         results_s, unreferenced = self._keep_results_s, effect.unreferenced
         lately = rfc3339(max(0.0, wall_s - results_s))
         events = parts = 0
         try:
             # Files first: on a full disk the ledger needs room to delete anything.
             parts = self._store.collect_parts(keep.parts_s, wall_s)
-            self._store.collect_artifacts(
-                unreferenced, results_s, wall_s,
-                # The time counts from the requeue, however old the result was then.
-                spared=lambda: self._ledger.set_aside_since(lately),
-            )  # fmt: skip
+            # The time counts from the requeue, however old the result was then.
+            set_aside = self._ledger.set_aside_since(lately)
+            self._store.collect_artifacts(unreferenced, results_s, wall_s, set_aside)
             older_than = rfc3339(wall_s - keep.events_s)
             events = self._ledger.prune_events(keep.events_per_job, older_than)
             events += self._ledger.prune_actions(older_than, MAX_ANSWERS, keep.turned_away)

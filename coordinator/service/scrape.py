@@ -1,4 +1,4 @@
-"""The port at which Prometheus asks, and the ledger whose commits are timed; only with metrics.
+"""The port at which Prometheus asks; only with metrics.
 
 A connection that is silent for `DEADLINE_S` is closed. On a loopback address, a `Host` header with
 somebody else's name is refused: it may be made to point at this machine (DNS rebinding), and the
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from ipaddress import ip_address
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler
@@ -23,12 +21,9 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from broker.errors import ConfigError, StorageError
+from broker.errors import ConfigError
 from broker.system.address import is_loopback, parse_listen
 from coordinator.faces.metrics import Tally
-from coordinator.jobs.jobs import Change
-from coordinator.jobs.records import Record
-from coordinator.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -38,26 +33,6 @@ DEADLINE_S: Final = 5.0
 
 Address = tuple[str, int]
 Readings = Sequence[Metric]
-
-
-class MeteredLedger(Ledger):
-    """A ledger whose commits are timed and counted."""
-
-    def __init__(self, path: Path, note: Callable[[int], None], tally: Tally) -> None:
-        """Open it, as `Ledger` does."""
-        super().__init__(path, note=note)
-        self._tally = tally
-
-    def commit(self, changes: Sequence[Change | Record]) -> None:
-        """Commit, see `Ledger.commit`."""
-        begun_s = time.perf_counter()
-        try:
-            super().commit(changes)
-        except StorageError:
-            self._tally.commit_failures += 1
-            raise
-        if changes:
-            self._tally.on_commit(changes, time.perf_counter() - begun_s)
 
 
 def parse_address(text: str, *, plain: bool) -> Address:
@@ -100,10 +75,6 @@ class Scrapes(Collector):
             ) from None
         self._server.set_app(self._answer)
         self.port: int = self._server.server_address[1]
-
-    def open_ledger(self, path: Path, *, note: Callable[[int], None]) -> Ledger:
-        """Return a ledger whose commits are timed."""
-        return MeteredLedger(path, note, self.tally)
 
     def start(self) -> None:
         """Begin to answer."""

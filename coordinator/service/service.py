@@ -36,7 +36,6 @@ from coordinator import __version__
 from coordinator.core import effects as fx
 from coordinator.core.core_settings import DAY_S, CorePart, CoreSettings
 from coordinator.core.receipts import ledger_id
-from coordinator.ledger.ledger import Ledger
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.problems import ManifestError
 from coordinator.manifest.source import PlanFile, with_remedy
@@ -103,8 +102,7 @@ class Service:
         self.mailbox: Mailbox[Event | Future[Readings]] = Mailbox()
         self._scrapes = None if settings.metrics is None else self._open_scrapes(settings.metrics)
         # Before the key of the receipts, which is a sign that there was a ledger.
-        make = Ledger if self._scrapes is None else self._scrapes.open_ledger
-        self._ledger = open_ledger(settings.state, make, accept=accept_ledger)
+        self._ledger = open_ledger(settings.state, accept=accept_ledger)
         self._store = Store(settings.state, reserve_bytes=settings.reserve_bytes)
         if self._scrapes is not None:
             self._store.on_stored = self._scrapes.tally.on_stored
@@ -219,7 +217,8 @@ class Service:
         settings = self._settings
         logs = JobLogs(settings.state / "logs", settings.max_log_bytes)
         keep = Retention(events_s=settings.keep_events_days * DAY_S)
-        return Shell(core_settings, around, self._ledger, self._store, logs, now, keep, face)
+        tally = None if self._scrapes is None else self._scrapes.tally
+        return Shell(core_settings, around, self._ledger, self._store, logs, now, keep, face, tally)
 
     def _first_plan(self, *, may_fall_back: bool) -> list[Event]:
         """Read the manifest; with a faulty one, go on with the plan of the ledger."""

@@ -7,6 +7,7 @@ as it runs in the service.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,7 @@ from coordinator.store.store import Store
 
 if TYPE_CHECKING:
     from coordinator.faces.homeassistant import HomeAssistant
+    from coordinator.faces.metrics import Tally
 
 log = logging.getLogger("fleet.coordinator")
 
@@ -53,9 +55,10 @@ class Shell:
         now: Now,
         retention: Retention | None = None,
         face: HomeAssistant | None = None,
+        tally: Tally | None = None,
     ) -> None:
-        """Load the ledger. Raises `StorageError` when it cannot be read."""
-        self._face = face
+        """Load the ledger. Raises `StorageError` when it cannot be read. `tally` times commits."""
+        self._face, self._tally = face, tally
         self._settings = settings
         self._around = around
         self._ledger = ledger
@@ -158,13 +161,18 @@ class Shell:
 
     def _flush(self, now: Now) -> None:
         changes, effects = self.core.take()
+        begun_s = time.perf_counter()
         try:
             self._ledger.commit(changes)
         except StorageError as error:
+            if self._tally is not None:
+                self._tally.commit_failures += 1
             self._stand_back(error, now)
             return
         if changes:
             self._failures = 0
+            if self._tally is not None:
+                self._tally.on_commit(changes, time.perf_counter() - begun_s)
         self._performer.perform(effects, now)
         if log.isEnabledFor(logging.INFO):
             _tell(changes)

@@ -213,15 +213,13 @@ class Store:
         unreferenced: Iterable[str],
         older_than_s: float,
         now_wall_s: float,
-        spared: Callable[[], Container[str]] = frozenset,
+        spared: Container[str] = (),
     ) -> None:
         """Delete those of the `unreferenced` that are so old.
 
-        `spared` ones stay whatever their age, except checkpoints; it is called when something is
-        old, and may raise `StorageError`.
+        `spared` ones stay whatever their age, except checkpoints.
         """
         disk = self._disk
-        keep: Container[str] | None = None
         for artifact_id in unreferenced:
             path = self._paths.get(artifact_id)
             if path is None:
@@ -232,10 +230,9 @@ class Store:
                     continue
                 # A checkpoint that no job goes on from is of no use to anybody.
                 goes = is_checkpoint(path)
-                least_s = PUSH_KEPT_S if is_pushed(path) else 0.0
-                if not goes and now_wall_s - disk.modified_s(path) > max(older_than_s, least_s):
-                    keep = spared() if keep is None else keep
-                    goes = artifact_id not in keep
+                if not goes and artifact_id not in spared:
+                    least_s = PUSH_KEPT_S if is_pushed(path) else 0.0
+                    goes = now_wall_s - disk.modified_s(path) > max(older_than_s, least_s)
                 if goes:
                     disk.unlink(path)
                     disk.remove_tree(path.parent)

@@ -56,7 +56,7 @@ def spec(
 ) -> JobSpec:
     made = JobSpec(
         job_id="", name=name, model="gbt", mode="oracle", hyper={}, split_recipe="host",
-        train_hosts=(), seed=seed, n_resamples=10, priority=priority, retries=retries,
+        seed=seed, n_resamples=10, priority=priority, retries=retries,
         needs=m.Needs(**needs),
     )  # fmt: skip
     return with_id(made, of=name)

@@ -31,7 +31,7 @@ def jobs(draw: st.DrawFn) -> JobSpec:
     model, hyper = ("gbt", "mlp")[number % 2], {"depth": number % 5}
     made = JobSpec(
         job_id="", name=f"job-{number}", model=model, mode="oracle", hyper=hyper,
-        split_recipe="host", train_hosts=(), seed=number,
+        split_recipe="host", seed=number,
         n_resamples=1, priority=draw(st.integers(0, 2)), retries=draw(st.integers(0, 2)),
         needs=m.Needs(
             require_cuda=draw(st.integers(0, 3)) == 0, prefer_cuda=draw(st.booleans()),

@@ -43,7 +43,7 @@ TRAINERS = {model: TrainerInfo(hyper_schema={}) for model in MODELS}
 def spec(name: str, model: str, priority: int, **needs: Any) -> JobSpec:
     made = JobSpec(
         job_id="", name=name, model=model, mode="oracle", hyper={}, split_recipe="host",
-        train_hosts=(), seed=0, n_resamples=1, priority=priority, needs=Needs(**needs),
+        seed=0, n_resamples=1, priority=priority, needs=Needs(**needs),
     )  # fmt: skip
     return with_id(made, of=name)
 

@@ -45,7 +45,7 @@ def test_both_sides_judge_alike(
     found = [one for said in agent.said(m.Refused) for one in said.reasons]
     job = JobSpec(
         job_id=JOB, name="job", model=model, mode="oracle", hyper={"depth": depth},
-        split_recipe="host", train_hosts=(), seed=0, n_resamples=1, priority=0, needs=need,
+        split_recipe="host", seed=0, n_resamples=1, priority=0, needs=need,
     )  # fmt: skip
     expected = [one.to_dict() for one in reasons(job, view)]
     assert [{"code": one.code, **one.figures()} for one in found] == expected

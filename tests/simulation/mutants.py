@@ -168,7 +168,7 @@ def _lease_ends_with_connection(patch: Patch) -> None:
     def on_status(world: World, name: str, status: Any, now: Now, **more: Any) -> None:
         real(world, name, status, now, **more)
         if status.state == "offline":
-            for job in world.held_at(name):
+            for job in world.book.held_by(name):
                 world.timers.set(("lease", job.job_id), now.mono_s + 60.0)
 
     patch(presence, "on_status", on_status)

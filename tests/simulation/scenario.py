@@ -152,7 +152,7 @@ def extra_jobs() -> tuple[JobPlan, ...]:
             with_id(
                 JobSpec(
                     job_id="", name=f"gbt-oracle-{number}", model="gbt", mode="oracle",
-                    hyper={"n": number}, split_recipe="host", train_hosts=(), seed=0,
+                    hyper={"n": number}, split_recipe="host", seed=0,
                     n_resamples=1000, priority=0, needs=Needs(),
                 ),
                 n=number,
@@ -175,7 +175,7 @@ def _job(rng: random.Random, number: int, hosts: tuple[HostSpec, ...]) -> JobPla
     allowed = (rng.choice(hosts).name,) if rng.random() < 0.08 else ()
     spec = JobSpec(
         job_id="", name=name, model="gbt", mode="oracle", hyper={"n": number}, split_recipe="host",
-        train_hosts=(), seed=0, n_resamples=10, priority=rng.choice((0, 0, 50, 100)),
+        seed=0, n_resamples=10, priority=rng.choice((0, 0, 50, 100)),
         needs=Needs(**needs), allowed_hosts=allowed,
         on_lost=rng.choice((None, None, "keep")), timeout_s=rng.choice((None, None, 150.0)),
         stall_timeout_s=250.0, retries=rng.choice((0, 2, 2)),

@@ -92,7 +92,7 @@ def _take(world: World, who: str, ask: AskIdentity, now: Now) -> list[str]:
         return []
     world.revoked[host] = Revocation(now.text(), who)
     names = []
-    for job in world.held_at(host):
+    for job in world.book.held_by(host):
         world.move(job, Event.RELEASED, now, who, cause("revoked"), host=None)
         tell_to_stop(world, host, job.job_id, job.attempt, "revoked", now)
         names.append(job.spec.name)

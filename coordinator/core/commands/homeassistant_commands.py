@@ -45,7 +45,7 @@ def on_command(world: World, node: str, command: m.HomeCommand, now: Now) -> Non
         case m.AskResume() if record.drained:
             _resume(world, record, ask, now)
         case m.AskCancel():
-            _each(world, ask, world.held_at(node), cause("holds_nothing", host=node), now)
+            _each(world, ask, world.book.held_by(node), cause("holds_nothing", host=node), now)
         case m.AskRequeue():
             failed = [job for job in world.book.in_claim_order(JobState.FAILED) if job.in_plan]
             _each(world, ask, failed, cause("none_failed"), now)

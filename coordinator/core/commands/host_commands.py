@@ -40,7 +40,7 @@ def on_forget(world: World, _client: str, ask: m.AskForget, _now: Now) -> Data:
     host = world.hosts.get(name)
     if host is not None and host.online:
         raise refused("host_online", host=name)
-    if held := [job.spec.name for job in world.held_at(name)]:
+    if held := [job.spec.name for job in world.book.held_by(name)]:
         raise refused("host_holds", host=name, jobs=[*held[:8]], more=max(0, len(held) - 8))
     _forget(world, name)
     return {"host": name, "forgotten": True}
@@ -218,7 +218,7 @@ def _record(world: World, host: str) -> HostRecord:
 def _what_becomes(world: World, host: str, now: Now) -> Data:
     """Have its jobs given back, if they are to be; return which, and whether."""
     gives_back = bool(world.record(host).gives_back())
-    jobs: list[Job] = give_back.let_go(world, host, now) if gives_back else world.held_at(host)
+    jobs: list[Job] = give_back.let_go(world, host, now) if gives_back else world.book.held_by(host)
     return {"jobs": [job.spec.name for job in jobs], "gives_back": gives_back}
 
 

@@ -85,7 +85,7 @@ def _jobs(world: World, host: Host) -> list[JsonValue]:
     listed = host.heartbeat.jobs if host.heartbeat else ()
     beat = {(held.job_id, held.attempt): held for held in listed}
     rows: list[JsonValue] = []
-    for job in world.held_at(host.name):
+    for job in world.book.held_by(host.name):
         held = beat.pop((job.job_id, job.attempt), None)
         begun = "starting" if job.state is JobState.CLAIMED else "running"
         share = job_progress.share(host.progress.get(job.job_id), held)

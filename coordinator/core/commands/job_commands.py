@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -127,10 +127,7 @@ def on_why(world: World, _client: str, ask: m.AskWhy, now: Now) -> Data:
 
 def on_cancel(world: World, client: str, ask: m.AskCancel, now: Now) -> Data:
     """End a job that is not over."""
-    return _cancel(world, client, find(world, ask.job), now)
-
-
-def _cancel(world: World, client: str, job: Job, now: Now) -> Data:
+    job = find(world, ask.job)
     if job.state in FINAL:
         raise refused("over_already", name=job.spec.name, state=job.state.value)
     after = world.move(job, Event.CANCELLED, now, user_of(client))
@@ -140,10 +137,7 @@ def _cancel(world: World, client: str, job: Job, now: Now) -> Data:
 
 def on_requeue(world: World, client: str, ask: m.AskRequeue, now: Now) -> Data:
     """Have a job begin again."""
-    return _requeue(world, client, find(world, ask.job), now)
-
-
-def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
+    job = find(world, ask.job)
     if job.state is JobState.PENDING:
         wait_s = retry_wait_s(world, job, now)
         raise refused(
@@ -183,21 +177,19 @@ def _on_one(
     world: World, client: str, ask: m.AskEach, text: str, now: Now
 ) -> Data:  # fmt: skip
     """Cancel or requeue one of several jobs, and return the row that tells what came of it."""
-    act = _cancel if ask.action == "cancel" else _requeue
     known: Data = {}
     try:
         job = find(world, text)
         known = _known(job)
-        _expect_state(job, ask.states)
-        done = act(world, client, job, now)
+        if ask.states and job.state.value not in ask.states:
+            raise refused("moved", name=job.spec.name, state=job.state.value)
+        if ask.action == "cancel":
+            done = on_cancel(world, client, m.AskCancel(id=ask.id, job=job.job_id), now)
+        else:
+            done = on_requeue(world, client, m.AskRequeue(id=ask.id, job=job.job_id), now)
     except RequestRefused as refusal:
         return {**known, "ok": False, "code": refusal.code, "why": refusal.why}
     return {**done, "ok": True}
-
-
-def _expect_state(job: Job, states: Sequence[str]) -> None:
-    if states and job.state.value not in states:
-        raise refused("moved", name=job.spec.name, state=job.state.value)
 
 
 def outcome_of_each(data: Any) -> Cause:
@@ -245,6 +237,6 @@ def jobs_held_up(world: World) -> list[JsonValue]:
 def jobs_away(world: World, now: Now) -> list[JsonValue]:
     """Return the first jobs whose hosts are away, by name of the host, each with what to expect."""
     gone = sorted(host.name for host in world.hosts.values() if not host.online)
-    found = ((job, away(world, job, now)) for name in gone for job in world.held_at(name))
+    found = ((job, away(world, job, now)) for name in gone for job in world.book.held_by(name))
     some = islice(((job, told) for job, told in found if told), AWAY_SHOWN)
     return [{**told, "job": job.spec.name} for job, told in some]

@@ -34,9 +34,7 @@ from coordinator.scheduler.feasibility import Places, named, waits_for
 MOST_NAMES: Final = 100  # of hosts that would suit a job in one way; of jobs that none could run
 MOST_BEFORE: Final = 20  # jobs before one that are named
 _AGAIN: Final = frozenset({"failed", "cancelled", "gone"})  # what a requeue mends
-_OPTIONAL: Final = (
-    "train_hosts", *(one.name for one in fields(JobSpec) if one.default in {(), None})
-)  # fmt: skip
+_OPTIONAL: Final = tuple(one.name for one in fields(JobSpec) if one.default in {(), None})
 
 
 @dataclass(frozen=True, slots=True)

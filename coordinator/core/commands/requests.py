@@ -217,11 +217,6 @@ def _on_trainers(world: World, _client: str, _ask: m.AskTrainers, _now: Now) -> 
     return {"trainers": plan_changes.told_trainers(world), "datasets": {**datasets}}
 
 
-def _on_fetch(world: World, client: str, ask: m.AskFetch, now: Now) -> Data | None:
-    job = find(world, ask.job)
-    return downloads.on_fetch(world, client, ask, job, now)
-
-
 def host_counts(world: World) -> dict[str, JsonValue]:
     """Return how many hosts are online and offline."""
     online = sum(host.online for host in world.hosts.values())
@@ -250,7 +245,7 @@ HANDLERS: Final[dict[type[m.Wire], Handler]] = {
     m.AskPlan: prospects.on_plan,
     m.AskAttempts: _on_attempts,
     m.AskTrainers: _on_trainers,
-    m.AskFetch: _on_fetch,
+    m.AskFetch: downloads.on_fetch,
     m.AskIdentity: certificate_commands.on_told,
     m.AskPush: pushes.on_push,
     m.AskPushed: pushes.on_pushed,

@@ -13,7 +13,7 @@ from tests.harness.coordinator import HEX, Fleet, Host, joined, running, spec
 
 def _offers(fleet: Fleet, host: Host, artifact_id: str) -> bool:
     """A host announces its job's result; whether it may send."""
-    (job,) = fleet.core.world.held_at(host.name)
+    (job,) = fleet.core.world.book.held_by(host.name)
     host.reports(m.Finished, job, artifact_id=artifact_id, size_bytes=2000)
     for opened in fleet.took(fx.OpenPart):
         fleet.handle(fx.PartOpened(opened.artifact_id, RangeSet(), opened.part))

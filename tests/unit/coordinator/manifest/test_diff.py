@@ -13,7 +13,7 @@ from coordinator.cli import reload as reload_lines
 from coordinator.core.plan_changes import told
 from coordinator.jobs.causes import plan_words
 from coordinator.jobs.plan_entries import HostPolicy, JobSpec, Plan
-from coordinator.manifest.diff import Known, difference, policy_changes, spec_changes
+from coordinator.manifest.diff import Known, change, difference, spec_changes
 from tests.harness.coordinator import spec, with_id
 from tests.harness.drawn import drawn
 
@@ -39,7 +39,7 @@ def test_what_is_added_changed_left_and_kept() -> None:
         "same": "unchanged", "dear": "changed", "back": "adopted", "new": "added",
         "gone": "orphaned",
     }  # fmt: skip
-    assert steps["dear"].changes == (("priority", 0, 5), ("min_cores", None, 2))
+    assert steps["dear"].changes == (change("priority", 0, 5), change("min_cores", None, 2))
     assert not found.is_empty()
     assert found.counts()["orphaned"] == 1
 
@@ -56,7 +56,7 @@ def test_an_entry_that_is_another_job_now_is_replaced() -> None:
     old = retrained(spec(), lr=0.1)
     found = difference([known(old, "completed")], Plan((retrained(old, lr=0.2),)), {})
     (step,) = found.steps
-    assert (step.action, step.changes) == ("replaced", (("hyper.lr", 0.1, 0.2),))
+    assert (step.action, step.changes) == ("replaced", (change("hyper.lr", 0.1, 0.2),))
     assert step.known is not None
     assert step.known.spec == old
 
@@ -77,12 +77,12 @@ def test_what_changes_for_a_host_is_told() -> None:
     before = {"pi": HostPolicy("pi", max_ram_gib=3.0, allow_jobs=("gbt*",)), "pc": HostPolicy("pc")}
     found = difference([], Plan((), {"pc": HostPolicy("pc", slots=2)}, 60.0), before, 300.0)
     assert found.hosts == {
-        "pc": (("slots", None, 2),),
-        "pi": (("allow_jobs", ["gbt*"], []), ("max_ram_gib", 3.0, None)),
+        "pc": (change("slots", None, 2),),
+        "pi": (change("allow_jobs", ["gbt*"], []), change("max_ram_gib", 3.0, None)),
     }
-    assert found.settings == (("prefer_cuda_grace_s", 300.0, 60.0),)
+    assert found.settings == (change("prefer_cuda_grace_s", 300.0, 60.0),)
     assert plan_words(found.counts()) == "2 hosts changed, 1 setting changed"
-    assert policy_changes(before["pi"], before["pi"]) == ()
+    assert not difference([], Plan((), before), before).hosts
 
 
 def test_the_answer_to_a_reload_of_any_size_is_small_and_counts_all() -> None:

@@ -9,7 +9,7 @@ import pytest
 from broker.protocol.messages import MAX_INPUTS
 from coordinator.jobs.plan_entries import JobSpec, Plan, id_of, spec_from_json, spec_to_json
 from coordinator.manifest.builtin import builtin_trainers
-from coordinator.manifest.diff import Known, difference
+from coordinator.manifest.diff import Known, change, difference
 from coordinator.manifest.manifest_keys import MAX_AFTER
 from coordinator.manifest.problems import ManifestError
 from coordinator.manifest.reader import parse_manifest
@@ -79,12 +79,12 @@ def test_a_reload_tells_a_changed_order_by_the_names_of_jobs() -> None:
     known = [Known(one, "pending", in_plan=True) for one in jobs.values()]
     changed = load(gbt("a"), gbt("b"), gbt("c", "after = ['a', 'b']"))
     (step,) = difference(known, Plan(tuple(changed.values())), {}).told()
-    assert (step.action, step.changes) == ("changed", (("after", ["a"], ["a", "b"]),))
+    assert (step.action, step.changes) == ("changed", (change("after", ["a"], ["a", "b"]),))
     jobs, other = load(PRETRAIN, TUNE), load(PRETRAIN + "seed = 7\n", TUNE)
     known = [Known(one, "pending", in_plan=True) for one in jobs.values()]
     _, step = difference(known, Plan(tuple(other.values())), {}).told()
     old, new = (f"pretrain {one['pretrain'].job_id[:12]}" for one in (jobs, other))
-    assert step.changes == (("inputs", {"weights": old}, {"weights": new}),), "of one name"
+    assert step.changes == (change("inputs", {"weights": old}, {"weights": new}),), "of one name"
 
 
 def test_all_errors_come_at_once_each_with_line_job_and_key() -> None:

@@ -10,7 +10,7 @@ import pytest
 from broker.protocol import messages as m
 from coordinator.jobs.plan_entries import JobSpec, Plan
 from coordinator.manifest.builtin import builtin_trainers
-from coordinator.manifest.diff import Known, difference
+from coordinator.manifest.diff import Known, change, difference
 from coordinator.manifest.problems import ManifestError
 from coordinator.manifest.reader import parse_manifest, read_job
 from tests.harness.programs import NEW, OLD, OTHER, trainer
@@ -145,10 +145,10 @@ def test_a_program_that_was_edited_makes_another_job() -> None:
     (before,) = load(lines, {f"vision@{OLD}": trainer(OLD)}).jobs
     (step,) = difference([Known(before, "completed", in_plan=True)], load(lines), {}).steps
     assert step.action == "replaced"
-    assert step.changes == (("program", OLD[:12], f"{NEW[:12]}, signed by ann"),)
+    assert step.changes == (change("program", OLD[:12], f"{NEW[:12]}, signed by ann"),)
     faster = load(lines.replace("0.1", "0.2"), {f"vision@{OLD}": trainer(OLD)})
     (step,) = difference([Known(before, "completed", in_plan=True)], faster, {}).steps
-    assert step.changes == (("parameters.lr", 0.1, 0.2),), "as the manifest calls it"
+    assert step.changes == (change("parameters.lr", 0.1, 0.2),), "as the manifest calls it"
 
 
 def test_a_program_that_somebody_else_signed_is_taken_over() -> None:
@@ -157,7 +157,7 @@ def test_a_program_that_somebody_else_signed_is_taken_over() -> None:
     (before,) = load(lines, {f"vision@{NEW}": trainer(NEW)}).jobs
     (step,) = difference([Known(before, "pending", in_plan=True)], load(lines), {}).steps
     assert step.action == "changed"
-    assert step.changes == (("program", NEW[:12], f"{NEW[:12]}, signed by ann"),)
+    assert step.changes == (change("program", NEW[:12], f"{NEW[:12]}, signed by ann"),)
 
 
 def test_a_job_beside_the_manifest_names_a_program_too() -> None:

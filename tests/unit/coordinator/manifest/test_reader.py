@@ -40,6 +40,13 @@ def problems(text: str | bytes) -> list[tuple[str, str, str]]:
     return [(one.job, one.key, one.message) for one in refusal.value.problems]
 
 
+def said(text: str) -> str:
+    """What is said of a manifest, a line for each fault."""
+    with pytest.raises(ManifestError) as refusal:
+        load(text)
+    return str(refusal.value)
+
+
 def test_defaults_hold_where_a_job_says_nothing() -> None:
     plan = load(
         "schema_version = 1\n[defaults]\nseed = 7\nsplit_recipe = 'time'\nn_resamples = 5\n"
@@ -259,3 +266,21 @@ def test_hours_are_looked_at_whatever_else_is_wrong_with_their_host() -> None:
     assert "Mo-Fr 08:00-18:00" in refusal.value.problems[1].message
     many = GOOD + f"[hosts.desk]\nslot = 2\nquiet_hours = {['never'] * 999}\n"
     assert len(problems(many)) < 40
+
+
+def test_errors_of_a_manifest_name_the_line_and_stand_in_its_order() -> None:
+    lines = said(
+        "schema_version = 1\n[[jobs]]\nmodel = 'mlp'\nmode = 'oracle'\nhyper.epoch = 3\n"
+        "allowed_hosts = ['A B']\npriority = 'x'\nmin_cores = 0\n[[jobs]]\nmode = 'oracle'\n"
+        "[[jobs]]\nmodel = 'cnn'\nmode = 'oracel'\n[hosts.pi]\nslot = 1\n",
+    ).splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [
+        f"plan.toml:{number}" for number in (5, 6, 7, 8, 9, 13, 15)
+    ]
+    assert lines[4].endswith(":9: job 2: model: missing; write model = ...")
+
+
+@pytest.mark.parametrize("typed", ["[[job]]\nmodel = 'mlp'", "[job.one]", "job.one = 1", "job = 1"])
+def test_an_unknown_key_of_the_top_is_found_however_it_was_written(typed: str) -> None:
+    words = said(f"schema_version = 1\n\n{typed}\n")
+    assert words == "plan.toml:3: job: unknown key; did you mean 'jobs'?"

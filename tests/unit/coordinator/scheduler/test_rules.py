@@ -35,7 +35,7 @@ def job(name: str = "job", hyper: dict[str, Any] | None = None, **needs: Any) ->
     allowed, denied = needs.pop("allowed", ()), needs.pop("denied", ())
     made = JobSpec(
         job_id="", name=name, model="gbt", mode="oracle", hyper=hyper or {}, split_recipe="host",
-        train_hosts=(), seed=0, n_resamples=1, priority=0, needs=m.Needs(**needs),
+        seed=0, n_resamples=1, priority=0, needs=m.Needs(**needs),
         allowed_hosts=allowed, denied_hosts=denied,
     )  # fmt: skip
     return with_id(made)

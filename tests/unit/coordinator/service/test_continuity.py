@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,8 +25,7 @@ class Scene:
         self.state = state
 
     def opens(self, *, accept: bool = False) -> Ledger:
-        make: Callable[..., Ledger] = lambda path, note: Ledger(path, note=note)  # noqa: E731
-        ledger = continuity.open_ledger(self.state, make, accept=accept)
+        ledger = continuity.open_ledger(self.state, accept=accept)
         load_key(self.state)
         return ledger
 
