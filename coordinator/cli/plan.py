@@ -22,6 +22,7 @@ from coordinator.client.predictions import Picture, look
 from coordinator.jobs.causes import Cause, cause, in_words
 from coordinator.jobs.reasons import Wait
 from coordinator.ui import EXIT_REFUSED, outlook, terminal
+from coordinator.ui.fitted_table import Column, Table
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import OperatorClient, flag
 from coordinator.ui.words import short
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
 
 EXIT_CHANGES: Final = 4
 _COLUMNS: Final = (
-    terminal.Column("JOB", least=32),
-    terminal.Column("HOST", rank=1),
-    terminal.Column("STARTS", rank=1),
-    terminal.Column("ENDS", rank=1),
-    terminal.Column("BETWEEN", rank=2),
-    terminal.Column("BY", rank=3, least=24),
-    terminal.Column("AFTER", rank=4, least=8),
+    Column("JOB", least=32),
+    Column("HOST", rank=1),
+    Column("STARTS", rank=1),
+    Column("ENDS", rank=1),
+    Column("BETWEEN", rank=2),
+    Column("BY", rank=3, least=24),
+    Column("AFTER", rank=4, least=8),
 )
 # Of jobs that no host can take as things are, by what they wait for.
 _TITLES: Final = {
@@ -259,7 +260,7 @@ def _times(prospect: Forecast, rows: int) -> Generator[Any, None, bool]:
         words = "The fleet is paused, until `fleet pause --off`; + is counted from then."
         yield terminal.paragraph(words, style="yellow")
     cells = [_cells(one, names, is_paused=is_paused) for one in shown[:rows]]
-    yield terminal.table(_COLUMNS, cells)
+    yield Table(_COLUMNS, cells)
     if len(shown) > rows:
         last = _last(shown, is_paused=is_paused)
         words = f"and {len(shown) - rows} more, the last of which starts {last}"

@@ -18,7 +18,7 @@ import click
 from pydantic import AfterValidator, ValidationError
 
 from broker.errors import BadMessage, ConfigError, LocalError
-from broker.figures import span
+from broker.figures import size, span
 from broker.file_names import is_plain
 from broker.protocol import messages as m
 from broker.system.files import FolderLock, holder, make_wanted, naming
@@ -117,9 +117,9 @@ class Got:
 
     def say(self) -> None:
         """Say what it is, and name each file."""
-        size, took = words.size(self.offer.size_bytes), span(max(1.0, self.took_s))
+        took = span(max(1.0, self.took_s))
         sha256 = words.short(self.offer.artifact_id)
-        words.say(f"{self.target}: {size} in {took}, sha256 {sha256}")
+        words.say(f"{self.target}: {size(self.offer.size_bytes)} in {took}, sha256 {sha256}")
         for path in self.files:
             is_one = path == self.target
             click.echo(f"  {path.name if is_one else path.relative_to(self.target)}")

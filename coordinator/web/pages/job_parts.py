@@ -8,7 +8,7 @@ from typing import Any, Final
 from nicegui import background_tasks, ui
 
 from broker.errors import FleetError
-from broker.figures import in_toml
+from broker.figures import in_toml, size
 from broker.protocol.messages import AskLogs
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
@@ -30,7 +30,6 @@ from coordinator.web.parts import (
     card,
     fill,
     plain_table,
-    size,
     table_card,
 )
 from coordinator.web.tables import Part, as_rows, feed, grid

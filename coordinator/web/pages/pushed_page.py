@@ -8,7 +8,7 @@ from typing import Any, Final
 from nicegui import background_tasks, ui
 
 from broker.errors import FleetError
-from broker.figures import in_toml
+from broker.figures import in_toml, size
 from broker.protocol.hyperschema import may_be
 from broker.protocol.messages import AskPushed, AskTrainers, Program, PushKind
 from broker.protocol.reasons import Reason, of_program
@@ -20,7 +20,7 @@ from coordinator.ui.facts import Link, Moment, Value
 from coordinator.ui.words import listed
 from coordinator.web.frame import Site, Visit
 from coordinator.web.pages.job_parts import MAX_HOSTS, its_jobs, scrolled
-from coordinator.web.parts import Facts, Tag, card, fill, plain_table, size
+from coordinator.web.parts import Facts, Tag, card, fill, plain_table
 
 _MADE: Final = {"none": "the agent's own interpreter", "uv": "made by uv on each host"}
 
