@@ -8,14 +8,13 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BufferedRandom
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import click
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator
 
 from broker.errors import BadMessage, ConfigError, LocalError
 from broker.figures import size, span
@@ -24,8 +23,7 @@ from broker.protocol import messages as m
 from broker.system.files import FolderLock, holder, make_wanted, naming
 from broker.system.machine import new_id
 from coordinator.cli.serve import arguments_of, become_module
-from coordinator.client import receiving
-from coordinator.client.receiving import STALL_S, Coming, verify
+from coordinator.client.receiving import STALL_S, Coming, receive, verify
 from coordinator.ui import words
 from coordinator.ui.candidates import attempt_option, complete_job_or_file
 from coordinator.ui.options import PATH, OperatorClient, Where, asking, flag, option
@@ -144,7 +142,7 @@ def fetch(
         part = folder / "bundle.part"
         with naming(part), part.open("x+b") as file:
             with transfer(offer.name, offer.size_bytes) as advance:
-                receive(client, job, offer, file, stall_s, advance)
+                receive(client, offer, lambda: ask(client, job, attempt), file, advance, stall_s)
             with waiting(f"{offer.name}: checking its sha256"):
                 verify(file, offer.artifact_id)
         if raw:
@@ -203,23 +201,9 @@ def _workplace(output: Path) -> Iterator[Path]:
 def ask(client: OperatorClient, job: str, attempt: int | None = None) -> Offer:
     """Return what the coordinator will send: a job's artifact, or that of an attempt."""
     data = client.ask(m.AskFetch(id=new_id(), job=job, attempt=attempt))
-    try:
-        offer = Offer.model_validate(data)
-    except ValidationError:
-        # Its names become paths here: none is used unread.
-        raise BadMessage("the answer makes no sense; is the coordinator of this version?") from None
+    offer = Offer.of(data)
     words.tell_of_namesakes(data, job)
     return offer
-
-
-def receive(
-    client: OperatorClient, job: str, offer: Offer, file: BufferedRandom, stall_s: float,
-    advance: Callable[[int], object],
-) -> None:  # fmt: skip
-    """Write a job's artifact into `file`; see `receiving.receive`."""
-    receiving.receive(
-        client, offer, lambda: ask(client, job, offer.attempt).artifact_id, file, advance, stall_s
-    )
 
 
 @click.command("report")
