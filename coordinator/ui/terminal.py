@@ -64,7 +64,6 @@ class Line:
         return console.width >= PIPE_WIDTH
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines that fit."""
         width = options.max_width
         for line in self._text.split("\n", allow_blank=True):
             if line.cell_len <= width or self.is_whole(console):

@@ -66,10 +66,7 @@ def register(site: Site) -> None:
 
 
 class _Page:
-    """One open page of one job."""
-
     def __init__(self, site: Site, visit: Visit, row: Row) -> None:
-        """Make it, and have it told what changes."""
         self.site, self.visit, self.row = site, visit, row
         self.job_id: str = row["id"]
         self._curve: Curve | None = None

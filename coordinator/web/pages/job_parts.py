@@ -49,7 +49,6 @@ class Tail:
     """The end of a job's output. While `is_live`, it is asked for every two seconds."""
 
     def __init__(self, site: Site, visit: Visit, job_id: str) -> None:
-        """Make its place, and begin to ask."""
         self._site, self._visit, self._job_id = site, visit, job_id
         self._shown: list[str] = []
         self._is_whole = False
