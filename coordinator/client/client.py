@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
 from broker.client.access import host_here
-from broker.clock import Clock, Now
+from broker.clock import Now
 from broker.errors import ConfigError
 from broker.figures import span
 from broker.protocol import messages as m
@@ -37,13 +37,12 @@ class OperatorClient(Session):
     def __init__(
         self, settings: BrokerSettings, timeout_s: float = USUAL_S, *, watch: Sequence[str] = (),
         patient: bool = False, unnamed: Callable[[Address, bool], None] | None = None,
-        clock: Clock = system_clock,
     ) -> None:  # fmt: skip
         """Prepare; entering the context connects.
 
         Raises `ConfigError` for a connection that is not safe, or an identity that does not hold.
         """
-        super().__init__(settings, "cli", [(topic, 1) for topic in watch], clock, timeout_s)
+        super().__init__(settings, "cli", [(topic, 1) for topic in watch], system_clock, timeout_s)
         self.named = "url" in settings.model_fields_set or self.addresses[0].tls
         self._patient = patient
         self._unnamed = unnamed

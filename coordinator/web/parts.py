@@ -48,9 +48,9 @@ def button(
     return made
 
 
-def card(title: str, classes: str = "card") -> Tag:
+def card(title: str) -> Tag:
     """Return a section that begins with its title."""
-    section = Tag("section", classes=classes, aria_label=title)
+    section = Tag("section", classes="card", aria_label=title)
     with section:
         Tag("h2", title)
     return section
