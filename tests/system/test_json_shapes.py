@@ -57,6 +57,8 @@ def shape(value: Any, path: str = "") -> dict[str, Any]:
     match value:
         case {"event": _, "why": _}:
             value = value | {"why": "a cause, whose figures depend on its code"}
+        case {"metrics": {"auroc": _}}:
+            value = value | {"metrics": "as its report has them: docs/reference/report.schema.json"}
         case {"capability": _, "heartbeat": _}:
             published = "as its host publishes it: docs/reference/asyncapi.yaml"
             value = value | {"capability": published, "heartbeat": published}
