@@ -15,7 +15,7 @@ from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.protocol.topics import Topic
 from broker.system.address import IS_IT_THERE, Address, text_of
-from broker.system.machine import new_id, system_clock
+from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import USUAL_S, Unreachable
 from coordinator.client.session import Session
@@ -96,22 +96,6 @@ class OperatorClient(Session):
                 raise ConfigError(f"{where}: is that the fleet? say so by --broker")
             self._unnamed(self.addresses[0], True)
         return super().ask(request)
-
-    def story(
-        self, wanted: m.AskEvents, tell: Callable[[list[dict[str, Any]]], object]
-    ) -> m.AskEvents:
-        """Hand what has happened to `tell`, page by page; return how to ask for what comes next."""
-        more = True
-        while more:
-            page = self.ask(wanted)
-            tell(page["events"])
-            more, wanted = page["more"], self.following(wanted, page)
-        return wanted
-
-    @staticmethod
-    def following(wanted: m.AskEvents, page: dict[str, Any]) -> m.AskEvents:
-        """Return how to ask for what has happened after a page."""
-        return wanted.model_copy(update={"id": new_id(), "after": tuple(page["next"])})
 
     def messages(self, wait_s: float) -> Iterator[tuple[Topic, bytes]]:
         """Yield what has come on the watched topics, waiting at most `wait_s` for the first."""
