@@ -90,18 +90,10 @@ def put(out: Console, parts: Iterable[Any]) -> None:
         out.print(shown, soft_wrap=isinstance(shown, Line) and shown.is_whole(out))
 
 
-class _Paragraph(Line):
-    """A line that only a terminal breaks, whatever `COLUMNS` says."""
-
-    def is_whole(self, console: Console) -> bool:
-        """Whether it is not broken."""
-        return not console.is_terminal
-
-
 def paragraph(text: str | Text, indent: int = 0, *, hang: int = 0, style: str = "") -> Line:
     """Return sentences that begin after `indent` blanks, and go on `hang` blanks further in."""
     shown = text if isinstance(text, Text) else Text(printable(text), style)
-    return _Paragraph(Text(" " * indent).append(shown), indent=indent + hang)
+    return Line(Text(" " * indent).append(shown), indent=indent + hang)
 
 
 def print_event(row: dict[str, Any]) -> None:

@@ -87,7 +87,8 @@ def test_reasons_hang_beside_their_host() -> None:
         "      `fleet resume pi` ends it",
         "      b",
     ]
-    assert drawn([said], 40).splitlines()[0] == f"  {text.splitlines()[0]}", "whole in a pipe"
+    whole = drawn([said], terminal.PIPE_WIDTH).splitlines()
+    assert whole[0] == f"  {text.splitlines()[0]}", "whole in a pipe"
 
 
 @pytest.mark.parametrize("width", [80, 160])
