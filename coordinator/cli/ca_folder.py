@@ -250,5 +250,4 @@ def _is_person(name: str) -> bool:
 
 
 def _name_of(folder: Path) -> str:
-    """Return whose identity is in a folder."""
     return folder.name.replace("@", ":")

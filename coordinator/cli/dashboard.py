@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 ANSWER_S: Final = 15.0
-STALL_S: Final = 60.0
 
 
 @click.command("dashboard")
@@ -98,9 +97,9 @@ def _fetch(settings: BrokerSettings) -> Fetch:
     def fetch(
         job_id: str, attempt: int | None, target: Path, on_bytes: Callable[[int, int], None]
     ) -> str:
-        from coordinator.cli.results import ask, receive
+        from coordinator.cli.results import ask
         from coordinator.client.client import OperatorClient
-        from coordinator.client.receiving import verify
+        from coordinator.client.receiving import receive, verify
 
         with OperatorClient(settings, ANSWER_S) as client, target.open("w+b") as file:
             offer = ask(client, job_id, attempt)
@@ -111,7 +110,7 @@ def _fetch(settings: BrokerSettings) -> Fetch:
                 got_bytes += count
                 on_bytes(got_bytes, offer.size_bytes)
 
-            receive(client, job_id, offer, file, STALL_S, advance)
+            receive(client, offer, lambda: ask(client, job_id, attempt), file, advance)
             verify(file, offer.artifact_id)
             return offer.artifact_id
 

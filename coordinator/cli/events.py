@@ -63,23 +63,26 @@ def events_command(
     """
     wanted = AskEvents(id=new_id(), since=since, job=job, host=host, who=who)
     found: list[dict[str, Any]] = []
-    if is_json() and not follow:
-        client.story(wanted, found.extend)
-        print_json(found)
-        return
+    is_whole = is_json() and not follow  # one document
 
-    def tell(rows: list[dict[str, Any]]) -> None:
-        found.extend(rows[:1])
-        _print(rows)
-
-    def look() -> None:
+    def next_page() -> bool:
+        """Tell the next page; return whether there are more."""
         nonlocal wanted
         page = client.ask(wanted)
-        tell(page["events"])
-        wanted = client.following(wanted, page)
+        wanted = wanted.model_copy(update={"id": new_id(), "after": tuple(page["next"])})
+        found.extend(page["events"] if is_whole else page["events"][:1])
+        if not is_whole:
+            _print(page["events"])
+        return bool(page["more"])
 
-    wanted = client.story(wanted, tell)
-    if not found and not is_json():
+    def look() -> None:
+        next_page()
+
+    while next_page():
+        pass
+    if is_whole:
+        print_json(found)
+    elif not found and not is_json():
         _tell_of_nothing(client, wanted)
     if follow:
         until(look, lambda: time.sleep(POLL_S), lambda text: say(text, err=True))

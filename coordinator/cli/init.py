@@ -302,7 +302,6 @@ def _steps_of_person(folder: Path, person: str) -> list[Step]:
 
 
 def _typed(path: Path) -> str:
-    """Return a path as a shell takes it."""
     return shlex.quote(str(path))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from broker.figures import size
 from coordinator.client.rows import listed
 from coordinator.jobs.reason_words import moment
 from coordinator.jobs.result_words import command, metric_words
@@ -34,7 +35,7 @@ def set_aside(data: dict[str, Any], results: list[dict[str, Any]]) -> Iterator[A
     job = terminal.short(data["job_id"]) if data["others"] else data["name"]
     for one in reversed(results[-MAX_ASIDE:]):
         said = [metric] if (metric := metric_words(one["metrics"])) else []
-        said += [terminal.size(one["size_bytes"])] if one["size_bytes"] is not None else []
+        said += [size(one["size_bytes"])] if one["size_bytes"] is not None else []
         if not one["is_there"]:
             said.append("deleted")
         elif one["kept_until"] is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -17,12 +16,13 @@ from broker.clock import rfc3339
 from broker.errors import ConfigError
 from broker.figures import counted, some
 from broker.protocol.messages import AskStatus
-from broker.system.machine import machine_name, new_id, system_clock
+from broker.system.machine import new_id, system_clock
 from coordinator.cli.reload import announced, rows_of, told
 from coordinator.client.predictions import Picture, look
 from coordinator.jobs.causes import Cause, cause, in_words
 from coordinator.jobs.reasons import Wait
 from coordinator.ui import EXIT_REFUSED, outlook, terminal
+from coordinator.ui.fitted_table import Column, Table
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import OperatorClient, flag
 from coordinator.ui.words import short
@@ -30,20 +30,19 @@ from coordinator.ui.words import short
 if TYPE_CHECKING:
     from broker.protocol.reasons import Reason
     from coordinator.jobs.plan_entries import JobSpec, Plan
-    from coordinator.manifest.data_keys import Catalogue
     from coordinator.manifest.diff import Difference
     from coordinator.manifest.problems import ManifestError
     from coordinator.scheduler.forecast import Forecast, Outlook
 
 EXIT_CHANGES: Final = 4
 _COLUMNS: Final = (
-    terminal.Column("JOB", least=32),
-    terminal.Column("HOST", rank=1),
-    terminal.Column("STARTS", rank=1),
-    terminal.Column("ENDS", rank=1),
-    terminal.Column("BETWEEN", rank=2),
-    terminal.Column("BY", rank=3, least=24),
-    terminal.Column("AFTER", rank=4, least=8),
+    Column("JOB", least=32),
+    Column("HOST", rank=1),
+    Column("STARTS", rank=1),
+    Column("ENDS", rank=1),
+    Column("BETWEEN", rank=2),
+    Column("BY", rank=3, least=24),
+    Column("AFTER", rank=4, least=8),
 )
 # Of jobs that no host can take as things are, by what they wait for.
 _TITLES: Final = {
@@ -112,59 +111,31 @@ def _read(client: OperatorClient, manifest: Path | None) -> Seen:
 
 
 def _prepare(client: OperatorClient, manifest: Path | None) -> Seen:
+    from coordinator.cli.check import known_to
+    from coordinator.manifest.builtin import builtin_trainers
     from coordinator.manifest.manifest_file import load_manifest
     from coordinator.scheduler.unknown_hosts import of_plan
 
     if manifest is None:
         who = client.ask(AskStatus(id=new_id()))["coordinator"]
-        file = _manifest_here(who)
-        picture = look(client) if file is None else look(client, ())
-        warnings = _by_its_word(who) if file is None else _since(client, file, picture)
-        return Seen(picture, None, picture.forecast(), warnings)
-    plan = load_manifest(manifest, *_known(client))
+        picture = look(client)
+        return Seen(picture, None, picture.forecast(), unread_manifest(who))
+    known = known_to(client)
+    trainers = {**builtin_trainers(), **known.trainers}
+    plan = load_manifest(manifest, trainers, known.datasets)
     picture = look(client, ())
     found = after_reload(picture, plan)
     warnings = of_plan(plan, picture.known)
     return Seen(replace(picture, name=plan.name), found, _after(picture, found, plan), warnings)
 
 
-def _known(client: OperatorClient) -> Catalogue:
-    from coordinator.cli.check import known_to
-    from coordinator.manifest.builtin import builtin_trainers
-
-    known = known_to(client)
-    return known._replace(trainers={**builtin_trainers(), **known.trainers})
-
-
-def _by_its_word(who: dict[str, Any]) -> list[Cause]:
-    """Return what the coordinator says of its manifest, which cannot be read here."""
+def unread_manifest(who: dict[str, Any]) -> list[Cause]:
+    """Return what the coordinator says of its manifest, where that is not as it was read."""
     fault, changed = who["manifest_fault"], who["manifest_changed"]
     if not (fault or changed):
         return []
     about = {"manifest": who["manifest"], "host": who["host"]}
     return [cause("manifest_behind", fault=fault, changed=changed, **about)]
-
-
-def _manifest_here(who: dict[str, Any]) -> Path | None:
-    """Return the coordinator's manifest if that is a file of this machine; none elsewhere."""
-    if not who["manifest"] or who["host"] != machine_name():
-        return None
-    file = Path(who["manifest"])
-    return file if os.access(file, os.R_OK) else None
-
-
-def _since(client: OperatorClient, file: Path, picture: Picture) -> list[Cause]:
-    """Say whether the coordinator's manifest has become another since it was read."""
-    from coordinator.manifest.manifest_file import load_manifest
-    from coordinator.manifest.problems import ManifestError
-
-    try:
-        plan = load_manifest(file, *_known(client))
-    except ManifestError:
-        return [cause("manifest_new", file=str(file), faulty=True)]
-    if after_reload(picture, plan).is_empty():
-        return []
-    return [cause("manifest_new", file=str(file), faulty=False)]
 
 
 def after_reload(picture: Picture, plan: Plan) -> Difference:
@@ -289,7 +260,7 @@ def _times(prospect: Forecast, rows: int) -> Generator[Any, None, bool]:
         words = "The fleet is paused, until `fleet pause --off`; + is counted from then."
         yield terminal.paragraph(words, style="yellow")
     cells = [_cells(one, names, is_paused=is_paused) for one in shown[:rows]]
-    yield terminal.table(_COLUMNS, cells)
+    yield Table(_COLUMNS, cells)
     if len(shown) > rows:
         last = _last(shown, is_paused=is_paused)
         words = f"and {len(shown) - rows} more, the last of which starts {last}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from broker.figures import counted
+from broker.figures import counted, size
 from broker.protocol.messages import AskRemove
 from broker.system.machine import new_id
 from coordinator.client.rows import title_of
@@ -17,7 +17,7 @@ from coordinator.ui.live import View, viewing
 from coordinator.ui.options import PATH, OperatorClient, Where, asking, client_options
 from coordinator.ui.progress import transfer
 from coordinator.ui.pushed import KINDS, PushedKind
-from coordinator.ui.words import answer, is_json, print_json, say, size
+from coordinator.ui.words import answer, is_json, print_json, say
 
 PROGRAMS, DATASETS = KINDS
 

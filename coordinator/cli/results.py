@@ -8,31 +8,28 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BufferedRandom
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import click
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator
 
-from broker.errors import BadMessage, ConfigError, LocalError
-from broker.figures import span
+from broker.errors import BadMessage, LocalError
+from broker.figures import size, span
 from broker.file_names import is_plain
 from broker.protocol import messages as m
-from broker.system.files import FolderLock, holder, make_wanted, naming
+from broker.system.files import make_wanted, naming
 from broker.system.machine import new_id
 from coordinator.cli.serve import arguments_of, become_module
-from coordinator.client import receiving
-from coordinator.client.receiving import STALL_S, Coming, verify
+from coordinator.client.receiving import STALL_S, Coming, receive, verify
 from coordinator.ui import words
 from coordinator.ui.candidates import attempt_option, complete_job_or_file
 from coordinator.ui.options import PATH, OperatorClient, Where, asking, flag, option
 from coordinator.ui.progress import transfer, waiting
 from coordinator.ui.several import Choice, choosing, each
 
-_WORKPLACE: Final = ".fleet-get-"
 _MODULE: Final = "agent.trainer.predict"
 _NEEDED: Final = ("numpy", "pyarrow")  # whatever the model
 
@@ -117,9 +114,9 @@ class Got:
 
     def say(self) -> None:
         """Say what it is, and name each file."""
-        size, took = words.size(self.offer.size_bytes), span(max(1.0, self.took_s))
+        took = span(max(1.0, self.took_s))
         sha256 = words.short(self.offer.artifact_id)
-        words.say(f"{self.target}: {size} in {took}, sha256 {sha256}")
+        words.say(f"{self.target}: {size(self.offer.size_bytes)} in {took}, sha256 {sha256}")
         for path in self.files:
             is_one = path == self.target
             click.echo(f"  {path.name if is_one else path.relative_to(self.target)}")
@@ -140,11 +137,13 @@ def fetch(
     if target.exists():
         raise LocalError(f"{target} exists already; remove it, or choose another -o")
     begun_s = time.monotonic()
-    with _workplace(output) as folder:
+    # Beside the target, which takes its place whole; a program that is killed leaves it there.
+    with tempfile.TemporaryDirectory(prefix=".fleet-get-", dir=output) as aside:
+        folder = Path(aside)
         part = folder / "bundle.part"
         with naming(part), part.open("x+b") as file:
             with transfer(offer.name, offer.size_bytes) as advance:
-                receive(client, job, offer, file, stall_s, advance)
+                receive(client, offer, lambda: ask(client, job, attempt), file, advance, stall_s)
             with waiting(f"{offer.name}: checking its sha256"):
                 verify(file, offer.artifact_id)
         if raw:
@@ -185,41 +184,12 @@ def _add_page(got: Got) -> None:
         words.say(f"{got.offer.name}: no page was drawn: {error}", err=True)
 
 
-@contextlib.contextmanager
-def _workplace(output: Path) -> Iterator[Path]:
-    """Yield a hidden, locked folder, removed at the end; remove those of processes that died."""
-    for left in output.glob(f"{_WORKPLACE}*"):
-        with contextlib.suppress(OSError):
-            if (left / "lock").exists() and holder(left) is None:
-                shutil.rmtree(left, ignore_errors=True)
-    folder = output / f"{_WORKPLACE}{new_id()[:12]}"
-    with contextlib.ExitStack() as at_end:
-        at_end.callback(shutil.rmtree, folder, ignore_errors=True)
-        with contextlib.suppress(ConfigError):  # a disk without locks: then nobody clears it either
-            at_end.callback(FolderLock(folder, "`fleet get`").release)
-        yield folder
-
-
 def ask(client: OperatorClient, job: str, attempt: int | None = None) -> Offer:
     """Return what the coordinator will send: a job's artifact, or that of an attempt."""
     data = client.ask(m.AskFetch(id=new_id(), job=job, attempt=attempt))
-    try:
-        offer = Offer.model_validate(data)
-    except ValidationError:
-        # Its names become paths here: none is used unread.
-        raise BadMessage("the answer makes no sense; is the coordinator of this version?") from None
+    offer = Offer.of(data)
     words.tell_of_namesakes(data, job)
     return offer
-
-
-def receive(
-    client: OperatorClient, job: str, offer: Offer, file: BufferedRandom, stall_s: float,
-    advance: Callable[[int], object],
-) -> None:  # fmt: skip
-    """Write a job's artifact into `file`; see `receiving.receive`."""
-    receiving.receive(
-        client, offer, lambda: ask(client, job, offer.attempt).artifact_id, file, advance, stall_s
-    )
 
 
 @click.command("report")

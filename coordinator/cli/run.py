@@ -82,7 +82,6 @@ def _value(text: str) -> Any:
 
 
 def _no_model(ctx: click.Context) -> click.UsageError:
-    """Say which models there are."""
     there = models_of_hosts(ctx)
     whose = "the fleet's hosts have"
     if not there:

@@ -18,10 +18,15 @@ from broker.system.machine import new_id
 from coordinator.cli.events import moment
 from coordinator.client.predictions import attempts
 from coordinator.ui import terminal
+from coordinator.ui.fitted_table import Column, Table
 from coordinator.ui.live import View, viewing
 from coordinator.ui.options import OperatorClient, option
 
 KEYS: Final = ("host", "model", "day")
+_FIGURES: Final = [
+    Column(title, right=True)
+    for title in ("HOURS", "DONE", "FAILED", "LOST", "STOPPED", "SUCCESS", "MEDIAN")
+]
 ENDS: Final = ("completed", "failed", "lost", "released", "cancelled")
 
 
@@ -104,10 +109,8 @@ def _draw(since_s: float, data: dict[str, Any]) -> Iterator[Any]:
         return
     digits = 3 if total["hours"] < 10 else 2
     for key, rows in data["by"].items():
-        columns = (key.upper(), ">HOURS", ">DONE", ">FAILED", ">LOST", ">STOPPED", ">SUCCESS",
-                   ">MEDIAN")  # fmt: skip
         cells = [_cells(row[key], row, f"{row['hours']:.{digits}f}") for row in rows]
-        yield terminal.table(columns, cells)
+        yield Table((Column(key.upper(), least=12), *_FIGURES), cells)
         yield ""
     over = [f"{count} {state}" for state, count in total["jobs"].items() if count]
     jobs = ", ".join(over) or "none"

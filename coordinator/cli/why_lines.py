@@ -14,6 +14,7 @@ from coordinator.jobs.reason_words import HOW, alike, before, beyond, clause, wi
 from coordinator.jobs.waiting_words import no_room
 from coordinator.ui import outlook, terminal
 from coordinator.ui.facts import in_text
+from coordinator.ui.fitted_table import Column, Table
 from coordinator.ui.job_view import reads
 from coordinator.ui.options import OperatorClient
 from coordinator.ui.words import namesakes
@@ -27,7 +28,12 @@ _BY_KIND: Final = {
     "killed": "if it ran out of memory: raise its min_ram_gib, and reload",
     "lost": "its hosts went away while it ran: `fleet workers` says how they are",
 }
-
+_CLAUSES: Final = (
+    Column("CONDITION", least=12),
+    Column("RULES OUT", right=True),
+    Column("LEAVES", right=True),
+    Column("WHICH", least=4, wrap=True),
+)
 
 Seen = tuple[dict[str, Any], "Forecast | None"]
 
@@ -93,8 +99,7 @@ def _clauses(data: dict[str, Any]) -> Iterator[Any]:
             for title, which in (clause(one),)
         ]
         yield ""
-        columns = ("CONDITION", ">RULES OUT", ">LEAVES", "WHICH")
-        yield terminal.table(columns, rows, wrap=True)
+        yield Table(_CLAUSES, rows)
     suits = data["suitable"]
     if suits:
         counts = data["suit"]

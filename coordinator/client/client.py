@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
 from broker.client.access import host_here
-from broker.clock import Clock, Now
+from broker.clock import Now
 from broker.errors import ConfigError
 from broker.figures import span
 from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Disconnected, Incoming, LinkEvent, Outgoing
 from broker.protocol.topics import Topic
 from broker.system.address import IS_IT_THERE, Address, text_of
-from broker.system.machine import new_id, system_clock
+from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings
 from coordinator.client.contact import USUAL_S, Unreachable
 from coordinator.client.session import Session
@@ -37,13 +37,12 @@ class OperatorClient(Session):
     def __init__(
         self, settings: BrokerSettings, timeout_s: float = USUAL_S, *, watch: Sequence[str] = (),
         patient: bool = False, unnamed: Callable[[Address, bool], None] | None = None,
-        clock: Clock = system_clock,
     ) -> None:  # fmt: skip
         """Prepare; entering the context connects.
 
         Raises `ConfigError` for a connection that is not safe, or an identity that does not hold.
         """
-        super().__init__(settings, "cli", [(topic, 1) for topic in watch], clock, timeout_s)
+        super().__init__(settings, "cli", [(topic, 1) for topic in watch], system_clock, timeout_s)
         self.named = "url" in settings.model_fields_set or self.addresses[0].tls
         self._patient = patient
         self._unnamed = unnamed
@@ -97,22 +96,6 @@ class OperatorClient(Session):
                 raise ConfigError(f"{where}: is that the fleet? say so by --broker")
             self._unnamed(self.addresses[0], True)
         return super().ask(request)
-
-    def story(
-        self, wanted: m.AskEvents, tell: Callable[[list[dict[str, Any]]], object]
-    ) -> m.AskEvents:
-        """Hand what has happened to `tell`, page by page; return how to ask for what comes next."""
-        more = True
-        while more:
-            page = self.ask(wanted)
-            tell(page["events"])
-            more, wanted = page["more"], self.following(wanted, page)
-        return wanted
-
-    @staticmethod
-    def following(wanted: m.AskEvents, page: dict[str, Any]) -> m.AskEvents:
-        """Return how to ask for what has happened after a page."""
-        return wanted.model_copy(update={"id": new_id(), "after": tuple(page["next"])})
 
     def messages(self, wait_s: float) -> Iterator[tuple[Topic, bytes]]:
         """Yield what has come on the watched topics, waiting at most `wait_s` for the first."""

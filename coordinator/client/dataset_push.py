@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
-from broker.errors import BadMessage, BadStream, ConfigError
+from broker.errors import BadStream, ConfigError
 from broker.file_names import is_plain
 from broker.programs.datasets import Layout, read_layout, write_layout
 from broker.protocol import messages as m
 from broker.system.machine import new_id
 from broker.system.process import tune
-from coordinator.client.client import OperatorClient
 from coordinator.client.contact import NotDone
 from coordinator.client.dataset_tree import Found, Planned, files_of, plan
 from coordinator.client.pushing import Connect, PackGoneError, Sending, Transfer
@@ -101,19 +98,15 @@ def _layout(connect: Connect, rows: Sequence[dict[str, Any]]) -> Layout | None:
     if not rows:
         return None
     title, file = f"{rows[-1]['name']}@{rows[-1]['digest']}", io.BytesIO()
+
+    def ask() -> Coming:
+        return Coming.of(client.ask(m.AskLayout(id=new_id(), name=title)))
+
     try:
         with connect() as client:
-            coming = _ask_layout(client, title)
-            receive(client, coming, lambda: _ask_layout(client, title).artifact_id, file)
+            coming = ask()
+            receive(client, coming, ask, file)
         verify(file, coming.artifact_id)
         return read_layout(file.getvalue())
     except (BadStream, NotDone):  # all of it is sent then
         return None
-
-
-def _ask_layout(client: OperatorClient, title: str) -> Coming:
-    data = client.ask(m.AskLayout(id=new_id(), name=title))
-    try:
-        return Coming.model_validate(data)
-    except ValidationError:
-        raise BadMessage("the answer makes no sense; is the coordinator of this version?") from None

@@ -46,7 +46,6 @@ class Sending:
         self, offer: m.ProgramOffer | m.DataOffer, files: Mapping[str, Sequence[Found]],
         connect: Connect,
     ) -> None:  # fmt: skip
-        """Nothing is sent yet."""
         self._offer = offer
         self._files = files
         self._connect = connect

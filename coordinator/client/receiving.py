@@ -6,11 +6,11 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from broker.errors import BadStream
+from broker.errors import BadMessage, BadStream
 from broker.protocol import messages as m
 from broker.protocol.topic_table import Kind
 from broker.stream.ranges import RangeSet
@@ -32,16 +32,24 @@ class Coming(BaseModel):
     size_bytes: int = Field(ge=1)
     chunk_bytes: int = Field(ge=1, le=m.MAX_CHUNK_BYTES)
 
+    @classmethod
+    def of(cls, data: Any) -> Self:
+        """Return what an answer says. Raises `BadMessage`: of it paths are made, none unread."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError:
+            wrong = "the answer makes no sense; is the coordinator of this version?"
+            raise BadMessage(wrong) from None
+
 
 def receive(
-    client: OperatorClient, coming: Coming, again: Callable[[], str], file: IO[bytes],
+    client: OperatorClient, coming: Coming, ask: Callable[[], Coming], file: IO[bytes],
     advance: Callable[[int], object] = lambda _: None, stall_s: float = STALL_S,
 ) -> None:  # fmt: skip
     """Write it into `file`; `advance(bytes)` is told of each chunk that is new.
 
-    `again` asks for it again, and returns its id. Raises `Unreachable` when nothing comes for
-    `stall_s`, `BadStream` for another artifact, and OSError. What has come is yet to be checked by
-    `verify`.
+    `ask` asks for it again. Raises `Unreachable` when nothing comes for `stall_s`, `BadStream` for
+    another artifact, and OSError. What has come is yet to be checked by `verify`.
     """
     receiver = Receiver(coming.size_bytes, coming.chunk_bytes, RangeSet())
     heard_s = asked_s = time.monotonic()
@@ -59,7 +67,7 @@ def receive(
             asked_s = now_s
             # One that was started again knows of no download; one that is away may return.
             with contextlib.suppress(Unreachable):
-                if again() != coming.artifact_id:
+                if ask().artifact_id != coming.artifact_id:
                     raise BadStream(f"{coming.name} has got another artifact meanwhile; try again")
         due_s = receiver.next_deadline()
         wait_s = 1.0 if due_s is None else min(1.0, max(0.0, due_s - now_s))

@@ -170,7 +170,6 @@ class Discovery:
     """
 
     def __init__(self, topics: Topics, version: str, *, commands: bool) -> None:
-        """See the class."""
         self._topics = topics
         self._version = version
         self._commands = commands

@@ -6,7 +6,6 @@ JSON, `--json` shows it as it is, and the faces for people call `in_words`.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -165,14 +164,6 @@ def unread(changed: Mapping[str, Any] | None) -> str:
     return f"{in_words(changed)}, and not read since; `fleet reload` reads it" if changed else ""
 
 
-def _manifest_new(why: Mapping[str, Any]) -> str:
-    file = why["file"]
-    typed = shlex.quote(file)
-    if why["faulty"]:
-        return f"{file} has changed since it was read, and has errors; `fleet check {typed}`"
-    return f"the plan of {file} has changed; `fleet plan {typed}` shows what a reload changes"
-
-
 def plan_words(counts: Mapping[str, Any]) -> str:
     """Return what a reload does in a line: `2 added, 3 unchanged; 1 host changed`."""
     jobs = [f"{counts[step]} {step}" for step in STEPS if counts[step]]
@@ -210,7 +201,6 @@ _FUNCTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "plan": plan_words,
     "unknown_name": _unknown_name,
     "manifest_behind": _manifest_behind,
-    "manifest_new": _manifest_new,
     **refusal_words.FUNCTIONS,
 }
 

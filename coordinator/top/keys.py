@@ -25,7 +25,6 @@ class OneKeyAtATime(App[None]):
     """An app that keeps keys and what is pasted until what came before has had its effect."""
 
     def __init__(self, **options: Any) -> None:
-        """Nothing is typed yet; `options` are those of Textual's app."""
         super().__init__(**options)
         self._typed: deque[events.Key | events.Paste] = deque()  # the first is at work
         self._begun_s = 0.0

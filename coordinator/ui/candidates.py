@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from broker.figures import counted
+from broker.figures import counted, size
 from broker.wrapping import printable
 from coordinator.jobs.result_words import metric_words
 from coordinator.ui import words
@@ -144,7 +144,7 @@ def complete_pushed(
         kind = "program" if param.name == "program" else "dataset"
         rows = client.ask(AskPushed(id=new_id(), kind=kind))["pushed"]
         return [
-            (f"{begun}{title_of(row['name'], row['digest'])}", words.size(row["size_bytes"]))
+            (f"{begun}{title_of(row['name'], row['digest'])}", size(row["size_bytes"]))
             for row in reversed(rows)
         ]
 
@@ -167,7 +167,7 @@ def _of_job(row: dict[str, Any], incomplete: str, *, by_id: bool = False) -> tup
 
 
 def _of_result(result: dict[str, Any]) -> str:
-    said = [words.local(result["at"]), words.size(result["size_bytes"])]
+    said = [words.local(result["at"]), size(result["size_bytes"])]
     if metric := metric_words(result["metrics"]):
         said.insert(0, metric)
     if result["kept_until"]:

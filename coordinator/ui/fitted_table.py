@@ -59,7 +59,6 @@ class Table:
         self.caption = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines."""
         widths = self._widths(options.max_width)
         yield self._line([Text(column.title.upper(), "bold") for column in self.columns], widths)
         yield Text("─" * (sum(widths.values()) + GAP * (len(widths) - 1)))

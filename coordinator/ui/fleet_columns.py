@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from broker.figures import span
+from broker.figures import size, span
 from broker.wrapping import printable
 from coordinator.client.rows import HELD, Row, took_s
 from coordinator.jobs.job_progress import left_words
 from coordinator.ui.fitted_table import Column
-from coordinator.ui.words import NO_HOST, ago, short, size
+from coordinator.ui.words import NO_HOST, ago, short
 
 Kind = Literal[
     "text", "job", "state", "place", "share", "left", "metric", "score", "loss", "curve", "took",

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from broker.figures import size
 from broker.protocol.messages import Capability, Gpu, ProgramsAllowed
 from coordinator.client.mirror import HostSeen
 from coordinator.client.rows import Row
 from coordinator.ui.facts import Fact, Link, Moment, Value
-from coordinator.ui.words import size
 
 
 def now(host: HostSeen, row: Row) -> Iterator[Fact]:

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from coordinator.ui.words import is_json, say, size
+from broker.figures import size
+from coordinator.ui.words import is_json, say
 
 BAR: Final = 20  # characters
 FIRST_S: Final = 3.0  # after which a transfer is told of where there is no terminal

@@ -17,12 +17,12 @@ from broker.wrapping import HANG, LEAST, held, printable
 from coordinator.client.rows import Row
 from coordinator.jobs import host_condition
 from coordinator.jobs.causes import in_words
-from coordinator.ui.fitted_table import HELD, Column, Table
+from coordinator.ui.fitted_table import HELD, Table
 from coordinator.ui.fleet_columns import TONES, FleetColumn
 from coordinator.ui.words import *  # noqa: F403 - they are to be had from here as well
 from coordinator.ui.words import by, first_line, local
 
-__all__ = ["Column", "Text", "printable", "span"]  # as are these
+__all__ = ["Text", "printable", "span"]  # as are these
 
 STYLES: Final = {"good": "green", "busy": "cyan", "warn": "yellow", "bad": "red", "dim": "dim"}
 PIPE_WIDTH: Final = 1000  # nothing is cut for a program that reads
@@ -42,28 +42,6 @@ def console(*, stderr: bool = False) -> Console:
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = PIPE_WIDTH
     return made
-
-
-def table(
-    columns: Sequence[Column | str], rows: Iterable[Sequence[Any]], *, wrap: bool = False
-) -> Table:  # fmt: skip
-    """Return a plain table; see `Column`.
-
-    A column that is only named is always there; it is aligned to the right when its name starts
-    with '>'. Of such, the last gives way, then the first; `wrap`: the last goes on in the next
-    line rather than being cut.
-    """
-    made = [
-        one if isinstance(one, Column) else _column(one, index, len(columns), wrap=wrap)
-        for index, one in enumerate(columns)
-    ]
-    return Table(made, rows)
-
-
-def _column(name: str, index: int, count: int, *, wrap: bool) -> Column:
-    last = index == count - 1
-    least = 4 if last else 12 if index == 0 else None
-    return Column(name.lstrip(">"), 0, least, name.startswith(">"), wrap and last)
 
 
 class Line:
@@ -86,7 +64,6 @@ class Line:
         return console.width >= PIPE_WIDTH
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines that fit."""
         width = options.max_width
         for line in self._text.split("\n", allow_blank=True):
             if line.cell_len <= width or self.is_whole(console):
@@ -113,18 +90,10 @@ def put(out: Console, parts: Iterable[Any]) -> None:
         out.print(shown, soft_wrap=isinstance(shown, Line) and shown.is_whole(out))
 
 
-class _Paragraph(Line):
-    """A line that only a terminal breaks, whatever `COLUMNS` says."""
-
-    def is_whole(self, console: Console) -> bool:
-        """Whether it is not broken."""
-        return not console.is_terminal
-
-
 def paragraph(text: str | Text, indent: int = 0, *, hang: int = 0, style: str = "") -> Line:
     """Return sentences that begin after `indent` blanks, and go on `hang` blanks further in."""
     shown = text if isinstance(text, Text) else Text(printable(text), style)
-    return _Paragraph(Text(" " * indent).append(shown), indent=indent + hang)
+    return Line(Text(" " * indent).append(shown), indent=indent + hang)
 
 
 def print_event(row: dict[str, Any]) -> None:

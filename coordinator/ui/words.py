@@ -80,11 +80,6 @@ def by(event: Mapping[str, Any]) -> str:
     return "host" if event["host"] and who == f"host:{event['host']}" else who
 
 
-def size(count_bytes: float | None) -> str:
-    """Return a number of bytes in binary units."""
-    return "-" if count_bytes is None else figures.size(count_bytes)
-
-
 def listed(value: Any) -> str:
     """Return a value of a manifest in words; nothing for one that is not set."""
     if isinstance(value, list | tuple):

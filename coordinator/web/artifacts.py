@@ -120,7 +120,6 @@ class Artifacts:
         return await self._once((artifact_id, "report"), lambda: self._read(artifact_id, bundle))
 
     async def _once(self, key: object, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Wait for what is under way already, or begin it."""
         task = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = asyncio.ensure_future(make())

@@ -13,7 +13,6 @@ from typing import Any
 from nicegui import Client, ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from broker import figures
 from coordinator.ui.facts import Link, Moment, Value, in_text
 
 
@@ -49,9 +48,9 @@ def button(
     return made
 
 
-def card(title: str, classes: str = "card") -> Tag:
+def card(title: str) -> Tag:
     """Return a section that begins with its title."""
-    section = Tag("section", classes=classes, aria_label=title)
+    section = Tag("section", classes="card", aria_label=title)
     with section:
         Tag("h2", title)
     return section
@@ -204,8 +203,3 @@ def notify(client: Client, text: str, *, bad: bool = False) -> None:
             text, type="negative" if bad else None, position="bottom-right",
             timeout=12_000 if bad else 6_000,
         )  # fmt: skip
-
-
-def size(count_bytes: float | None) -> str:
-    """Return a number of bytes in binary units, nothing for none."""
-    return "" if count_bytes is None else figures.size(count_bytes)

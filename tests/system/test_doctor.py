@@ -102,18 +102,6 @@ def test_a_broker_with_older_rights_is_found_out(
     assert REWRITE_RIGHTS in text
 
 
-def test_a_broker_that_asks_for_a_password_says_so_and_none_is_shown(
-    strict: Callable[[str], BrokerProcess], state: Path
-) -> None:
-    broker = strict("allow_anonymous false\n")
-    url = f"mqtt://ann:hunter22@127.0.0.1:{broker.port}"
-    done = doctor("--json", f"--state={state}", FLEET_BROKER=url)
-    level, text = checks(done)["session"]
-    assert (done.returncode, level) == (1, "fail")
-    assert "Not authorized" in text
-    assert "hunter22" not in done.stdout + done.stderr
-
-
 def test_of_a_cluster_one_node_that_answers_is_enough(state: Path, embedded_broker: Any) -> None:
     urls = f"mqtt://127.0.0.1:1,{embedded_broker.url}"
     done = doctor("--role", "coordinator", "--broker", urls, "--state", str(state))

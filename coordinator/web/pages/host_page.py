@@ -61,10 +61,7 @@ def register(site: Site) -> None:
 
 
 class _Page:
-    """One open page of one host."""
-
     def __init__(self, site: Site, visit: Visit, row: Row) -> None:
-        """Make it, and have it told what changes."""
         self.site, self.visit, self.row = site, visit, row
         self.name: str = row["id"]
         self._bars_told: tuple[bool, bool] | None = None

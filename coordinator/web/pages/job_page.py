@@ -22,7 +22,6 @@ from coordinator.ui.facts import Moment
 from coordinator.ui.job_view import counted, how_far, trainer
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import News
-from coordinator.web.pages.curves_page import news_of
 from coordinator.web.pages.job_parts import (
     WAIT,
     ReportPart,
@@ -67,10 +66,7 @@ def register(site: Site) -> None:
 
 
 class _Page:
-    """One open page of one job."""
-
     def __init__(self, site: Site, visit: Visit, row: Row) -> None:
-        """Make it, and have it told what changes."""
         self.site, self.visit, self.row = site, visit, row
         self.job_id: str = row["id"]
         self._curve: Curve | None = None
@@ -224,18 +220,18 @@ class _Page:
     def _show_curve(self, curve: Curve | None) -> None:
         self._losses.set_visibility(curve is not None)
         if curve is not None:
-            self._feed(news_of(self._curve, curve))
+            self._feed(curve.points)
         self._curve = curve
 
     def _on_report(self, points: Sequence[Any]) -> None:
         if points:
             self._losses.set_visibility(True)
-            self._feed({"from": None, "points": points})
+            self._feed(points)
 
-    def _feed(self, news: dict[str, Any]) -> None:
-        job = {"id": self.job_id, "name": self.row["name"], "model": self.row["model"]} | news
+    def _feed(self, points: Sequence[Any]) -> None:
+        job = {"id": self.job_id, "name": self.row["name"], "model": self.row["model"]}
         label = f"Losses of {self.row['name']}"
-        fed = {"jobs": [job], "parts": ["train", "val"], "label": label}
+        fed = {"jobs": [job | {"points": points}], "parts": ["train", "val"], "label": label}
         call(self.visit.client, "feedCurves", self._chart.id, fed)
 
     async def _ask_curve(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from nicegui import background_tasks, ui
 
 from broker.errors import FleetError
-from broker.figures import in_toml
+from broker.figures import in_toml, size
 from broker.protocol.messages import AskLogs
 from broker.protocol.topics import is_host
 from broker.system.machine import new_id
@@ -30,7 +30,6 @@ from coordinator.web.parts import (
     card,
     fill,
     plain_table,
-    size,
     table_card,
 )
 from coordinator.web.tables import Part, as_rows, feed, grid
@@ -50,7 +49,6 @@ class Tail:
     """The end of a job's output. While `is_live`, it is asked for every two seconds."""
 
     def __init__(self, site: Site, visit: Visit, job_id: str) -> None:
-        """Make its place, and begin to ask."""
         self._site, self._visit, self._job_id = site, visit, job_id
         self._shown: list[str] = []
         self._is_whole = False

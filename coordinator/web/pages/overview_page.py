@@ -49,7 +49,6 @@ def register(site: Site) -> None:
 
 
 def _running(visit: Visit) -> None:
-    """Make the table of what runs."""
     hub = visit.site.hub
     part = Part(lambda row: row["state"] in HELD, list(hub.tables.jobs.rows.values()))
     with Tag("section", classes="card flush", aria_label="Running now"):
@@ -72,7 +71,6 @@ def _running(visit: Visit) -> None:
 
 
 def _hosts(visit: Visit) -> None:
-    """Make the table of the hosts."""
     rows = visit.site.hub.tables.hosts.rows
     section, count = table_card("Hosts")
     with section:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from nicegui import background_tasks, ui
 
 from broker.errors import FleetError
-from broker.figures import in_toml
+from broker.figures import in_toml, size
 from broker.protocol.hyperschema import may_be
 from broker.protocol.messages import AskPushed, AskTrainers, Program, PushKind
 from broker.protocol.reasons import Reason, of_program
@@ -20,7 +20,7 @@ from coordinator.ui.facts import Link, Moment, Value
 from coordinator.ui.words import listed
 from coordinator.web.frame import Site, Visit
 from coordinator.web.pages.job_parts import MAX_HOSTS, its_jobs, scrolled
-from coordinator.web.parts import Facts, Tag, card, fill, plain_table, size
+from coordinator.web.parts import Facts, Tag, card, fill, plain_table
 
 _MADE: Final = {"none": "the agent's own interpreter", "uv": "made by uv on each host"}
 
@@ -40,7 +40,6 @@ class PushedPage:
     without: tuple[str, ...] = ()
 
     def __init__(self, site: Site, visit: Visit, digest: str) -> None:
-        """Make it, and have it told what changes."""
         self.site, self.visit, self.digest = site, visit, digest
         self._hosts_told: list[list[Value]] | None = None
         with Tag("div", classes="head"):
@@ -73,7 +72,6 @@ class PushedPage:
         return [[_link(name)] for name in sorted(hosts) if _holds(hosts[name], self.digest)]
 
     async def _ask(self) -> None:
-        """Ask what it is."""
         try:
             ask = AskPushed(id=new_id(), kind=self.kind)
             told = (await self.site.hub.ask(ask))["pushed"]
@@ -190,7 +188,6 @@ def _answer(against: Sequence[Reason] | None) -> tuple[str, str]:
 
 
 def _holds(host: HostSeen, digest: str) -> bool:
-    """Whether a host has said that it has a program or a dataset."""
     return host.capability is not None and digest in host.capability.holdings
 
 

@@ -66,7 +66,6 @@ class Attempts:
         self, hub: Hub, ask: Ask, wait: Callable[[float], Awaitable[object]] = asyncio.sleep,
         most: int = MOST,
     ) -> None:  # fmt: skip
-        """Prepare; nothing is asked until somebody follows."""
         self.fault = ""
         self.known = False
         self.rows: deque[Row] = deque(maxlen=most)

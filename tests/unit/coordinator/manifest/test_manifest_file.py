@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from broker.protocol import messages as m
-from coordinator.cli.plan import _by_its_word
+from coordinator.cli.plan import unread_manifest
 from coordinator.cli.status import _draw
 from coordinator.core.effects import ManifestChanged, ManifestRead, ManifestRefused
 from coordinator.jobs.causes import in_words
@@ -85,11 +85,11 @@ def test_a_disk_that_hangs_holds_nobody(tmp_path: Path) -> None:
 
 
 def test_the_coordinator_tells_it_until_the_file_was_read() -> None:
-    """Whoever asks on another machine has its word alone; whatever a reload came to ends it."""
+    """Whatever a reload came to ends it."""
     fleet = Fleet(spec("a"))
 
     def told() -> list[Any]:
-        return _by_its_word(fleet.asks(m.AskStatus(id=fleet.new_id())).data["coordinator"])
+        return unread_manifest(fleet.asks(m.AskStatus(id=fleet.new_id())).data["coordinator"])
 
     for reads, left in (
         (lambda: fleet.handle(ManifestChanged({})), []),
@@ -132,7 +132,7 @@ def test_a_faulty_manifest_that_was_mended_says_what_reads_it() -> None:
     fleet.handle(ManifestRefused((FAULT,)))
     fleet.handle(ManifestChanged(CHANGED))
     data = fleet.asks(m.AskStatus(id=fleet.new_id())).data
-    (warning,) = _by_its_word(data["coordinator"])
+    (warning,) = unread_manifest(data["coordinator"])
     shown = drawn(_draw((data, None)), 200)
     for said in (in_words(warning), shown):
         errors = said.index("has errors, the last good plan goes on: plan.toml:3: jobs[0]")

@@ -14,6 +14,7 @@ from rich.console import Console
 from broker.wrapping import printable
 from coordinator.jobs import reason_words
 from coordinator.ui import follow, terminal
+from coordinator.ui.fitted_table import Column, Table
 from coordinator.ui.terminal import Text
 from tests.harness.drawn import drawn
 from tests.harness.mirrored import Mirrored
@@ -86,14 +87,16 @@ def test_reasons_hang_beside_their_host() -> None:
         "      `fleet resume pi` ends it",
         "      b",
     ]
-    assert drawn([said], 40).splitlines()[0] == f"  {text.splitlines()[0]}", "whole in a pipe"
+    whole = drawn([said], terminal.PIPE_WIDTH).splitlines()
+    assert whole[0] == f"  {text.splitlines()[0]}", "whole in a pipe"
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_tables_fit_the_window(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     rows = [("transformer_ssl-realistic" * 3, terminal.state("completed"), 123456, "a" * 12)]
-    text = _print(terminal.table(("JOB", "STATE", ">PRIO", "ID"), rows), width)
+    columns = (Column("JOB", least=12), Column("STATE"), Column("PRIO"), Column("ID", least=4))
+    text = _print(Table(columns, rows), width)
     assert max(map(len, text.splitlines())) <= width
     assert "completed  123456  aaaaaaa" in text
     assert ("…" in text) == (width == 80)
@@ -101,14 +104,14 @@ def test_tables_fit_the_window(monkeypatch: pytest.MonkeyPatch, width: int) -> N
 
 def test_brackets_in_a_reason_are_text() -> None:
     assert REASON in _print(REASON)
-    assert REASON in _print(terminal.table(("WHY",), [(REASON,)]))
+    assert REASON in _print(Table([Column("WHY")], [(REASON,)]))
 
 
 def test_a_host_cannot_move_the_cursor() -> None:
     evil = "\x1b]0;title\x07\x1b[2Jerror\x9b1m\r"
     assert printable(evil) == "]0;titleerror"
     assert printable("tab\tand\nline") == "tab\tand\nline"
-    assert "\x1b" not in _print(terminal.table(("X", "Y"), [(evil, evil)]))
+    assert "\x1b" not in _print(Table([Column("X"), Column("Y")], [(evil, evil)]))
     assert terminal.first_line(f"\n{evil}\nmore") == "]0;titleerror"
 
 
