@@ -33,8 +33,12 @@ _FIELDS: Final = (
     "void_attempt",
 )  # fmt: skip
 
-_adapter: Final = functools.cache(TypeAdapter)
 T = TypeVar("T")
+
+
+@functools.cache  # built when first used
+def _reader(kind: Any) -> Callable[[str], Any]:
+    return TypeAdapter(kind).validate_json
 
 
 class LedgerConflict(StorageError):  # noqa: N818 - a conflict is what it is
@@ -162,9 +166,9 @@ class Ledger:
         with database.refusals(self._path):
             return self._db.execute(sql(name), values).fetchall()
 
-    def _parsed(self, kind: type[T], name: str) -> list[T]:
+    def _parsed(self, kind: Callable[..., T], name: str) -> list[T]:
         """Return what the rows of a statement have as JSON in their one column."""
-        read = _adapter(kind).validate_json
+        read = _reader(kind)
         try:
             return [read(text) for (text,) in self._rows(name)]
         except ValueError as error:
