@@ -241,6 +241,8 @@ def _of_tree(name: str, at: int, value: int) -> Change:
         _of_tree("left_children", 0, -2), _of_tree("left_children", 0, -1),
         _of_tree("right_children", 0, 1), _of_tree("split_indices", 0, 3),
         _of_tree("split_indices", 0, -1), _of_tree("split_type", 0, 1),
+        _of_tree("parents", 1, 1 << 30), _of_tree("parents", 1, -1), _of_tree("parents", 2, 1),
+        lambda document: _model(document)["trees"][0].update(id=1),
         lambda document: _model(document)["trees"][0].update(split_conditions=[]),
         lambda document: _model(document)["trees"][0]["tree_param"].update(num_nodes="99999999"),
         lambda document: _model(document).update(tree_info=[7] * len(_model(document)["trees"])),

@@ -124,6 +124,7 @@ def _are_trees(learner: dict[str, Any], features: int) -> bool:
         and bool(((groups >= 0) & (groups < max(1, int(told["num_class"])))).all())
         and (until[0], until[-1]) == (0, len(trees))
         and bool((np.diff(until) >= 0).all())
+        and all(tree["id"] == number for number, tree in enumerate(trees))
         and all(_is_tree(tree, features) for tree in trees)
     )
 
@@ -137,15 +138,17 @@ def _is_tree(tree: dict[str, Any], features: int) -> bool:
         and int(tree["tree_param"]["size_leaf_vector"]) <= 1
         and not arrays["split_type"].any()
         and bool(((asked >= 0) & (asked < features)).all())
-        and _has_no_cycle(arrays["left_children"], arrays["right_children"])
+        and _is_connected(arrays["left_children"], arrays["right_children"], arrays["parents"])
     )
 
 
-def _has_no_cycle(left: Any, right: Any) -> bool:
-    """Whether each node but the root has at most one parent."""
-    nodes = len(left)
-    if not nodes or not np.array_equal(left == -1, right == -1):
-        return False
-    children = np.concatenate([left[left != -1], right[right != -1]])
-    inside = bool(((children > 0) & (children < nodes)).all())
-    return inside and len(np.unique(children)) == len(children)
+def _is_connected(left: Any, right: Any, parents: Any) -> bool:
+    """Whether each node but the root is the child of one other, which it names as its parent."""
+    inner = np.flatnonzero(left != -1)
+    children = np.concatenate([left[inner], right[inner]])
+    return (
+        len(left) > 0
+        and np.array_equal(left == -1, right == -1)
+        and np.array_equal(np.sort(children), np.arange(1, len(left)))
+        and np.array_equal(parents[children], np.concatenate([inner, inner]))
+    )
