@@ -73,13 +73,13 @@ def _controls(models: set[str], chart_id: int) -> None:
 
 
 class _Told:
-    """What a page knows of the curves, so that it is told of those alone that have changed."""
+    """What a page knows of the curves, so that it is told no more than what is new."""
 
     def __init__(self) -> None:
         self.known: dict[str, Curve] = {}
 
     def news(self, seen: Snapshot) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return the curves that have changed, and the jobs that run no more."""
+        """Return the points that are new, by job, and the jobs that run no more."""
         jobs = []
         current = set()
         for key in seen.curves:
@@ -88,13 +88,28 @@ class _Told:
             if job is None or curve is None:
                 continue
             current.add(key)
-            if self.known.get(key) is not curve:
+            before = self.known.get(key)
+            if before is not curve:
                 self.known[key] = curve
                 told = seen.progress.get(key)
-                epochs = told.epochs if told else None
-                jobs.append({"id": key, "name": job.name, "model": job.model, "epochs": epochs,
-                             "points": curve.points})  # fmt: skip
+                about = {"id": key, "name": job.name, "model": job.model,
+                         "epochs": told.epochs if told else None}  # fmt: skip
+                jobs.append(about | news_of(before, curve))
         gone = [key for key in self.known if key not in current]
         for key in gone:
             del self.known[key]
         return jobs, gone
+
+
+def news_of(before: Curve | None, curve: Curve) -> dict[str, Any]:
+    """Return `points` (epoch, training, validation loss) and `from` where they take over.
+
+    `from` none: they are all there are.
+    """
+    points = [tuple(point) for point in curve.points]
+    if before is not None and before.points and len(before.points) <= len(points):
+        kept = len(before.points) - 1
+        if curve.points[:kept] == before.points[:kept]:
+            first = min(curve.points[kept].epoch, before.points[kept].epoch)
+            return {"from": first, "points": points[kept:]}
+    return {"from": None, "points": points}

@@ -22,6 +22,7 @@ from coordinator.ui.facts import Moment
 from coordinator.ui.job_view import counted, how_far, trainer
 from coordinator.web.frame import Site, Visit, frame, not_found
 from coordinator.web.hub import News
+from coordinator.web.pages.curves_page import news_of
 from coordinator.web.pages.job_parts import (
     WAIT,
     ReportPart,
@@ -220,18 +221,18 @@ class _Page:
     def _show_curve(self, curve: Curve | None) -> None:
         self._losses.set_visibility(curve is not None)
         if curve is not None:
-            self._feed(curve.points)
+            self._feed(news_of(self._curve, curve))
         self._curve = curve
 
     def _on_report(self, points: Sequence[Any]) -> None:
         if points:
             self._losses.set_visibility(True)
-            self._feed(points)
+            self._feed({"from": None, "points": points})
 
-    def _feed(self, points: Sequence[Any]) -> None:
-        job = {"id": self.job_id, "name": self.row["name"], "model": self.row["model"]}
+    def _feed(self, news: dict[str, Any]) -> None:
+        job = {"id": self.job_id, "name": self.row["name"], "model": self.row["model"]} | news
         label = f"Losses of {self.row['name']}"
-        fed = {"jobs": [job | {"points": points}], "parts": ["train", "val"], "label": label}
+        fed = {"jobs": [job], "parts": ["train", "val"], "label": label}
         call(self.visit.client, "feedCurves", self._chart.id, fed)
 
     async def _ask_curve(self) -> None:

@@ -128,9 +128,10 @@
   const takeCurves = (it, { jobs = [], gone = [], ...how }) => {
     Object.assign(it, how);
     for (const one of jobs) {
-      const job = it.jobs.get(one.id) ?? { ...one, order: it.order++ };
+      const job = it.jobs.get(one.id) ?? { ...one, points: [], order: it.order++ };
       job.epochs = one.epochs ?? job.epochs;
-      job.points = one.points;
+      const kept = one.from === null ? [] : job.points.filter((p) => p[0] < one.from);
+      job.points = [...kept, ...one.points];
       it.jobs.set(one.id, job);
     }
     for (const key of gone) it.jobs.delete(key);

@@ -17,7 +17,7 @@ from coordinator.jobs import curve
 from coordinator.jobs.curve import MOST, Curve
 from coordinator.store.curve_files import MOST_BYTES, CurveFiles
 from coordinator.top import detail, job_table
-from coordinator.web.pages.curves_page import _Told
+from coordinator.web.pages.curves_page import _Told, news_of
 from tests.harness.coordinator import joined, running, spec
 
 JOB = "a" * 64
@@ -128,3 +128,16 @@ def test_losses_of_an_earlier_attempt_are_shown_of_no_later_one() -> None:
     assert shown(2, _told(3, 2, 3)) == 3
     assert shown(3) == 0
     assert shown(3, _told(1, 3, 1)) == 1
+
+
+def test_a_page_that_is_told_what_is_new_has_what_there_is() -> None:
+    """Also where the newest point was there for itself alone, and where others were thinned out."""
+    found: Curve | None = None
+    drawn: list[Any] = []
+    for epoch in range(1, 3 * MOST):
+        before, found = found, curve.extended(found, _told(epoch))
+        assert found is not None
+        news = news_of(before, found)
+        kept = [] if news["from"] is None else [one for one in drawn if one[0] < news["from"]]
+        drawn = kept + news["points"]
+        assert drawn == list(found.points)
