@@ -16,11 +16,11 @@ from typing import Annotated, Any, Final
 import click
 from pydantic import AfterValidator
 
-from broker.errors import BadMessage, LocalError
+from broker.errors import BadMessage, ConfigError, LocalError
 from broker.figures import size, span
 from broker.file_names import is_plain
 from broker.protocol import messages as m
-from broker.system.files import make_wanted, naming
+from broker.system.files import FolderLock, holder, make_wanted, naming
 from broker.system.machine import new_id
 from coordinator.cli.serve import arguments_of, become_module
 from coordinator.client.receiving import STALL_S, Coming, receive, verify
@@ -30,6 +30,7 @@ from coordinator.ui.options import PATH, OperatorClient, Where, asking, flag, op
 from coordinator.ui.progress import transfer, waiting
 from coordinator.ui.several import Choice, choosing, each
 
+_WORKPLACE: Final = ".fleet-get-"
 _MODULE: Final = "agent.trainer.predict"
 _NEEDED: Final = ("numpy", "pyarrow")  # whatever the model
 
@@ -137,9 +138,7 @@ def fetch(
     if target.exists():
         raise LocalError(f"{target} exists already; remove it, or choose another -o")
     begun_s = time.monotonic()
-    # Beside the target, which takes its place whole; a program that is killed leaves it there.
-    with tempfile.TemporaryDirectory(prefix=".fleet-get-", dir=output) as aside:
-        folder = Path(aside)
+    with _workplace(output) as folder:
         part = folder / "bundle.part"
         with naming(part), part.open("x+b") as file:
             with transfer(offer.name, offer.size_bytes) as advance:
@@ -182,6 +181,21 @@ def _add_page(got: Got) -> None:
         got.files.extend(draw(got.target))
     except LocalError as error:
         words.say(f"{got.offer.name}: no page was drawn: {error}", err=True)
+
+
+@contextlib.contextmanager
+def _workplace(output: Path) -> Iterator[Path]:
+    """Yield a hidden, locked folder, removed at the end; remove those of processes that died."""
+    for left in output.glob(f"{_WORKPLACE}*"):
+        with contextlib.suppress(OSError):
+            if (left / "lock").exists() and holder(left) is None:
+                shutil.rmtree(left, ignore_errors=True)
+    folder = output / f"{_WORKPLACE}{new_id()[:12]}"
+    with contextlib.ExitStack() as at_end:
+        at_end.callback(shutil.rmtree, folder, ignore_errors=True)
+        with contextlib.suppress(ConfigError):  # a disk without locks: then nobody clears it either
+            at_end.callback(FolderLock(folder, "`fleet get`").release)
+        yield folder
 
 
 def ask(client: OperatorClient, job: str, attempt: int | None = None) -> Offer:

@@ -136,6 +136,32 @@ def test_a_full_disk_is_told_with_the_file(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.system
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_what_a_killed_one_has_left_is_cleared_away(
+    sells: Sells, fetch: Fetch, at: list[str], tmp_path: Path
+) -> None:
+    bundle = archive(tmp_path / "bundle", entry("report.json"), entry("model.json"))
+    sells(bundle.read_bytes())
+    out = tmp_path / "out"
+    killed = (
+        "import os, sys, tarfile; from coordinator.cli import main\n"
+        "read = tarfile.TarInfo.frombuf\n"
+        "def once(cls, *args):\n"
+        "    tarfile.TarInfo.frombuf = lambda *_: os.kill(os.getpid(), 9)\n"
+        "    return read(*args)\n"
+        "tarfile.TarInfo.frombuf = classmethod(once)\n"
+        "main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", killed, "get", "gbt", "-o", str(out), *at]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == -9
+    assert [path.name for path in out.rglob("report.json")] == ["report.json"]
+    assert not (out / "gbt").exists()
+    assert fetch(out)[0] == 0
+    assert [path.name for path in out.iterdir()] == ["gbt"]
+    assert {path.name for path in (out / "gbt").iterdir()} == {"report.json", "model.json"}
+
+
 def test_two_that_fetch_the_same_do_not_spoil_each_other_s(
     sells: Sells, fetch: Fetch, tmp_path: Path
 ) -> None:
