@@ -133,7 +133,7 @@ def check_its_session(state: Path, name: str) -> Iterator[Finding]:
         word = None
     else:
         yield _session(word, who, name)
-    if word is None or word.connected or not word.why:
+    if word is None or word.lost is None:
         why = f"not asked: {who} uses this name"
         yield skip("coordinator", why, "`fleet status` tells, of an operator")
     else:
@@ -146,9 +146,9 @@ def _session(word: status.Word | None, who: str, name: str) -> Finding:
     since = f"{datetime.fromisoformat(word.since).astimezone():%Y-%m-%d %H:%M:%S}"
     if word.connected:
         return ok("session", f"{who} has been connected since {since}")
-    if not word.why:
+    if word.lost is None:
         return skip("session", f"{who} connects for the first time", "look again in some seconds")
-    why = f"{who} has not been connected since {since}: {word.why}"
+    why = f"{who} has not been connected since {since}: {word.lost.why}"
     return no_session(replace(word.lost, why=why), name)
 
 

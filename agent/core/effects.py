@@ -261,9 +261,8 @@ class Looked(ShellEvent):
     """What was seen of the machine; `local` is the time on its clock, without a time zone.
 
     `input_idle_s`: since when nobody has touched keyboard or mouse; `gpu_users`: other programs
-    that work on its GPUs; `others_percent`: how much of all cores other programs use;
-    `suspended_s`: for how long it has slept since it booted. None where that cannot be known, or
-    was not asked for.
+    that work on its GPUs; `others_percent`: how much of all cores other programs use. None where
+    that cannot be known, or was not asked for.
     """
 
     local: datetime
@@ -271,7 +270,6 @@ class Looked(ShellEvent):
     input_idle_s: float | None = None
     gpu_users: tuple[str, ...] = ()
     others_percent: float | None = None
-    suspended_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

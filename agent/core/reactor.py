@@ -161,13 +161,11 @@ class Core:
                 state.do(fx.Measure())
             case fx.Vitals(data_id=data_id, versions=versions, holdings=holdings):
                 self._has_now(versions, data_id=data_id, holdings=holdings)
-                leases.on_suspended(state, event.suspended_s, now)
                 judged = bool(state.waiting)
                 runs.on_vitals(state, event, now)
                 if not judged or ("beat-soon",) not in state.timers:
                     self._beat(now)  # else one follows soon, and tells of all that was started
             case fx.Looked():
-                leases.on_suspended(state, event.suspended_s, now)
                 if owner.on_looked(state, event, now):
                     self._beat(now)  # first, so that what is given back does not come here again
                 owner.give_back(state, now)

@@ -264,9 +264,7 @@ class AgentNode(Node):
         local = datetime.fromtimestamp(machine.wall_s(), UTC).replace(tzinfo=None)
         snooze = Snooze(now=True) if "snooze" in machine.wanted else None
         since_s = 0.0 if "keys" in machine.wanted else 1000.0
-        return Looked(
-            local, snooze, since_s if idle else None, suspended_s=machine.suspended_s
-        )  # fmt: skip
+        return Looked(local, snooze, since_s if idle else None)
 
     def woke(self) -> None:
         self.run.checker.woke(self)

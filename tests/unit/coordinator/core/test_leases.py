@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,7 +99,7 @@ def test_a_machine_that_slept_over_its_lease_kills_the_trainer() -> None:
     agent = Agent()
     agent.runs()
     agent.lease_s = None
-    agent.seen = replace(agent.seen, suspended_s=3600.0)
+    agent.core.on_suspended(3600.0, agent.now)
     agent.passes(6)
     assert [one.kill for one in agent.took(fx.SignalTrainer)] == [False, True]
 
