@@ -36,11 +36,6 @@ from broker.system.children import answer_of
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
 
-_OPTIONS: Final = {
-    "state": "folder of the spool and the work folders",
-    "data": "folder of the prepared data",
-    "host": "this host's name in the fleet",
-}
 START_S: Final = 90.0
 OWN_START_S: Final = 20.0
 _CANNOT_START: Final = frozenset({126, 127})  # a shell's: not executable, not found
@@ -50,7 +45,7 @@ _INSTALL: Final = "pip install 'training-fleet[trainers]'"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check this host; return 0 when nothing fails, 1 when something does."""
-    return run("agent", _OPTIONS, findings, argv)
+    return run("agent", AgentSettings, ("state", "data", "host"), findings, argv)
 
 
 def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
