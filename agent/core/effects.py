@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -75,6 +75,18 @@ class Unbundled:
     assign: Assign
     result: dict[str, JsonValue] | None
     ran_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What an earlier process of the agent has left: reports that it owed, and what it had in hand.
+
+    `interrupted` are the jobs and attempts that ran when it was killed, and have a checkpoint here.
+    """
+
+    reports: Sequence[Finished | Failed] = ()
+    unbundled: Sequence[Unbundled] = ()
+    interrupted: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)

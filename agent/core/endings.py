@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from agent.core import effects as fx
@@ -81,19 +80,14 @@ def keep(state: State, run: Run) -> None:
         state.do(fx.KeepUnbundled(fx.Unbundled(run.assign, run.result, run.ran_s)))
 
 
-def reload(
-    state: State, unbundled: Iterable[fx.Unbundled], interrupted: Iterable[tuple[str, int]]
-) -> None:
-    """Bundle what an earlier process of this agent could not.
-
-    That is results, and the checkpoints of trainers that ran when that process was killed.
-    """
-    for left in unbundled:
-        run = Run(left.assign, None, None, phase=Phase.BUNDLING, is_kept=True)
-        run.result, run.ran_s = left.result, left.ran_s
+def reload(state: State, left: fx.Left) -> None:
+    """Bundle what an earlier process of this agent could not: results, and checkpoints."""
+    for one in left.unbundled:
+        run = Run(one.assign, None, None, phase=Phase.BUNDLING, is_kept=True)
+        run.result, run.ran_s = one.result, one.ran_s
         state.runs[run.job_id] = run
         state.do(fx.MakeBundle(run.job_id, run.attempt))
-    for job_id, attempt in interrupted:
+    for job_id, attempt in left.interrupted:
         state.interrupted[job_id] = attempt
         state.end(job_id, attempt)
         state.do(fx.BundleCheckpoint(job_id, attempt))

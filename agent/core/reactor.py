@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,20 +35,13 @@ BIRTH_JITTER_S = 0.5
 
 
 class Core:
-    """Decides; see the module.
-
-    `spooled` are the reports that an earlier process still owed, `left` the results that it has not
-    bundled, `interrupted` the jobs and attempts that it ran when it was killed, and that have a
-    checkpoint here.
-    """
+    """Decides; see the module. `left` is what an earlier process has left."""
 
     def __init__(
         self,
         settings: CoreSettings,
         topics: Topics,
-        spooled: Sequence[m.Finished | m.Failed] = (),
-        left: Sequence[fx.Unbundled] = (),
-        interrupted: Sequence[tuple[str, int]] = (),
+        left: fx.Left,
         *,
         rng: Randomness,
         new_id: Callable[[], str],
@@ -81,8 +74,8 @@ class Core:
             "kill": runs.on_kill_timer,
             "lease": leases.on_timer,
         }
-        reports.reload(self.state, list(spooled))
-        endings.reload(self.state, left, interrupted)
+        reports.reload(self.state, left)
+        endings.reload(self.state, left)
 
     def handle(self, event: Connected | Disconnected | Incoming | fx.ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""

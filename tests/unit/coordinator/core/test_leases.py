@@ -117,7 +117,7 @@ def test_a_lease_that_ended_while_the_machine_slept_starts_no_trainer(tmp_path: 
 
 def test_what_an_agent_that_was_killed_ran_is_given_back_with_its_checkpoint() -> None:
     """L6: it is listed from the first heartbeat on, until the coordinator has the checkpoint."""
-    agent = Agent(interrupted=[(JOB, 3)])
+    agent = Agent(left=fx.Left(interrupted=[(JOB, 3)]))
     assert agent.took(fx.BundleCheckpoint) == [fx.BundleCheckpoint(JOB, 3)]
     held = agent.said(m.Heartbeat)[0].jobs
     assert [(one.job_id, one.attempt, one.phase) for one in held] == [(JOB, 3, "bundling")]
