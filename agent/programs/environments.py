@@ -113,13 +113,8 @@ class Environments:
 
         None of the keys in use is deleted.
         """
-        if self._disk.tree_bytes(self._root) > self._limit_bytes and self._turn.acquire(
-            blocking=False
-        ):
-            try:
-                self._drop_cache()
-            finally:
-                self._turn.release()
+        if self._disk.tree_bytes(self._root) > self._limit_bytes:
+            self._drop_cache()
         self._folders.collect(in_use, self._clock().wall_s)
 
     def _build(self, key: str, parcel: Path) -> Path:
@@ -195,12 +190,17 @@ class Environments:
             children.has_ended(process, children.KILL_S)
 
     def _drop_cache(self) -> None:
-        """Delete the cache; environments keep their files."""
-        gone = self._cache.with_name("cache.gone")  # no half of it is ever used
-        self._disk.remove_tree(gone)
-        self._disk.replace(self._cache, gone)
-        self._disk.make_folder(self._cache)
-        self._disk.remove_tree(gone)
+        """Delete the cache, unless a build uses it; environments keep their files."""
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            gone = self._cache.with_name("cache.gone")  # no half of it is ever used
+            self._disk.remove_tree(gone)
+            self._disk.replace(self._cache, gone)
+            self._disk.make_folder(self._cache)
+            self._disk.remove_tree(gone)
+        finally:
+            self._turn.release()
 
 
 def _kill(process: children.Process) -> None:
