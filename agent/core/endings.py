@@ -11,7 +11,7 @@ from agent.core.state import Phase, Run, State, Stop
 from broker.clock import Now, backoff_s
 from broker.figures import how_ended
 from broker.protocol.link_events import Outgoing
-from broker.protocol.messages import Failed, Released, Stopped, Why
+from broker.protocol.messages import Assign, Failed, Released, Stopped, Why
 
 BUNDLE_BASE_S: Final = 5.0
 BUNDLE_CAP_S: Final = 300.0
@@ -88,22 +88,14 @@ def reload(state: State, left: fx.Left) -> None:
         state.runs[run.job_id] = run
         state.do(fx.MakeBundle(run.job_id, run.attempt))
     for job_id, attempt in left.interrupted:
-        state.interrupted[job_id] = attempt
-        state.end(job_id, attempt)
+        # Of its assignment no more is known, nor needed.
+        known = Assign(
+            name="", job_id=job_id, attempt=attempt, id="-", instance="-", model="unknown"
+        )  # fmt: skip
+        run = Run(known, None, None, phase=Phase.GIVING_BACK)
+        run.end(Stop.RELEASED, INTERRUPTED)
+        state.runs[job_id] = run
         state.do(fx.BundleCheckpoint(job_id, attempt))
-
-
-def on_interrupted(state: State, event: fx.CheckpointBundled, now: Now) -> None:
-    """Give an interrupted job back, with its checkpoint from the spool."""
-    if state.interrupted.get(event.job_id) != event.attempt:
-        reports.clear(state, event.job_id, event.attempt, event.artifact_id)  # it was cancelled
-        return
-    del state.interrupted[event.job_id]
-    report = Released(
-        **state.about(event.job_id, event.attempt), why=INTERRUPTED, interrupted=True,
-        artifact_id=event.artifact_id, size_bytes=event.size_bytes,
-    )  # fmt: skip
-    reports.owe(state, report, now)
 
 
 def release(
@@ -114,6 +106,7 @@ def release(
     report = Released(
         **state.about_run(run), why=run.why or UNTOLD,
         artifact_id=artifact_id, size_bytes=size_bytes, ran_s=run.ran_s,
+        interrupted=run.why is INTERRUPTED,
     )  # fmt: skip
     reports.owe(state, report, now)
 

@@ -178,8 +178,6 @@ class Core:
         run = state.run(event.job_id, event.attempt)
         if run is not None:
             self._run_events[type(event)](state, run, event, now)
-        elif isinstance(event, fx.CheckpointBundled):
-            endings.on_interrupted(state, event, now)
 
     def _on_shutdown(self, now: Now) -> None:
         state = self.state
