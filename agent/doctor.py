@@ -36,11 +36,6 @@ from broker.system.children import answer_of
 from broker.system.settings import BrokerSettings
 from broker.system.trainer_settings import OwnTrainer
 
-_OPTIONS: Final = {
-    "state": "folder of the spool and the work folders",
-    "data": "folder of the prepared data",
-    "host": "this host's name in the fleet",
-}
 START_S: Final = 90.0
 OWN_START_S: Final = 20.0
 _CANNOT_START: Final = frozenset({126, 127})  # a shell's: not executable, not found
@@ -50,7 +45,7 @@ _INSTALL: Final = "pip install 'training-fleet[trainers]'"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check this host; return 0 when nothing fails, 1 when something does."""
-    return run("agent", _OPTIONS, findings, argv)
+    return run("agent", AgentSettings, ("state", "data", "host"), findings, argv)
 
 
 def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
@@ -133,7 +128,7 @@ def check_its_session(state: Path, name: str) -> Iterator[Finding]:
         word = None
     else:
         yield _session(word, who, name)
-    if word is None or word.connected or not word.why:
+    if word is None or word.lost is None:
         why = f"not asked: {who} uses this name"
         yield skip("coordinator", why, "`fleet status` tells, of an operator")
     else:
@@ -146,9 +141,9 @@ def _session(word: status.Word | None, who: str, name: str) -> Finding:
     since = f"{datetime.fromisoformat(word.since).astimezone():%Y-%m-%d %H:%M:%S}"
     if word.connected:
         return ok("session", f"{who} has been connected since {since}")
-    if not word.why:
+    if word.lost is None:
         return skip("session", f"{who} connects for the first time", "look again in some seconds")
-    why = f"{who} has not been connected since {since}: {word.why}"
+    why = f"{who} has not been connected since {since}: {word.lost.why}"
     return no_session(replace(word.lost, why=why), name)
 
 

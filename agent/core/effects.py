@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -75,6 +75,18 @@ class Unbundled:
     assign: Assign
     result: dict[str, JsonValue] | None
     ran_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What an earlier process of the agent has left: reports that it owed, and what it had in hand.
+
+    `interrupted` are the jobs and attempts that ran when it was killed, and have a checkpoint here.
+    """
+
+    reports: Sequence[Finished | Failed] = ()
+    unbundled: Sequence[Unbundled] = ()
+    interrupted: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +273,8 @@ class Looked(ShellEvent):
     """What was seen of the machine; `local` is the time on its clock, without a time zone.
 
     `input_idle_s`: since when nobody has touched keyboard or mouse; `gpu_users`: other programs
-    that work on its GPUs; `others_percent`: how much of all cores other programs use;
-    `suspended_s`: for how long it has slept since it booted. None where that cannot be known, or
-    was not asked for.
+    that work on its GPUs; `others_percent`: how much of all cores other programs use. None where
+    that cannot be known, or was not asked for.
     """
 
     local: datetime
@@ -271,7 +282,6 @@ class Looked(ShellEvent):
     input_idle_s: float | None = None
     gpu_users: tuple[str, ...] = ()
     others_percent: float | None = None
-    suspended_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

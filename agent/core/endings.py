@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from agent.core import effects as fx
@@ -12,7 +11,7 @@ from agent.core.state import Phase, Run, State, Stop
 from broker.clock import Now, backoff_s
 from broker.figures import how_ended
 from broker.protocol.link_events import Outgoing
-from broker.protocol.messages import Failed, Released, Stopped, Why
+from broker.protocol.messages import Assign, Failed, Released, Stopped, Why
 
 BUNDLE_BASE_S: Final = 5.0
 BUNDLE_CAP_S: Final = 300.0
@@ -81,35 +80,22 @@ def keep(state: State, run: Run) -> None:
         state.do(fx.KeepUnbundled(fx.Unbundled(run.assign, run.result, run.ran_s)))
 
 
-def reload(
-    state: State, unbundled: Iterable[fx.Unbundled], interrupted: Iterable[tuple[str, int]]
-) -> None:
-    """Bundle what an earlier process of this agent could not.
-
-    That is results, and the checkpoints of trainers that ran when that process was killed.
-    """
-    for left in unbundled:
-        run = Run(left.assign, None, None, phase=Phase.BUNDLING, is_kept=True)
-        run.result, run.ran_s = left.result, left.ran_s
+def reload(state: State, left: fx.Left) -> None:
+    """Bundle what an earlier process of this agent could not: results, and checkpoints."""
+    for one in left.unbundled:
+        run = Run(one.assign, None, None, phase=Phase.BUNDLING, is_kept=True)
+        run.result, run.ran_s = one.result, one.ran_s
         state.runs[run.job_id] = run
         state.do(fx.MakeBundle(run.job_id, run.attempt))
-    for job_id, attempt in interrupted:
-        state.interrupted[job_id] = attempt
-        state.end(job_id, attempt)
+    for job_id, attempt in left.interrupted:
+        # Of its assignment no more is known, nor needed.
+        known = Assign(
+            name="", job_id=job_id, attempt=attempt, id="-", instance="-", model="unknown"
+        )  # fmt: skip
+        run = Run(known, None, None, phase=Phase.GIVING_BACK)
+        run.end(Stop.RELEASED, INTERRUPTED)
+        state.runs[job_id] = run
         state.do(fx.BundleCheckpoint(job_id, attempt))
-
-
-def on_interrupted(state: State, event: fx.CheckpointBundled, now: Now) -> None:
-    """Give an interrupted job back, with its checkpoint from the spool."""
-    if state.interrupted.get(event.job_id) != event.attempt:
-        reports.clear(state, event.job_id, event.attempt, event.artifact_id)  # it was cancelled
-        return
-    del state.interrupted[event.job_id]
-    report = Released(
-        **state.about(event.job_id, event.attempt), why=INTERRUPTED, interrupted=True,
-        artifact_id=event.artifact_id, size_bytes=event.size_bytes,
-    )  # fmt: skip
-    reports.owe(state, report, now)
 
 
 def release(
@@ -120,6 +106,7 @@ def release(
     report = Released(
         **state.about_run(run), why=run.why or UNTOLD,
         artifact_id=artifact_id, size_bytes=size_bytes, ran_s=run.ran_s,
+        interrupted=run.why is INTERRUPTED,
     )  # fmt: skip
     reports.owe(state, report, now)
 

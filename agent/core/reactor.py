@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -35,20 +35,13 @@ BIRTH_JITTER_S = 0.5
 
 
 class Core:
-    """Decides; see the module.
-
-    `spooled` are the reports that an earlier process still owed, `left` the results that it has not
-    bundled, `interrupted` the jobs and attempts that it ran when it was killed, and that have a
-    checkpoint here.
-    """
+    """Decides; see the module. `left` is what an earlier process has left."""
 
     def __init__(
         self,
         settings: CoreSettings,
         topics: Topics,
-        spooled: Sequence[m.Finished | m.Failed] = (),
-        left: Sequence[fx.Unbundled] = (),
-        interrupted: Sequence[tuple[str, int]] = (),
+        left: fx.Left,
         *,
         rng: Randomness,
         new_id: Callable[[], str],
@@ -81,8 +74,8 @@ class Core:
             "kill": runs.on_kill_timer,
             "lease": leases.on_timer,
         }
-        reports.reload(self.state, list(spooled))
-        endings.reload(self.state, left, interrupted)
+        reports.reload(self.state, left)
+        endings.reload(self.state, left)
 
     def handle(self, event: Connected | Disconnected | Incoming | fx.ShellEvent, now: Now) -> None:
         """Take one event. Never raises for what came over the wire."""
@@ -161,13 +154,11 @@ class Core:
                 state.do(fx.Measure())
             case fx.Vitals(data_id=data_id, versions=versions, holdings=holdings):
                 self._has_now(versions, data_id=data_id, holdings=holdings)
-                leases.on_suspended(state, event.suspended_s, now)
                 judged = bool(state.waiting)
                 runs.on_vitals(state, event, now)
                 if not judged or ("beat-soon",) not in state.timers:
                     self._beat(now)  # else one follows soon, and tells of all that was started
             case fx.Looked():
-                leases.on_suspended(state, event.suspended_s, now)
                 if owner.on_looked(state, event, now):
                     self._beat(now)  # first, so that what is given back does not come here again
                 owner.give_back(state, now)
@@ -187,8 +178,6 @@ class Core:
         run = state.run(event.job_id, event.attempt)
         if run is not None:
             self._run_events[type(event)](state, run, event, now)
-        elif isinstance(event, fx.CheckpointBundled):
-            endings.on_interrupted(state, event, now)
 
     def _on_shutdown(self, now: Now) -> None:
         state = self.state

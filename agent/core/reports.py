@@ -59,9 +59,9 @@ def _in_report(state: State, data: bytes) -> str:
     return bundle if fits else ""
 
 
-def reload(state: State, reports: Sequence[m.Finished | m.Failed]) -> None:
-    """Take over what an earlier process of this agent has left in the spool."""
-    for report in reports:
+def reload(state: State, left: fx.Left) -> None:
+    """Take over the reports that an earlier process of this agent has left in the spool."""
+    for report in left.reports:
         state.owed[report.job_id] = Owed(report)
         state.end(report.job_id, report.attempt)
 

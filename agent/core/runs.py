@@ -106,8 +106,6 @@ def on_cancel(state: State, cancel: m.Cancel, now: Now) -> None:
     held = state.owed.get(cancel.job_id)
     if held is not None and held.report.attempt <= cancel.attempt and not cancel.keep_finished:
         reports.forget(state, cancel.job_id, f"the job is {cancel.why}")
-    if state.interrupted.get(cancel.job_id, cancel.attempt + 1) <= cancel.attempt:
-        del state.interrupted[cancel.job_id]
     run = state.runs.get(cancel.job_id)
     over = run is not None and run.phase in ENDING and cancel.keep_finished
     if run is None or run.attempt > cancel.attempt or over:
@@ -130,8 +128,6 @@ def on_release(state: State, release: m.Release, now: Now) -> None:
         give_back(state, run, release.why, now)
     elif held is not None and held.report.attempt == attempt:
         reports.send(state, job_id, now)
-    elif state.interrupted.get(job_id) == attempt:
-        pass  # it is given back anyway
     else:
         state.end(job_id, attempt)  # should its assignment still be on the way
         state.report(m.Released(**state.about(job_id, attempt), why=release.why))

@@ -70,8 +70,6 @@ def _of_agent(state: State, assign: Assign, *, busy: bool) -> Iterator[Reason]:
         yield reason("refuses", holds=[one.told() for one in holds])
     if assign.job_id in state.runs:
         yield reason("stopping")
-    if assign.job_id in state.interrupted:
-        yield reason("bundling")
 
 
 def _of_slot(state: State, assign: Assign, slot: int) -> Iterator[Reason]:

@@ -221,8 +221,6 @@ class State:
     runs: dict[str, Run] = field(default_factory=dict)
     owed: dict[str, Owed] = field(default_factory=dict)
     kept: dict[tuple[str, int], Kept] = field(default_factory=dict)  # by attempt
-    # Attempts that ran when an earlier process was killed; their checkpoints are being bundled.
-    interrupted: dict[str, int] = field(default_factory=dict)
     sent_s: OrderedDict[str, float] = field(default_factory=OrderedDict)  # what a lease may answer
     suspended_s: float = 0.0  # for how long the machine has slept since it booted
     waiting: list[m.Assign] = field(default_factory=list)
@@ -326,11 +324,9 @@ class State:
             for run in self.runs.values()
         ]
         found += [
-            m.HeldJob(job_id=job_id, attempt=attempt, phase="bundling")
-            for job_id, attempt in self.interrupted.items()
+            _held(owed.report, owed.phase, owed.sender.share if owed.sender else None)
+            for owed in self.owed.values()
         ]
-        for owed in self.owed.values():
-            found.append(_held(owed.report, owed.phase, owed.sender.share if owed.sender else None))
         return tuple(found[: m.MAX_LISTED])
 
     def beat_soon(self, now: Now) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -19,15 +19,11 @@ HASHING_S: Final = 60.0
 _BLOCK_BYTES: Final = 1 << 20
 
 
-def check_data(
-    folder: Path | None,
-    clock: Callable[[], float] = time.monotonic,
-    answer_s: float = ANSWER_S,
-) -> Finding:
+def check_data(folder: Path | None, answer_s: float = ANSWER_S) -> Finding:
     """Tell whether `folder` has prepared data whose files are what the schema says.
 
-    Hashing stops after a minute by `clock` (monotonic seconds); then it says how far it came. A
-    disk that says nothing for `answer_s` is not waited for.
+    Hashing stops after a minute; then it says how far it came. A disk that says nothing for
+    `answer_s` is not waited for.
     """
     if folder is None:
         remedy = "set `data` in [agent], or --data"
@@ -35,7 +31,7 @@ def check_data(
             "data", "no folder of prepared data is named: no job that reads it can be taken", remedy
         )
     try:
-        *_, found = paced(answer_s, _looked(folder, clock))
+        *_, found = paced(answer_s, _looked(folder))
     except TimeoutError:
         text = f"{folder}: the disk has not answered in {answer_s:g} s"
         return fail("data", text, LOOK_AT_DISK)
@@ -43,7 +39,7 @@ def check_data(
     return found
 
 
-def _looked(folder: Path, clock: Callable[[], float]) -> Iterator[Finding | None]:
+def _looked(folder: Path) -> Iterator[Finding | None]:
     """Yield none after each thing that was read, and what was found at the end."""
     try:
         (folder / SCHEMA_FILE).stat()
@@ -58,9 +54,9 @@ def _looked(folder: Path, clock: Callable[[], float]) -> Iterator[Finding | None
         remedy = "let the user that the agent runs as read it"
         yield fail("data", f"{folder}: {error.strerror or error}", remedy)
         return
-    deadline_s = clock() + HASHING_S
+    deadline_s = time.monotonic() + HASHING_S
     for count, (name, digest) in enumerate(sorted(schema.files.items())):
-        if clock() > deadline_s:
+        if time.monotonic() > deadline_s:
             text = f"{folder}: {count} of {len(schema.files)} files checked in {HASHING_S:.0f} s"
             yield warn("data", text, "it is large, or the disk is slow")
             return

@@ -21,7 +21,7 @@ from typing import Any, Final
 import psutil
 
 from agent.core.effects import Looked, Snooze
-from agent.host.capability import said, suspended_s
+from agent.host.capability import said
 from broker.system.files import RealDisk, write_atomically
 
 ASK_EVERY_S: Final = 10.0
@@ -48,7 +48,7 @@ class Eyes:
         """Return what is to be seen; with `idle` whether somebody uses the machine as well."""
         now = datetime.now().astimezone()
         snooze = read_snooze(self._state, now)
-        seen = Looked(now.replace(tzinfo=None), snooze, suspended_s=suspended_s())
+        seen = Looked(now.replace(tzinfo=None), snooze)
         if not idle:
             return seen
         now_s = time.monotonic()

@@ -22,18 +22,16 @@ MARK: Final = "TRAINER_WORK_FOLDER"
 WAIT_S: Final = 3.0
 
 
-def end_orphans(works: Iterable[Path]) -> bool:
-    """End what an earlier agent's trainers have left in work folders; tell whether there was any.
+def end_orphans(works: Iterable[Path]) -> None:
+    """End what an earlier agent's trainers have left in work folders.
 
     Their attempts are over, so that nothing is asked for: SIGKILL.
     """
-    found = end_marked(works)
-    ended, alive = psutil.wait_procs(found, WAIT_S)
+    ended, alive = psutil.wait_procs(end_marked(works), WAIT_S)
     for process in ended:
         log.info("ended process %d, which an earlier agent left behind", process.pid)
     for process in alive:
         log.warning("process %d, of an earlier agent, does not end", process.pid)
-    return bool(found)
 
 
 def end_marked(works: Iterable[Path]) -> list[psutil.Process]:

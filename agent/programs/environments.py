@@ -77,9 +77,8 @@ class Environments:
         self._inherited = {name: inherited[name] for name in inherited if name.upper() in _KEPT}
         self._limit_s = limit_s
         self._disk = RealDisk()
-        self._turn = threading.Lock()  # one builds at a time
-        self._guard = threading.Lock()  # of the next three
-        self._is_building = False
+        self._turn = threading.Lock()  # who has it may use the cache: one builds at a time
+        self._guard = threading.Lock()  # of the next two
         self._running: children.Process | None = None
         self._is_stopped = False
         self._cache = self._root / "cache"
@@ -100,12 +99,7 @@ class Environments:
         Raises `Unusable` when a package cannot be installed, or the time is over.
         """
         with self._turn:
-            with self._guard:
-                self._is_building = True
-            try:
-                return self.find(parcel) or self._build(key_of(parcel), parcel.absolute())
-            finally:
-                self._is_building = False
+            return self.find(parcel) or self._build(key_of(parcel), parcel.absolute())
 
     def stop(self) -> None:
         """End each build that is going on, and begin no other."""
@@ -196,15 +190,17 @@ class Environments:
             children.has_ended(process, children.KILL_S)
 
     def _drop_cache(self) -> None:
-        """Delete the cache, unless it is used; environments keep their files."""
-        gone = self._cache.with_name("cache.gone")
-        self._disk.remove_tree(gone)
-        with self._guard:
-            if self._is_building:
-                return
+        """Delete the cache, unless a build uses it; environments keep their files."""
+        if not self._turn.acquire(blocking=False):
+            return
+        try:
+            gone = self._cache.with_name("cache.gone")  # no half of it is ever used
+            self._disk.remove_tree(gone)
             self._disk.replace(self._cache, gone)
             self._disk.make_folder(self._cache)
-        self._disk.remove_tree(gone)
+            self._disk.remove_tree(gone)
+        finally:
+            self._turn.release()
 
 
 def _kill(process: children.Process) -> None:

@@ -238,10 +238,8 @@ class Service:
 
     def _make_core(self, topics: Topics, rng: random.Random) -> Core:
         """Return a core that takes over what an earlier process of this agent has left."""
-        spooled = self._spool.load()
-        unbundled = self._spool.load_unbundled(spooled)
-        interrupted = self._spool.clear_work(unbundled, spooled, self._parts.checkpoints.was_at)
-        for job_id, attempt in interrupted:
+        left = self._spool.take_over(self._parts.checkpoints.was_at)
+        for job_id, attempt in left.interrupted:
             text = "job %s, attempt %d: it ran when this agent was killed; its checkpoint is kept"
             log.warning(text, job_id[:12], attempt)
         core_settings = CoreSettings(
@@ -250,7 +248,7 @@ class Service:
             instance=new_id(),
             boot_id=boot_id(),
         )
-        core = Core(core_settings, topics, spooled, unbundled, interrupted, rng=rng, new_id=new_id)
+        core = Core(core_settings, topics, left, rng=rng, new_id=new_id)
         core.begin(system_clock())
         return core
 

@@ -105,12 +105,11 @@ def _agent(arguments: argparse.Namespace) -> tuple[Path, str]:
 
     A state folder that somebody names does not say whose it is.
     """
-    said = {"state": arguments.state, "host": arguments.host}
-    settings = AgentSettings.load(arguments.config, said)
+    settings = AgentSettings.by_options(arguments)
     if "host" not in settings.model_fields_set and arguments.state is None:
         host = _certified(arguments)
         if host is not None:
-            settings = AgentSettings.load(arguments.config, {"host": host})
+            settings = AgentSettings.by_options(arguments, host=host)
     if not settings.state.is_dir():
         raise ConfigError(
             f"{settings.state}: no agent has kept its state there; name its folder with --state"
@@ -142,8 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--now", action="store_true", help="what runs is given back at once")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--end", action="store_true", help="end it")
-    parser.add_argument("--state", type=Path, help="the agent's state folder")
-    parser.add_argument("--host", help="the agent's name")
+    AgentSettings.add_options(parser, "state", "host")
     parser.add_argument("--identity", type=Path, help="folder of its certificate")
     parser.add_argument("--config", type=Path, help="configuration file")
     return parser

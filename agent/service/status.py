@@ -8,11 +8,12 @@ at each try, and a disk that refuses it does no harm.
 from __future__ import annotations
 
 import contextlib
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
+
+from pydantic import TypeAdapter
 
 from broker.clock import Now
 from broker.protocol.link_events import Connected, Disconnected
@@ -24,11 +25,10 @@ MAX_BYTES: Final = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """How the connection is, and has been `since` (RFC 3339): there, or `why` it is not.
+    """How the connection is, and has been `since` (RFC 3339): there, or what has ended it.
 
-    Neither: it is being made for the first time. `answered`, `denied` and `remedy` are those of
-    `Disconnected`. `identity` is the folder of the certificate and `data` that of the prepared
-    data, as text, and empty without one.
+    Neither: it is being made for the first time. `identity` is the folder of the certificate and
+    `data` that of the prepared data, as text, and empty without one.
     """
 
     host: str = ""
@@ -36,15 +36,10 @@ class Word:
     data: str = ""
     since: str = ""
     connected: bool = False
-    why: str = ""
-    answered: bool = False
-    denied: bool = False
-    remedy: str = ""
+    lost: Disconnected | None = None
 
-    @property
-    def lost(self) -> Disconnected:
-        """What ended the connection, or kept it from being made."""
-        return Disconnected(self.why, self.answered, self.denied, self.remedy)
+
+_WORD: Final = TypeAdapter(Word)
 
 
 class Contact:
@@ -62,13 +57,13 @@ class Contact:
         """Write how the connection is now, if that has changed."""
         said, connected = self._said, isinstance(event, Connected)
         since = said.since if said.connected is connected else now.text()
-        lost = Disconnected("") if isinstance(event, Connected) else event
-        self._said = replace(said, since=since, connected=connected, **asdict(lost))
+        lost = None if isinstance(event, Connected) else event
+        self._said = replace(said, since=since, connected=connected, lost=lost)
         if self._said != said:
             self._write()
 
     def _write(self) -> None:
-        data = json.dumps(asdict(self._said)).encode()
+        data = _WORD.dump_json(self._said)
         try:
             write_atomically(RealDisk(), self._path, data, durable=False)
         except OSError:
@@ -88,8 +83,8 @@ def read(state: Path) -> Word | None:
     """
     try:
         with (state / NAME).open("rb") as file:
-            word = Word(**json.loads(file.read(MAX_BYTES)))
+            word = _WORD.validate_json(file.read(MAX_BYTES))
         datetime.fromisoformat(word.since)
-    except (FileNotFoundError, ValueError, TypeError):
+    except (FileNotFoundError, ValueError):  # `ValidationError` is one
         return None
     return word

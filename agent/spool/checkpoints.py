@@ -62,20 +62,11 @@ class Checkpoints:
 
     def is_here(self, job_id: str, made_by: int) -> bool:
         """Whether what lies here is at least as new as the checkpoint of the attempt `made_by`."""
-        try:
-            newest = int(read(self._disk, self._marker(job_id)))
-        except (OSError, ValueError):
-            return False
-        return newest >= made_by and self._has_files(job_id)
+        return self._given(job_id) >= made_by and self._has_files(job_id)
 
     def was_at(self, job_id: str, attempt: int) -> bool:
         """Whether this attempt was the last to be given the folder, and has left something."""
-        try:
-            return int(read(self._disk, self._marker(job_id))) == attempt and self._has_files(
-                job_id
-            )
-        except (OSError, ValueError):
-            return False
+        return self._given(job_id) == attempt and self._has_files(job_id)
 
     def bundle(self, job_id: str, spool: Path) -> BundleInfo | None:
         """Bundle a job's checkpoint into the folder `spool`, by its hash; none if there is none."""
@@ -117,6 +108,13 @@ class Checkpoints:
         disk = self._disk
         paths = (*disk.glob(folder, "attempt"), *disk.glob(folder, "files/*"))
         return max((disk.modified_s(path) for path in paths), default=0.0)
+
+    def _given(self, job_id: str) -> int:
+        """Return the attempt that was given the folder last, 0 if that is not known."""
+        try:
+            return int(read(self._disk, self._marker(job_id)))
+        except (OSError, ValueError):
+            return 0
 
     def _has_files(self, job_id: str) -> bool:
         return bool(self._disk.glob(self.files(job_id), "*"))

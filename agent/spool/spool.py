@@ -12,14 +12,14 @@ import base64
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from agent.core.effects import Unbundled
+from agent.core.effects import Left, Unbundled
 from broker.errors import BadMessage, plain
 from broker.protocol.messages import (
     MAX_PAYLOAD_BYTES,
@@ -116,12 +116,31 @@ class Spool:
         self._disk.sync_folder(work)
         self._disk.sync_folder(self._work)
 
-    def load_unbundled(self, reports: Iterable[Finished | Failed]) -> list[Unbundled]:
-        """Return what an earlier process has not bundled, but for that of which there is a report.
+    def take_over(self, was_at: Callable[[str, int], bool]) -> Left:
+        """Return what an earlier process has left, and delete the rest.
+
+        `was_at` tells whether an attempt has left a checkpoint.
+        """
+        reports = self.load()
+        reported = {self.work(report.job_id, report.attempt) for report in reports}
+        unbundled = self._load_unbundled(reported)
+        kept = {self.work(left.assign.job_id, left.assign.attempt) for left in unbundled}
+        interrupted: list[tuple[str, int]] = []
+        for work in self.work_folders():
+            job_id, _, attempt = work.name.rpartition(".")
+            if work in kept:
+                continue
+            if work not in reported and attempt.isdecimal() and was_at(job_id, int(attempt)):
+                interrupted.append((job_id, int(attempt)))
+            else:
+                self._disk.remove_tree(work)
+        return Left(reports, unbundled, interrupted)
+
+    def _load_unbundled(self, reported: Container[Path]) -> list[Unbundled]:
+        """Return what was not bundled, but for the work folders of which there is a report.
 
         Whatever is not usable is left out: the job is trained anew.
         """
-        reported = {(report.job_id, report.attempt) for report in reports}
         found: dict[str, Unbundled] = {}
         for path in self._disk.glob(self._work, f"*/{UNBUNDLED_FILE}"):
             try:
@@ -132,7 +151,8 @@ class Spool:
             key = (left.assign.job_id, left.assign.attempt)
             older = found.get(key[0])
             is_newest = older is None or older.assign.attempt < key[1]
-            if self.work(*key) == path.parent and key not in reported and is_newest:
+            work = self.work(*key)
+            if work == path.parent and work not in reported and is_newest:
                 found[key[0]] = left
         return list(found.values())
 
@@ -224,30 +244,6 @@ class Spool:
         except OSError as error:
             log.warning("spool: bundle %s cannot be read: %s", artifact_id[:12], plain(error))
             return b""
-
-    def clear_work(
-        self,
-        unbundled: Iterable[Unbundled] = (),
-        reports: Iterable[Finished | Failed] = (),
-        was_at: Callable[[str, int], bool] = lambda _job_id, _attempt: False,
-    ) -> list[tuple[str, int]]:
-        """Delete the work folders of an earlier process, but for what is to be handed over still.
-
-        That is what is to be bundled, and the attempts that ran when that process was killed: there
-        is no report of them, and `was_at` knows a checkpoint. Returns their jobs and attempts.
-        """
-        reported = {self.work(report.job_id, report.attempt) for report in reports}
-        kept = {self.work(left.assign.job_id, left.assign.attempt) for left in unbundled}
-        interrupted: list[tuple[str, int]] = []
-        for work in self.work_folders():
-            job_id, _, attempt = work.name.rpartition(".")
-            if work in kept:
-                continue
-            if work not in reported and attempt.isdecimal() and was_at(job_id, int(attempt)):
-                interrupted.append((job_id, int(attempt)))
-            else:
-                self._disk.remove_tree(work)
-        return interrupted
 
     def work_folders(self) -> list[Path]:
         """Return the work folders that an earlier process has left."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final, TextIO
 
 from broker.client.options import add_options
 from broker.figures import counted
 from broker.system.process import nobody_reads
+from broker.system.settings import Settings
 from broker.wrapping import json_text, laid_out
 
 EXIT_FINE: Final = 0
@@ -148,19 +148,19 @@ def tell(role: str, findings: Iterable[Finding], out: TextIO, *, as_json: bool) 
 
 def run(
     role: str,
-    options: Mapping[str, str],
+    settings: type[Settings],
+    fields: Sequence[str],
     findings: Callable[[argparse.Namespace], Iterable[Finding]],
     argv: Sequence[str] | None,
 ) -> int:
-    """Be a role's doctor: `options` are those of its own, with their help.
+    """Be a role's doctor, with the options of these fields of its settings.
 
     A closed pipe is no fault, and Ctrl-C ends it.
     """
     parser = argparse.ArgumentParser(prog="fleet doctor", description=f"Checks of {role}.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_options(parser)
-    for name, text in options.items():
-        parser.add_argument(f"--{name}", type=str if name == "host" else Path, help=text)
+    settings.add_options(parser, *fields)
     arguments = parser.parse_args(argv)
     try:
         found = complete(role, findings(arguments))

@@ -111,14 +111,14 @@ class Authority:
         return self._record(made, name, now_s, replace=replace)
 
     def issue_broker(
-        self, public: ec.EllipticCurvePublicKey, names: Sequence[str], now_s: float,
-        days: float = DAYS, *, node: bool = False,
+        self, public: ec.EllipticCurvePublicKey, names: Sequence[str], now_s: float, *,
+        node: bool = False,
     ) -> bytes:  # fmt: skip
         """Return a server's certificate (PEM) for DNS names and addresses; revoke earlier ones.
 
         The nodes of a cluster show it to each other, so a `node`'s is a client's as well.
         """
-        made = self._sign(public, BROKER_NAME, names, now_s, now_s + days * DAY_S, node=node)
+        made = self._sign(public, BROKER_NAME, names, now_s, now_s + DAYS * DAY_S, node=node)
         return self._record(made, BROKER_NAME, now_s, replace=True)
 
     def renew(self, request: bytes, name: str, now_s: float) -> bytes:

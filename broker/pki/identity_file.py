@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
 
 from broker.errors import ConfigError, plain
 from broker.pki import certificates as certs
@@ -15,7 +16,6 @@ from broker.system.address import parse_addresses
 
 VERSION: Final = 1
 MAX_BYTES: Final = 64 * 1024
-_KEYS: Final = frozenset({"v", "name", "broker", "ca", "certificate", "key"})
 _TAKEN: Final = "another identity is there; take --replace, or another -o DIR"
 
 
@@ -28,20 +28,19 @@ class Bundle:
     ca: bytes
     certificate: bytes
     key: bytes = field(repr=False)
+    v: int = VERSION
 
     def encode(self) -> bytes:
         """Return the file's content, which is secret."""
-        return json.dumps(self.document() | {"key": self.key.decode("ascii")}).encode() + b"\n"
+        return _BUNDLE.dump_json(self) + b"\n"
 
     def document(self) -> dict[str, Any]:
         """Return everything that is not secret."""
-        return {
-            "v": VERSION,
-            "name": self.name,
-            "broker": self.broker,
-            "ca": self.ca.decode("ascii"),
-            "certificate": self.certificate.decode("ascii"),
-        }
+        found: dict[str, Any] = _BUNDLE.dump_python(self, mode="json", exclude={"key"})
+        return found
+
+
+_BUNDLE: Final = TypeAdapter(Bundle)
 
 
 def read_bundle(path: Path, now_s: float) -> Bundle:
@@ -52,36 +51,29 @@ def read_bundle(path: Path, now_s: float) -> Bundle:
 def parse_bundle(data: bytes, source: str, now_s: float) -> Bundle:
     """Return a bundle whose parts belong together and are valid now, or raise `ConfigError`."""
     try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict) or not document.keys() >= _KEYS:
-        raise ConfigError(f"{source}: is not a file of `fleet enroll`")
-    if document["v"] != VERSION:
+        told = _BUNDLE.validate_json(data)
+    except ValidationError:
+        raise ConfigError(f"{source}: is not a file of `fleet enroll`") from None
+    if told.v != VERSION:
         raise ConfigError(f"{source}: was made by another version of the fleet; update this one")
-    text = {key: document[key] for key in _KEYS - {"v"}}
-    if not all(isinstance(value, str) and value.isascii() for value in text.values()):
-        raise ConfigError(f"{source}: is not a file of `fleet enroll`")
-    authority = certs.parse_certificate(text["ca"].encode(), f"{source}: ca")
-    certificate = certs.parse_certificate(text["certificate"].encode(), f"{source}: certificate")
-    key = certs.parse_key(text["key"].encode(), f"{source}: key")
+    authority = certs.parse_certificate(told.ca, f"{source}: ca")
+    certificate = certs.parse_certificate(told.certificate, f"{source}: certificate")
+    key = certs.parse_key(told.key, f"{source}: key")
     certs.check_parts(source, authority, certificate, key, now_s)
-    name = text["name"]
-    if certs.common_name(certificate) != name:
+    if certs.common_name(certificate) != told.name:
         raise ConfigError(f"{source}: name: the certificate is somebody else's")
     try:
-        ids.folder_name(name)
+        ids.folder_name(told.name)
     except ConfigError as error:
         raise ConfigError(f"{source}: name: {error}") from None
-    if not parse_addresses(text["broker"], f"{source}: broker")[0].tls:
+    if not parse_addresses(told.broker, f"{source}: broker")[0].tls:
         raise ConfigError(f"{source}: broker: is not an address with TLS, mqtts://HOST:PORT")
     # What is written is what was understood: there may be more in a PEM file than one reads.
-    return Bundle(
-        name,
-        text["broker"],
-        certs.certificate_pem(authority),
-        certs.certificate_pem(certificate),
-        certs.key_pem(key),
+    return replace(
+        told,
+        ca=certs.certificate_pem(authority),
+        certificate=certs.certificate_pem(certificate),
+        key=certs.key_pem(key),
     )
 
 

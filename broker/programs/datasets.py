@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from functools import cache
+from typing import Annotated, Final, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from broker import file_names
 from broker.errors import BadStream
-from broker.protocol.messages import MAX_PACKS
+from broker.protocol.messages import MAX_PACKS, ArtifactId
 
 PREPARED: Final = "prepared"  # what a job of a built-in trainer calls its only dataset
 PACK_BYTES: Final = 256 * 1024**2  # a larger file is a pack by itself
@@ -34,33 +35,34 @@ MAX_PATH_BYTES: Final = 500
 MAX_BYTES: Final = 1 << 50  # of all files, and of a pack
 _MAX_JSON_BYTES: Final = 64 * 1024**2
 _LEVEL: Final = 6
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _EMPTY: Final = hashlib.sha256().hexdigest()
+_Count = Annotated[int, Field(ge=0, le=MAX_BYTES)]
 
 
 class Pack(NamedTuple):
     """Bytes of several files, one after the other; `digest` is their sha256."""
 
-    digest: str
-    size_bytes: int
+    digest: ArtifactId
+    size_bytes: Annotated[int, Field(gt=0, le=MAX_BYTES)]
 
 
 class File(NamedTuple):
     """A file of a dataset: its path with `/`, and where its bytes begin in which pack."""
 
     path: str
-    size_bytes: int
-    digest: str
-    pack: int = 0
-    offset: int = 0
+    size_bytes: _Count
+    digest: ArtifactId
+    pack: _Count
+    offset: _Count
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Which files a dataset has, sorted by path, and where their bytes are."""
 
-    packs: tuple[Pack, ...]
-    files: tuple[File, ...]
+    packs: Annotated[tuple[Pack, ...], Field(max_length=MAX_PACKS)]
+    files: Annotated[tuple[File, ...], Field(max_length=MAX_FILES)]
+    version: Literal[1] = 1
 
     @property
     def size_bytes(self) -> int:
@@ -127,14 +129,11 @@ def _folders(path: str) -> Iterator[str]:
 
 
 def _objections(layout: Layout) -> Iterator[str]:
-    """Yield what is wrong with a layout whose values have the right types."""
+    """Yield what is wrong with a layout each of whose values may be."""
     if not layout.files:
         yield "it has no file"
     if len(layout.packs) > MAX_PACKS:
         yield f"it has {len(layout.packs):,} packs; a dataset has at most {MAX_PACKS:,}"
-    for pack in layout.packs:
-        if not _DIGEST.fullmatch(pack.digest) or not 0 < pack.size_bytes <= MAX_BYTES:
-            yield f"the pack {pack.digest[:80]!r} has no sha256 or no possible size"
     paths, places, before = Paths(), dict[str, tuple[int, int, int]](), ""
     for file in layout.files:
         if objection := paths.objection(file.path) or _file_objection(file, layout.packs):
@@ -154,12 +153,12 @@ def _objections(layout: Layout) -> Iterator[str]:
 
 def _file_objection(file: File, packs: tuple[Pack, ...]) -> str:
     path, size_bytes, digest, pack, offset = file
-    if not _DIGEST.fullmatch(digest) or (digest == _EMPTY) != (size_bytes == 0):
+    if (digest == _EMPTY) != (size_bytes == 0):
         return f"{path[:80]!r} has no sha256 of a file of its size"
     if not size_bytes:
         return "" if pack == offset == 0 else f"{path[:80]!r} is empty, and in a pack"
-    is_within = 0 <= pack < len(packs) and 0 <= offset <= packs[pack].size_bytes - size_bytes
-    return "" if size_bytes > 0 and is_within else f"{path[:80]!r} is not within its pack"
+    is_within = pack < len(packs) and offset + size_bytes <= packs[pack].size_bytes
+    return "" if is_within else f"{path[:80]!r} is not within its pack"
 
 
 def write_layout(layout: Layout) -> bytes:
@@ -179,51 +178,36 @@ def write_layout(layout: Layout) -> bytes:
     return data
 
 
-def read_layout(source: bytes | Path) -> Layout:
-    """Return the layout in a file or in its bytes.
+@cache
+def _layouts() -> TypeAdapter[Layout]:
+    return TypeAdapter(Layout)  # with the first one, as zstandard
 
-    Raises `BadStream` for one that is damaged or holds what no dataset may hold, and OSError.
+
+def read_layout(data: bytes) -> Layout:
+    """Return a layout by its bytes.
+
+    Raises `BadStream` for one that is damaged or holds what no dataset may hold.
     """
     try:
-        told = json.loads(_text(source))
-    except (ValueError, RecursionError):  # `JSONDecodeError` and `UnicodeDecodeError` are some
-        raise BadStream("the layout is no JSON") from None
-    match told:
-        case {"version": 1, "packs": list(packs), "files": list(files)}:
-            layout = Layout(
-                tuple(Pack(*_row(one, (str, int))) for one in packs[: MAX_PACKS + 1]),
-                tuple(
-                    File(*_row(one, (str, int, str, int, int))) for one in files[: MAX_FILES + 1]
-                ),
-            )
-        case _:
-            raise BadStream("the layout is not of version 1")
+        layout = _layouts().validate_json(_text(data), strict=True)
+    except ValidationError as error:
+        raise BadStream(f"the layout is refused: {error.errors()[0]['msg']}") from None
     if objection := layout.objection():
         raise BadStream(f"the layout is refused: {objection}")
     return layout
 
 
-def _text(source: bytes | Path) -> bytes:
+def _text(data: bytes) -> bytes:
     import zstandard
 
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            source = file.read(MAX_LAYOUT_BYTES + 1)
-    if len(source) > MAX_LAYOUT_BYTES:
+    if len(data) > MAX_LAYOUT_BYTES:
         raise BadStream("the layout is too large")
     try:
         decompressor = zstandard.ZstdDecompressor()
-        with decompressor.stream_reader(source, read_across_frames=False) as stream:
+        with decompressor.stream_reader(data, read_across_frames=False) as stream:
             text: bytes = stream.read(_MAX_JSON_BYTES + 1)
     except zstandard.ZstdError as error:
         raise BadStream(f"the layout is damaged: {error}") from None
     if len(text) > _MAX_JSON_BYTES:
         raise BadStream("the layout unpacks to more than is allowed")
     return text
-
-
-def _row(row: Any, kinds: tuple[type, ...]) -> list[Any]:
-    """Return a row of the layout whose values have these types; `True` is no number."""
-    if not isinstance(row, list) or tuple(map(type, row)) != kinds:
-        raise BadStream("the layout has a row of another kind")
-    return row

@@ -208,12 +208,10 @@ class FolderLock:
         try:
             _take(self._file)
         except OSError:
-            self._file.seek(0)
-            holder = self._file.read(20).decode("ascii", "replace").strip() or "?"
             self._file.close()
             raise ConfigError(
-                f"{folder}: another {who} (process {holder}) is using it; stop that one, or "
-                "choose another --state"
+                f"{folder}: another {who} (process {holder(folder) or '?'}) is using it; stop that "
+                "one, or choose another --state"
             ) from None
         try:
             with naming(path):

@@ -23,19 +23,15 @@ from broker.system.trainer_settings import OwnTrainer
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.manifest_file import load_manifest
 from coordinator.manifest.problems import ManifestError
-from coordinator.service.settings import load
+from coordinator.service.settings import CoordinatorSettings, load
 
-_OPTIONS: Final = {
-    "state": "folder of the ledger and the artifact store",
-    "manifest": "the plan",
-    "ca": "folder of the CA, to renew hosts' certificates",
-}
 _IT_TELLS: Final = "`fleet status` tells of it"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check this machine; return 0 when nothing fails, 1 when something does."""
-    return run("coordinator", _OPTIONS, findings, argv)
+    options = ("state", "manifest", "ca")
+    return run("coordinator", CoordinatorSettings, options, findings, argv)
 
 
 def findings(arguments: argparse.Namespace) -> Iterator[Finding]:

@@ -63,7 +63,6 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     "silent": ("did not answer the assignment", ""),
     "failed": ("it has just failed here: {quoted}", ""),
     "stopping": ("an earlier attempt of it is still stopping here", ""),
-    "bundling": ("the checkpoint of an earlier attempt of it is being bundled here", ""),
     "over": ("that attempt is over here", ""),
     "many": ("has too many assignments at once", ""),
     **{what + when: (f"needs {{needed:g}} GiB of {amount.called}; {there}", "")

@@ -13,6 +13,7 @@ from agent.core.effects import (
     BundleCheckpoint,
     BundleMade,
     CheckpointBundled,
+    Left,
     Look,
     Looked,
     MakeBundle,
@@ -71,7 +72,7 @@ class Agent:
 
     def __init__(self, *spooled: Any, gpus: tuple[m.Gpu, ...] = (), slots: int = 1,
                  ram_gib: float = 8, disk_gib: float = 100, data: str | None = "d",
-                 interrupted: Sequence[tuple[str, int]] = (), unbundled: Sequence[Any] = (),
+                 left: Left | None = None,
                  programs: m.ProgramsAllowed | None = None, instance: str = "i1",
                  alone: bool = True, **settings: Any) -> None:  # fmt: skip
         """One that is not `alone` is in a shell, which tells it of its `birth`."""
@@ -86,7 +87,7 @@ class Agent:
         self.lease_s: float | None = 600.0  # what a coordinator grants; none: it does not answer
         self.core = Core(
             CoreSettings(host="pi", instance=instance, boot_id="b", **settings),
-            self.topics, spooled, unbundled, interrupted, rng=random.Random(1), new_id=self.new_id,
+            self.topics, left or Left(spooled), rng=random.Random(1), new_id=self.new_id,
         )  # fmt: skip
         self.core.begin(self.now)
         self.birth = (Connected("s1"), Probed(m.Capability(

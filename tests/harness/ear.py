@@ -17,11 +17,7 @@ class Ear:
 
     def __init__(self, settings: LinkSettings, will: Any = None) -> None:
         self.events: queue.Queue[LinkEvent] = queue.Queue()
-        self.link = Link(settings, self._put, will)
-
-    def _put(self, *events: LinkEvent) -> None:
-        for event in events:
-            self.events.put(event)
+        self.link = Link(settings, self.events.put, will)
 
     def event(self) -> LinkEvent:
         return self.events.get(timeout=DEADLINE_S)

@@ -162,19 +162,15 @@ class AgentNode(Node):
         )
         for child in list(machine.children.values()):
             child.exits(-9)  # the orphans of an earlier agent, by their identity
-        spooled = self.spool.load()
-        self.run.checker.remembers(self, spooled)
-        unbundled = self.spool.load_unbundled(spooled)
-        interrupted = self.spool.clear_work(unbundled, spooled, self.checkpoints.was_at)
+        left = self.spool.take_over(self.checkpoints.was_at)
+        self.run.checker.remembers(self, left.reports)
         new_id = self.run.id_maker(self.host.name)
         settings = AgentSettings.model_construct(
             host=self.host.name, instance=new_id(), boot_id=machine.boot_id,
             heartbeat_s=HEARTBEAT_S, stop_grace_s=GRACE_S, leave_grace_s=5.0, chunk_bytes=1024,
             look_s=LOOK_S, busy_grace_s=10.0,
         )  # fmt: skip
-        core = AgentCore(
-            settings, TOPICS, spooled, unbundled, interrupted, rng=machine.rng, new_id=new_id
-        )  # fmt: skip
+        core = AgentCore(settings, TOPICS, left, rng=machine.rng, new_id=new_id)
         core.begin(now)
         around = AgentSurroundings(
             topics=TOPICS, publish=self.publish, put=self.put, background=self.background,
@@ -264,9 +260,7 @@ class AgentNode(Node):
         local = datetime.fromtimestamp(machine.wall_s(), UTC).replace(tzinfo=None)
         snooze = Snooze(now=True) if "snooze" in machine.wanted else None
         since_s = 0.0 if "keys" in machine.wanted else 1000.0
-        return Looked(
-            local, snooze, since_s if idle else None, suspended_s=machine.suspended_s
-        )  # fmt: skip
+        return Looked(local, snooze, since_s if idle else None)
 
     def woke(self) -> None:
         self.run.checker.woke(self)

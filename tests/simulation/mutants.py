@@ -175,13 +175,8 @@ def _lease_ends_with_connection(patch: Patch) -> None:
 
 
 def _interrupted_not_offered(patch: Patch) -> None:
-    real = Spool.clear_work
-
-    def clear_work(spool: Spool, unbundled: Any, *_: Any) -> list[tuple[str, int]]:
-        real(spool, unbundled)
-        return []
-
-    patch(Spool, "clear_work", clear_work)
+    real = Spool.take_over
+    patch(Spool, "take_over", lambda spool, _: real(spool, lambda *_: False))
 
 
 def _reports_sent_once(patch: Patch) -> None:

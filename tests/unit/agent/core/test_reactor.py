@@ -102,6 +102,7 @@ def test_a_coordinator_that_is_heard_before_we_are_connected_is_no_harm() -> Non
     core = Core(
         CoreSettings(host="pi", instance="i1", boot_id="b"),
         Topics(),
+        fx.Left(),
         rng=random.Random(1),
         new_id=lambda: "x",
     )

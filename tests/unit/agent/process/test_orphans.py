@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.process.orphans import MARK, end_orphans
+from agent.process.orphans import MARK, end_marked
 from tests.harness.processes import DAEMON, DEADLINE_S, is_over
 from tests.harness.waiting import wait_until
 
@@ -91,7 +91,7 @@ def test_all_of_a_trainer_ends_with_a_killed_agent(family: Family, tmp_path: Pat
     assert family.alive() == {"keeper", "trainer", "child", "escaped", "daemon"}
     family.kill_agent()
     wait_until(lambda: family.alive() == set(), family.alive, SOON_S)
-    assert not end_orphans([tmp_path])
+    assert not end_marked([tmp_path])
 
 
 @linux
@@ -107,9 +107,9 @@ def test_a_trainer_ends_with_a_killed_keeper(family: Family) -> None:
 
 
 def test_nothing_is_found_where_nothing_was(tmp_path: Path) -> None:
-    assert not end_orphans([])
+    assert not end_marked([])
     command = [sys.executable, "-c", "input()"]
     environment = os.environ | {MARK: str(tmp_path / "elsewhere")}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as stranger:
-        assert not end_orphans([tmp_path])
+        assert not end_marked([tmp_path])
         assert stranger.poll() is None

@@ -24,15 +24,15 @@ def _word(folder: Path) -> Any:
 def test_it_says_since_when_and_why(tmp_path: Path) -> None:
     contact = Contact(tmp_path, _at(0), "pi", tmp_path / "pi", None)
     word = _word(tmp_path)
-    assert (word.identity, word.connected, word.why) == (str(tmp_path / "pi"), False, "")
+    assert (word.identity, word.connected, word.lost) == (str(tmp_path / "pi"), False, None)
     begun = word.since
     contact.tell(_at(5), Disconnected("connection lost"))
     contact.tell(_at(9), Disconnected("refused"))
     word = _word(tmp_path)
-    assert (word.since, word.why) == (begun, "refused")
+    assert (word.since, word.lost) == (begun, Disconnected("refused"))
     contact.tell(_at(20), Connected("s"))
     word = _word(tmp_path)
-    assert (word.connected, word.since, word.why) == (True, _at(20).text(), "")
+    assert (word.connected, word.since, word.lost) == (True, _at(20).text(), None)
 
 
 def test_what_is_said_already_is_not_written_again(tmp_path: Path) -> None:

@@ -22,10 +22,8 @@ WEIGHTS = b"weights" * 4000
 def process(state: Path, instance: str, *, slow: bool) -> AgentShell:
     """One process of an agent; one that is `slow` gets nothing done in the background."""
     spool = Spool(state)
-    spooled = spool.load()
-    unbundled = spool.load_unbundled(spooled)
-    spool.clear_work(unbundled)
-    agent = Agent(*spooled, unbundled=unbundled, instance=instance, alone=False)
+    left = spool.take_over(lambda *_: False)
+    agent = Agent(left=left, instance=instance, alone=False)
     around = {"background": lambda _: None} if slow else {}
     made = AgentShell(state, agent, spool=spool, **around)
     made.happens(*agent.birth)

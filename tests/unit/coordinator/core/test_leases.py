@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,7 +99,7 @@ def test_a_machine_that_slept_over_its_lease_kills_the_trainer() -> None:
     agent = Agent()
     agent.runs()
     agent.lease_s = None
-    agent.seen = replace(agent.seen, suspended_s=3600.0)
+    agent.core.on_suspended(3600.0, agent.now)
     agent.passes(6)
     assert [one.kill for one in agent.took(fx.SignalTrainer)] == [False, True]
 
@@ -118,7 +117,7 @@ def test_a_lease_that_ended_while_the_machine_slept_starts_no_trainer(tmp_path: 
 
 def test_what_an_agent_that_was_killed_ran_is_given_back_with_its_checkpoint() -> None:
     """L6: it is listed from the first heartbeat on, until the coordinator has the checkpoint."""
-    agent = Agent(interrupted=[(JOB, 3)])
+    agent = Agent(left=fx.Left(interrupted=[(JOB, 3)]))
     assert agent.took(fx.BundleCheckpoint) == [fx.BundleCheckpoint(JOB, 3)]
     held = agent.said(m.Heartbeat)[0].jobs
     assert [(one.job_id, one.attempt, one.phase) for one in held] == [(JOB, 3, "bundling")]
