@@ -74,6 +74,7 @@ class World:
     revoked: dict[str, Revocation] = field(default_factory=dict)
     evidence: dict[str, entries.Evidence] = field(default_factory=dict)
     expected: dict[str, entries.Expected] = field(default_factory=dict)
+    given: dict[str, tuple[int, Now]] = field(default_factory=dict)  # newest attempts, and when
     awaits: dict[str, str] = field(default_factory=dict)  # the artifact that a job awaits
     # Artifacts that the ledger keeps, and since when the disk is asked to make a file of each.
     unfiled: dict[str, float | None] = field(default_factory=dict)
@@ -141,10 +142,12 @@ class World:
             self.timers.cancel(("retry", job.job_id))
         if event is Event.ASSIGNED:
             self._expect_nothing(job.job_id)
+            self.given[job.job_id] = (after.attempt, now)
         if after.state in FINAL:
             # A job that was lost too often is failed, but its result may still be on its way.
             if event is not Event.EXHAUSTED:
                 self._expect_nothing(job.job_id)
+                self.given.pop(job.job_id, None)
             self.holdbacks.pop(job.job_id, None)
         if after.state is not JobState.RUNNING or event is Event.CHANGED:
             self.unsettled = True  # there may be a slot, or a job, that there was not before
