@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import uuid
@@ -23,6 +24,9 @@ TESTS: Final = Path(__file__).parent
 # How fast a machine is on a busy day is no property of the code.
 settings.register_profile("fleet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fleet")
+
+# Workers of xdist have a width of their own, by which the fleet would break its lines.
+os.environ.pop("COLUMNS", None)
 
 # A script starts what it puts in the background with SIGINT ignored, and programs inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
