@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 5.0  # after which a trainer that was asked to end is ended
 SLACK_S: Final = 3.0
-LOOK_S: Final = 15.0
+LOOK_S: Final = 30.0
 GIVEN_BACK_S: Final = 100.0  # links are down for a minute at most
 
 
