@@ -86,7 +86,7 @@ def _what(step: Mapping[str, Any]) -> str:
         case "added":
             return "new"
         case "adopted":
-            return f"in the manifest again ({step['state']}){f'; {changes}' if changes else ''}"
+            return f"in the manifest now ({step['state']}){f'; {changes}' if changes else ''}"
         case "replaced":
             return f"another job now: {changes}; the old one is {_fate(step)}"
         case "orphaned":

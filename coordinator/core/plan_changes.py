@@ -151,7 +151,9 @@ def _take(world: World, step: Step, now: Now, who: str) -> None:
         world.announce(job, now)
         return
     if step.action == "adopted":
-        job = world.move(job, Event.ADOPTED, now, who, cause("in_manifest"), in_plan=True)
+        job = world.move(
+            job, Event.ADOPTED, now, who, cause("in_manifest"), in_plan=True, submitted_by=None
+        )
     if step.changes:
         why = cause("keys", names=[one["what"] for one in step.changes])
         world.move(job, Event.CHANGED, now, who, why, spec=spec)
@@ -166,8 +168,8 @@ def _leave(world: World, step: Step, now: Now, who: str) -> None:
 
 # Jobs that operators ask for beside the manifest.
 #
-# Such a job is like any other, but that no reload takes it out of the plan: whoever has asked for
-# it cancels it. Asked for again, it is there already.
+# Such a job is like any other, but that no reload takes it out of the plan, unless a manifest has
+# named it meanwhile: whoever has asked for it cancels it. Asked for again, it is there already.
 
 MOST_ERRORS: Final = 100  # in the answer, which a packet has to hold
 

@@ -42,7 +42,7 @@ _TEXTS: Final = {
     "late_attempt": "with the result of attempt {attempt}, which was lost",
     "kept_result": "with the result that came after it was given up",
     "late_result": "it finished after it was given up; `fleet requeue` takes the result",
-    "in_manifest": "in the manifest again",
+    "in_manifest": "in the manifest now",
     "not_in_manifest": "not in the manifest",
     "submitted": "asked for beside the manifest",
     "more_unknown": "and {count} more hosts that nobody knows",

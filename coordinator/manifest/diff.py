@@ -48,7 +48,7 @@ _FIRST: Final = ("replaced", "orphaned", "changed", "adopted", "added")  # as th
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A job that the coordinator has. `submitted`: beside the manifest, which does not touch it."""
+    """A job that the coordinator has. `submitted`: beside the manifest, until that names it."""
 
     spec: JobSpec
     state: str
@@ -220,7 +220,7 @@ def _step(known: Known | None, spec: JobSpec, leaving: Mapping[str, Known]) -> S
             return Step("added", spec)
         return Step("replaced", spec, identity_changes(old.spec, spec), old)
     changes = spec_changes(known.spec, spec)
-    if not known.in_plan:
+    if known.submitted or not known.in_plan:
         return Step("adopted", spec, changes, known)
     return Step("changed" if changes else "unchanged", spec, changes, known)
 

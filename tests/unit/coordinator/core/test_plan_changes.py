@@ -79,6 +79,17 @@ def test_a_reload_leaves_it_in_the_plan() -> None:
     assert not fleet.job("other").in_plan
 
 
+def test_once_the_manifest_names_it_it_is_one_of_its_jobs() -> None:
+    fleet = _fleet()
+    data: Any = _run(fleet, **JOB, name="mine").data
+    named = with_id(spec("named"), depth=4)
+    assert named.job_id == data["job_id"]
+    fleet.plan(named)
+    assert (fleet.job("named").in_plan, fleet.job("named").submitted_by) == (True, None)
+    fleet.plan()
+    assert not fleet.job("named").in_plan
+
+
 def test_a_job_that_the_manifest_has_given_up_is_taken_up_again() -> None:
     """It keeps its name and its state, and stays from now on."""
     mine = spec("mine")
