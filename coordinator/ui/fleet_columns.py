@@ -242,7 +242,7 @@ JOBS: Final = (
     _column("loss", "Loss", "loss", 6, 6, right=True, live=True),
     _column("epoch", "Epoch", "text", 7, 12, live=True, faces=("page",)),
     _column("losses", "Curve", "curve", 7, 7, most=40, live=True, faces=("top",)),
-    _column("value", "Metric", "metric", 4, 11, most=24, least=24, right=True),
+    _column("value", "Metric", "metric", 4, 14, most=24, least=24, right=True),
     _column("took", "Took", "took", 5, 6, right=True),
     _column("attempt", "Try", "text", 9, 3, right=True),
     _column("model", "Model", "text", 10, 8, most=16),
