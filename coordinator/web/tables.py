@@ -71,9 +71,10 @@ def _px(column: FleetColumn) -> int:
 def as_rows(most: int) -> str:
     """Return the height, as CSS, of a table that is as high as its rows, at most so many.
 
-    The browser counts them, in `--rows`.
+    The browser counts them, in `--rows`, and knows the height of a scrollbar below them.
     """
-    return f"calc(var(--table-head) + clamp(1, var(--rows), {most}) * var(--table-row) + 2px)"
+    rows = f"clamp(1, var(--rows), {most}) * var(--table-row)"
+    return f"calc(var(--table-head) + {rows} + var(--table-bar, 0px) + 2px)"
 
 
 class Grid(ui.aggrid):
