@@ -167,11 +167,15 @@ def history(events: Iterable[Told], of: str = "host") -> Table:
     return Table(columns, [event_cells(event, of) for event in events])
 
 
+def event_host(event: Told) -> str | None:
+    """Return the host of an event. Where a job has left its host, that is who did it."""
+    role, _, name = str(event["who"]).partition(":")
+    return event["host"] or (name if role == "host" else None)
+
+
 def event_cells(event: Told, of: str = "host") -> tuple[Any, ...]:
     """Return the cells of one event."""
-    # Where the job left its host, the row names none any more: it is the one that did it.
-    role, _, name = str(event["who"]).partition(":")
-    of_host = {"host": event["host"] or (name if role == "host" else None)}
+    of_host = {"host": event_host(event)}
     refused = "" if event.get("outcome", "done") == "done" else " refused"
     return (
         local(event["at"]),

@@ -19,7 +19,7 @@ from coordinator.jobs.reason_words import all_words, summary, wished
 from coordinator.jobs.result_words import metric_rows
 from coordinator.ui import fleet_columns
 from coordinator.ui.facts import Link, Moment, Value
-from coordinator.ui.job_view import asked
+from coordinator.ui.job_view import asked, event_host
 from coordinator.web.artifacts import AUTO_BYTES, Report
 from coordinator.web.frame import Site, Visit
 from coordinator.web.parts import (
@@ -113,7 +113,7 @@ def _event(job_id: str, event: Mapping[str, Any], there: Mapping[int, Any]) -> l
     if found is not None:
         why = _download(job_id, found)
     at = Moment(epoch_ms(event["at"]), "exact")
-    return [at, str(event["event"]), str(event["who"]), host_of(event), why]
+    return [at, str(event["event"]), str(event["who"]), host_of({"host": event_host(event)}), why]
 
 
 def _download(job_id: str, result: Mapping[str, Any]) -> Link:

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.jobs.plan_entries import spec_to_dict
 from coordinator.ui.facts import Link
-from coordinator.ui.job_view import asked, metrics
+from coordinator.ui.job_view import asked, event_host, metrics
 from tests.harness.coordinator import spec
 
 
@@ -48,3 +48,17 @@ def test_metrics_have_their_intervals_beside_them() -> None:
     told |= {"long": 10**400, "n_ci": [-(10**400), 9], "ap": None}
     found = ["0.900 (0.800 to 0.950)", "5", "missing: no finite number"]
     assert metrics(told) == [*zip(("auroc", "n", "ap"), found)]
+
+
+@pytest.mark.parametrize(
+    ("event", "host"),
+    [
+        ({"host": "pi", "who": "operator:op"}, "pi"),
+        ({"host": None, "who": "host:pi"}, "pi"),
+        ({"host": None, "who": "operator:op"}, None),
+    ],
+)
+def test_an_event_names_the_host_that_the_job_has_left(
+    event: dict[str, Any], host: str | None
+) -> None:
+    assert event_host(event) == host
