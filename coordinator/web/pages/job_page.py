@@ -122,7 +122,7 @@ class _Page:
     def _tell_row(self, *, moved: bool) -> None:
         row = self.row
         self._state.set_text(row["state"])
-        word = "tone-warn" if row["mark"] else row["state"]
+        word = f"{row['state']} tone-warn" if row["mark"] else row["state"]
         self._state.classes(replace=f"state big {word}")
         self._hopeless.say(row["waits"] or row["marked"] or (NO_HOST if row["unplaceable"] else ""))
         self._facts.tell({

@@ -65,7 +65,7 @@
     },
     state: (p) => {
       const { mark, marked, error, share, unplaceable, awaits, waits, planned } = p.data;
-      const node = make("span", `state ${mark ? "tone-warn" : p.data.state}`, p.value);
+      const node = make("span", `state ${p.data.state} ${mark ? "tone-warn" : ""}`, p.value);
       if (mark) node.title = marked;
       // Where the table is too narrow for the column of progress.
       if (mark) node.append(make("span", "narrow", mark));
