@@ -134,7 +134,7 @@ def seconds_until(text: str, now: datetime) -> float:
             raise ConfigError(remedy) from None
         left_s = moment.timestamp() - now.timestamp()
     if not 0 < left_s <= 1e7:
-        raise ConfigError(f"{remedy}, which has to be to come, and within 115 days")
+        raise ConfigError(f"{remedy}; it must be in the future, and within 115 days")
     return left_s
 
 

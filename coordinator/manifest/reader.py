@@ -111,7 +111,7 @@ class Reader(DataReader):
         if version is None:
             self._problem("", "schema_version", "missing; write schema_version = 1 at the top")
         elif version != SCHEMA_VERSION or type(version) is not int:
-            self._problem("", "schema_version", f"is {version!r}; this program knows 1")
+            self._problem("", "schema_version", f"is {version!r}; write schema_version = 1")
         name = self._plan_name(tables)
         self._place = ("defaults",)
         defaults = self._table(Defaults, tables.get("defaults", {}), "[defaults]") or Defaults()
