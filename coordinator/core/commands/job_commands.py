@@ -127,7 +127,10 @@ def on_why(world: World, _client: str, ask: m.AskWhy, now: Now) -> Data:
 
 def on_cancel(world: World, client: str, ask: m.AskCancel, now: Now) -> Data:
     """End a job that is not over."""
-    job = find(world, ask.job)
+    return _cancel(world, client, find(world, ask.job), now)
+
+
+def _cancel(world: World, client: str, job: Job, now: Now) -> Data:
     if job.state in FINAL:
         raise refused("over_already", name=job.spec.name, state=job.state.value)
     after = world.move(job, Event.CANCELLED, now, user_of(client))
@@ -137,7 +140,10 @@ def on_cancel(world: World, client: str, ask: m.AskCancel, now: Now) -> Data:
 
 def on_requeue(world: World, client: str, ask: m.AskRequeue, now: Now) -> Data:
     """Have a job begin again."""
-    job = find(world, ask.job)
+    return _requeue(world, client, find(world, ask.job), now)
+
+
+def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
     if job.state is JobState.PENDING:
         wait_s = retry_wait_s(world, job, now)
         raise refused(
@@ -183,10 +189,8 @@ def _on_one(
         known = _known(job)
         if ask.states and job.state.value not in ask.states:
             raise refused("moved", name=job.spec.name, state=job.state.value)
-        if ask.action == "cancel":
-            done = on_cancel(world, client, m.AskCancel(id=ask.id, job=job.job_id), now)
-        else:
-            done = on_requeue(world, client, m.AskRequeue(id=ask.id, job=job.job_id), now)
+        act = _cancel if ask.action == "cancel" else _requeue
+        done = act(world, client, job, now)
     except RequestRefused as refusal:
         return {**known, "ok": False, "code": refusal.code, "why": refusal.why}
     return {**done, "ok": True}
