@@ -86,22 +86,19 @@ class Going(NamedTuple):
         return job_progress.share(self.progress, self.held)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything at one moment; nothing changes it. `version` grows with each change.
+    """Everything at one moment. `version` grows with each change."""
 
-    Jobs end at `ends_s` (seconds since the epoch) by their trainers' newest word.
-    """
-
-    version: int = 0
-    hosts: dict[str, HostSeen] = field(default_factory=dict)
-    jobs: dict[str, m.JobRow] = field(default_factory=dict)
-    progress: dict[str, m.Progress] = field(default_factory=dict)
-    curves: dict[str, Curve] = field(default_factory=dict)
-    summary: m.Summary | None = None
-    coordinator: m.Status | None = None
-    status: Mapping[str, Any] = field(default_factory=dict)
-    ends_s: dict[str, float] = field(default_factory=dict)
+    version: int
+    hosts: Mapping[str, HostSeen]
+    jobs: Mapping[str, m.JobRow]
+    progress: Mapping[str, m.Progress]
+    curves: Mapping[str, Curve]
+    summary: m.Summary | None
+    coordinator: m.Status | None
+    status: Mapping[str, Any]
+    ends_s: Mapping[str, float]
 
     def going(self) -> dict[str, Going]:
         """Return how far each job is that a host has."""
@@ -132,9 +129,18 @@ class Snapshot:
 
 
 @dataclass(slots=True)
-class Mirror(Snapshot):
-    """The copy, which goes on. One thread changes it; others read snapshots."""
+class Mirror:
+    """The copy. One thread changes it; others read snapshots."""
 
+    version: int = 0
+    hosts: dict[str, HostSeen] = field(default_factory=dict)
+    jobs: dict[str, m.JobRow] = field(default_factory=dict)
+    progress: dict[str, m.Progress] = field(default_factory=dict)
+    curves: dict[str, Curve] = field(default_factory=dict)
+    summary: m.Summary | None = None
+    coordinator: m.Status | None = None
+    status: Mapping[str, Any] = field(default_factory=dict)
+    ends_s: dict[str, float] = field(default_factory=dict)  # when jobs end by this progress
     heard: set[str] = field(default_factory=set)
     is_listed: bool = False  # the list of jobs is whole: newer than what a broker has retained
     trainers: TrainerSets = field(default_factory=TrainerSets)
