@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from pydantic import JsonValue
-
 from broker.protocol.messages import Capability, Dataset, Heartbeat, Needs, Program
 from broker.protocol.reasons import (
     Figures,
@@ -32,7 +30,6 @@ Rank = tuple[bool, int, bool, int, float, float, int, str]
 # What jobs have in common of which `of_kind` says the same of every host; what hosts have in common
 # that say the same of every job by `of_job`.
 Kind = tuple[str, Program | None, Needs, tuple[Dataset, ...], tuple[str, ...], tuple[str, ...]]
-Told = Mapping[str, JsonValue]
 Profile = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 

@@ -17,7 +17,6 @@ from broker.protocol.link_events import Connected, Disconnected, Incoming, LinkE
 from .clock import Timeline
 
 KEEPALIVE_S: Final = 30.0
-CONNECT_TIMEOUT_S: Final = 10.0
 RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 20.0
 RETURN_CAP_S: Final = 4.0  # after a connection that was ended

@@ -29,7 +29,6 @@ from tests.harness.coordinator import spec
 from tests.harness.stored import hex_of, put
 
 NOW = Now(1.0, 1.8e9)
-OLD_S = 8 * 24 * 3600.0
 
 
 @dataclass
