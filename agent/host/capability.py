@@ -142,7 +142,7 @@ def measure(
         ram_available_bytes=psutil.virtual_memory().available,
         data_id=data.look(),
         cpu_percent=psutil.cpu_percent(),
-        load_1m=psutil.getloadavg()[0],
+        load_1m=load_1m(),
         gpus=_measure_gpus(known) if known else (),
         suspended_s=suspended_s(),
         disk_free_bytes=shutil.disk_usage(work).free,
@@ -202,6 +202,14 @@ class Measurer:
 def physical_cores() -> int:
     """Return the physical cores, or what can be known of them."""
     return psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+
+
+def load_1m() -> float | None:
+    """Return the load average of the last minute; none on Windows without performance counters."""
+    try:
+        return psutil.getloadavg()[0]
+    except (OSError, RuntimeError):
+        return None
 
 
 def suspended_s() -> float | None:

@@ -18,7 +18,7 @@ import pytest
 
 import agent
 from agent.core.effects import Vitals
-from agent.host.capability import Measurer, probe_capability, probe_torch
+from agent.host.capability import Measurer, measure, probe_capability, probe_torch
 from agent.host.data_folder import DataFolder
 from broker.system.children import answer_of
 from tests.harness.waiting import wait_until
@@ -191,6 +191,20 @@ def test_a_torch_that_does_not_load_trains_nothing(torch: Torch) -> None:
     found = probe_torch()
     assert found["problem"] == "torch could not be asked: its process crashed"
     assert found["trainers"] == {}
+
+
+def test_a_windows_without_performance_counters_is_measured_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Psutil computes the load from them there, and raises this without them."""
+
+    def refuse() -> None:
+        raise RuntimeError("PdhAddEnglishCounterW failed. Performance counters may be disabled.")
+
+    monkeypatch.setattr("psutil.getloadavg", refuse)
+    vitals = measure(DataFolder(tmp_path), (), tmp_path)
+    assert vitals.load_1m is None
+    assert vitals.ram_available_bytes > 0
 
 
 def test_a_slow_driver_is_not_asked_once_for_each_question(tmp_path: Path) -> None:
