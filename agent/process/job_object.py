@@ -1,7 +1,7 @@
 """Trainers of Windows: each in a job object, whose processes end with whoever holds that.
 
 The system closes the handles of a process however that has ended, and closing the last handle of
-such a job ends every process in it, grandchildren too.
+such a job ends every process in it, grandchildren too. Ctrl-Break asks a trainer to end.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ _CREATE_SUSPENDED: Final = 0x4
 _EXTENDED_LIMITS: Final = 9  # JobObjectExtendedLimitInformation
 _KILL_ON_JOB_CLOSE: Final = 0x2000
 _SET_QUOTA_AND_TERMINATE: Final = 0x0101
+_CTRL_BREAK: Final = 1
+_KILLED: Final = 0xFFFF_FFF7  # the exit code that we give; without one it were 0, that of success
+KILLED: Final = -9
 
 
 class BasicLimits(ctypes.Structure):
@@ -83,6 +86,7 @@ if sys.platform == "win32":
 
         def close(self) -> None:
             """End every process in it, and give the handle back."""
+            self._api.TerminateJobObject(self._handle, ctypes.c_uint32(_KILLED))
             self._api.CloseHandle(self._handle)
             self._handle = ctypes.c_void_p()
 
@@ -104,8 +108,15 @@ if sys.platform == "win32":
             self.let_go = job.close
 
         def await_end(self) -> int:
-            """Wait for its end; return its exit code."""
-            return self._process.wait()
+            """Wait for its end; return its exit code, -9 if we have ended it."""
+            code = self._process.wait()
+            return KILLED if code == _KILLED else code
+
+        def signal(self, _number: int) -> None:
+            """Ask it to end, whatever the number; end it where it shares no console with us."""
+            # Not by `os.kill`: where that cannot ask, it ends the process and raises SystemError.
+            if not ctypes.WinDLL("kernel32").GenerateConsoleCtrlEvent(_CTRL_BREAK, self.pid):
+                self.let_go()
 
         def end_rest(self) -> None:
             """After its end: end what it has started."""

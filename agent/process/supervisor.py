@@ -78,10 +78,12 @@ class Trainer:
         with self._ending:
             if self._has_ended:
                 return
-            if kill or sys.platform == "win32":  # which has no such request
-                self._started.let_go()
+            if not kill:
+                self._started.signal(signal.SIGTERM)
+                return
+            self._started.let_go()
             if sys.platform != "win32":  # one that is stopped is woken
-                self._started.signal(signal.SIGCONT if kill else signal.SIGTERM)
+                self._started.signal(signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> None:
         """Wait for the end of the process and of its output."""

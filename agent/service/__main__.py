@@ -309,7 +309,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         end_in_time(service.longest_end_s() + END_S, log)
         service.mailbox.put(Shutdown())
 
-    on_signals({"SIGTERM": shut_down, "SIGINT": shut_down})
+    # SIGBREAK: Windows' Ctrl-Break, and a console that is closed.
+    on_signals(dict.fromkeys(("SIGTERM", "SIGINT", "SIGBREAK"), shut_down))
     end_with_parent(shut_down)
     ready = {"event": "ready", "host": settings.host}
     service.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,16 +71,16 @@ def config_command(at: Where, kind: str, output: Path, home: Path | None, **opti
     settings = BrokerSettings.load(at.config, {"topic_root": at.root})
     if options["people_port"] is not None and kind != "mosquitto":
         raise ConfigError("--people-port: only mosquitto has a port of people's own; take --port")
-    folder = expanded(Path(options["certificates"])).absolute()
+    folder = _rooted(expanded(Path(options["certificates"])))
     people, hosts, denied = _registered(base / "ca", is_named=home is not None)
     nodes = tuple(map(Node.parse, options["nodes"]))
     # The files of a cluster's nodes are to be carried there.
-    usual = Path(f"/etc/{kind}") if nodes else output.absolute()
+    usual = f"/etc/{kind}" if nodes else output.absolute()
     ports = Ports()
     site = Site(
-        folder=Path(options["placed"] or usual),
-        certificates=folder,
-        state=Path(options["data"]).absolute() if options["data"] else Path(DATA[kind]),
+        folder=_there(options["placed"] or usual),  # a relative one is refused
+        certificates=_there(folder),
+        state=_there(_rooted(options["data"] or DATA[kind])),
         topics=Topics(settings.topic_root),
         people=(*options["people"], *people),
         hosts=(*options["hosts"], *hosts),
@@ -107,6 +107,15 @@ def config_command(at: Where, kind: str, output: Path, home: Path | None, **opti
     _tell_ports(kind, site.ports, base, settings)
     _tell_steps(kind, site, base / "broker", output)
     return 0
+
+
+def _rooted(path: str | Path) -> Path:
+    return Path(path) if Path(path).root else Path(path).absolute()
+
+
+def _there(path: str | Path) -> PurePath:
+    """Return a path on the broker's machine: without a drive it is not one of Windows."""
+    return Path(path) if Path(path).drive else PurePosixPath(Path(path).as_posix())
 
 
 def _registered(
@@ -188,13 +197,13 @@ def _tell_steps(kind: str, site: Site, made: Path, output: Path) -> None:
 
     `made` is the folder that `fleet init` has made for the broker.
     """
-    folder = Path(site.certificates)
+    folder, there = Path(site.certificates), site.certificates
     needed = (*_CERTIFICATES, CRL) if kind == "mosquitto" else _CERTIFICATES
     missing = [name for name in needed if not (folder / name).is_file()]
     if not missing:
         return
     lacks = "nobody can be revoked" if missing == [CRL] else "the broker does not start"
-    say(f"\n{folder} has no {', '.join(missing)} yet: {lacks}. On the broker's machine:", err=True)
+    say(f"\n{there} has no {', '.join(missing)} yet: {lacks}. On the broker's machine:", err=True)
     steps = []
     if not all((made / name).is_file() for name in needed):
         steps.append(
@@ -202,10 +211,10 @@ def _tell_steps(kind: str, site: Site, made: Path, output: Path) -> None:
             "which hosts reach the broker)"
         )
     if folder != made:
-        source, target = shlex.quote(str(made)), shlex.quote(str(folder))
+        source, target = shlex.quote(str(made)), shlex.quote(str(there))
         public = " ".join(f"{source}/{name}" for name in needed if name != "broker.key")
         steps.append(
-            f"copy them to {folder}, from another machine first to this one (scp -r); {kind}, as "
+            f"copy them to {there}, from another machine first to this one (scp -r); {kind}, as "
             "whom the broker runs, has to read them, and nobody else its key:\n"
             f"  sudo install -d -m 755 {target}\n"
             f"  sudo install -o {kind} -m 644 {public} {target}\n"

@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     on_signals({
         "SIGTERM": stop,
         "SIGINT": stop,
+        "SIGBREAK": stop,  # Windows' Ctrl-Break, and a console that is closed
         "SIGHUP": lambda: service.mailbox.put(ReloadAsked()),
     })  # fmt: skip
     end_with_parent(stop)

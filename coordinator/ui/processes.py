@@ -123,7 +123,7 @@ class Child:
 
     def stop(self, timeout_s: float) -> None:
         """Ask it to end and wait; end it when it does not."""
-        if self.exit_code is None:
+        if self.exit_code is None and os.name == "posix":  # Windows would end it at once
             with contextlib.suppress(OSError):
                 self._process.send_signal(signal.SIGTERM)
         with contextlib.suppress(OSError):

@@ -124,8 +124,10 @@ class Interruption:
         self._deferred = False
 
     def install(self) -> None:
-        """Take SIGTERM from now on."""
+        """Take SIGTERM from now on; on Windows also Ctrl-Break, which an agent sends there."""
         signal.signal(signal.SIGTERM, self._on_signal)
+        if sys.platform == "win32":
+            signal.signal(signal.SIGBREAK, self._on_signal)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
