@@ -25,6 +25,7 @@ UNTOLD: Final = Why(code="untold")
 def on_exited(state: State, run: Run, event: fx.TrainerExited, now: Now) -> None:
     """The trainer's process has ended."""
     state.timers.cancel(("kill", run.job_id))
+    output.release_held(state, run)
     output.tell(state)  # an attempt's output comes before its end
     run.has_news = False  # told after the end, it would stay on the broker
     if run.began_s is not None:

@@ -165,20 +165,41 @@ MAX_KEPT: Final = 64  # attempts
 
 
 def say(state: State, run: Run, text: str, now: Now) -> None:
-    """Publish a text as log lines, at most `LINES_A_SECOND`; the log on disk has all of it."""
+    """Publish a text as log lines, at most `LINES_A_SECOND`; the log on disk has all of it.
+
+    The last ones beyond are held back until the second or the trainer is over.
+    """
     if ("log",) not in state.timers:
         state.timers.set(("log",), now.mono_s + TELL_S)
     if now.mono_s - run.lines_at_s >= 1.0:
-        if run.left_out:
-            text = f"... {run.left_out} lines left out\n{text}"
-        run.lines_at_s, run.lines, run.left_out = now.mono_s, 0, 0
+        release_held(state, run)
+        run.lines_at_s, run.lines = now.mono_s, 0
     run.lines += 1
-    if run.lines > LINES_A_SECOND:
-        run.left_out += 1
+    if run.lines <= LINES_A_SECOND:
+        _put(state, run, text)
         return
-    for line in text.split("\n"):
-        run.said += 1
-        _keep(state, run, line.encode("utf-8", "replace")[:MAX_LINE_BYTES])
+    run.held.append(text)
+    if len(run.held) > LINES_A_SECOND:
+        del run.held[0]
+        run.left_out += 1
+
+
+def release_held(state: State, run: Run) -> None:
+    """Publish what was held back, after how many lines were left out before it."""
+    left_out = [f"... {run.left_out} lines left out"] if run.left_out else []
+    for text in (*left_out, *run.held):
+        _put(state, run, text)
+    run.held, run.left_out = [], 0
+
+
+def on_log_timer(state: State, now: Now) -> None:
+    """Send what is new, and what was held back for a second."""
+    for run in state.runs.values():
+        if run.held and now.mono_s - run.lines_at_s >= 1.0:
+            release_held(state, run)
+        elif run.held:
+            state.timers.set(("log",), run.lines_at_s + 1.0)
+    tell(state)
 
 
 def tell(state: State) -> None:
@@ -205,6 +226,12 @@ def _tell_progress(state: State, run: Run) -> None:
     fields = {key: value for key, value in run.progress.items() if value is not None}
     topic = state.topics.progress(state.settings.host, run.job_id)
     state.publish(topic, Progress(attempt=run.attempt, **fields), qos=0, retain=True)
+
+
+def _put(state: State, run: Run, text: str) -> None:
+    for line in text.split("\n"):
+        run.said += 1
+        _keep(state, run, line.encode("utf-8", "replace")[:MAX_LINE_BYTES])
 
 
 def _keep(state: State, run: Run, line: bytes) -> None:

@@ -274,7 +274,7 @@ class Core:
             case ("beat-soon",):
                 state.do(fx.Measure())
             case ("log",):
-                output.tell(state)
+                output.on_log_timer(state, now)
             case ("reports",):
                 state.reports_due = True
             case ("look",):

@@ -123,8 +123,9 @@ class Run:
     is_kept: bool = False  # its result, for another process of this agent
     heard_s: float = 0.0
     lines_at_s: float = 0.0
-    lines: int = 0
-    left_out: int = 0
+    lines: int = 0  # of this second
+    held: list[str] = field(default_factory=list)  # the last ones beyond those it may print in it
+    left_out: int = 0  # before those
     said: int = 0  # lines that have been numbered
     parts: list[Part] = field(default_factory=list)  # that are not known to be here
     fetch: Fetch | None = None

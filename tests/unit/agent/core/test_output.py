@@ -209,8 +209,22 @@ def test_a_flood_of_lines_does_not_flood_the_broker() -> None:
     (said,) = heard(agent)
     assert said.lines == tuple(f"line {number}" for number in range(50))
     agent.passes(1)
+    last = [f"line {number}" for number in range(950, 1000)]
+    assert heard(agent) == [LogLines(1, 51, ("... 900 lines left out", *last))]
     agent.handle(fx.TrainerLine(JOB, 1, "later"))
-    assert heard(agent) == [LogLines(1, 51, ("... 950 lines left out", "later"))]
+    assert heard(agent) == [LogLines(1, 102, ("later",))]
+
+
+def test_what_is_printed_last_in_a_flood_is_not_lost() -> None:
+    """A report or a traceback is what people look for."""
+    agent = running()
+    agent.passes(1)
+    agent.sent.clear()
+    agent.ends(0, 1, *(f"row {number}" for number in range(120)), "accuracy 0.97")
+    lines = [line for one in heard(agent) for line in one.lines]
+    assert lines[:50] == [f"row {number}" for number in range(50)]
+    assert lines[50] == "... 21 lines left out"
+    assert lines[51:] == [*(f"row {number}" for number in range(71, 120)), "accuracy 0.97"]
 
 
 def test_what_a_trainer_prints_last_comes_before_its_end() -> None:
