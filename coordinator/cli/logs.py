@@ -41,7 +41,7 @@ def logs_command(at: Where, choice: Choice, follow: bool, lines: int, times: boo
     """The output of a job's newest attempt.
 
     Where lines are missing, a line says how many: the host or the coordinator was cut off for long,
-    or more than 100 were put out in a second, of which the first and the last 50 are kept. Times are
+    or more than 100 were put out in a second, of which the first and last 50 are kept. Times are
     when the coordinator heard a line (with --follow, this machine); lines that a host kept while
     nobody listened come later than they were put out. Control characters and colours are left out,
     in a file too; JSON keeps them, escaped. With --follow, JSON is one object a line.

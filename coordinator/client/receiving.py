@@ -103,4 +103,7 @@ def verify(file: IO[bytes], artifact_id: str) -> None:
     while data := file.read(1 << 20):
         digest.update(data)
     if digest.hexdigest() != artifact_id:
-        raise BadStream("what came does not hash to the artifact's id; try again")
+        raise BadStream(
+            "what came does not hash to the artifact's id; try again, and if it does so again, the "
+            "stored one is damaged: run `fleet fsck` on the coordinator's machine"
+        )

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from broker.clock import Now
+from broker.clock import Now, rfc3339
 from broker.protocol.link_events import Outgoing
 from broker.protocol.messages import AskFetch, Grant, GrantMessage
 from broker.stream.stream import SendChunk, Sender, chunk_size
@@ -56,16 +56,18 @@ def on_results(world: World, event: fx.ResultsFound, now: Now) -> None:
         except RequestRefused as refusal:
             response = refusal.response(request_id)
     else:
-        why = why_not(job, attempt, event.results, world.settings.keep_results_s)
+        why = why_not(job, attempt, event.results, world.settings.keep_results_s, now)
         response = RequestRefused(why, "not_found").response(request_id)
     authorization.reply(world, client, response)
 
 
-def why_not(job: Job, attempt: int | None, results: Sequence[Result], keep_s: float) -> Cause:
+def why_not(
+    job: Job, attempt: int | None, results: Sequence[Result], keep_s: float, now: Now
+) -> Cause:
     """Return why there is nothing to fetch of a job, or of an attempt, and what there is.
 
     It lacks the `file` in the store or an `artifact`; or the `attempt`, its `result`, or that is
-    `gone`.
+    `gone`; `kept_until` is when it was deleted, if its time was over.
     """
     wanted = next((one for one in results if one.attempt == attempt), None)
     figures: dict[str, JsonValue] = {}
@@ -73,7 +75,9 @@ def why_not(job: Job, attempt: int | None, results: Sequence[Result], keep_s: fl
         lacks = "artifact" if job.artifact_id is None else "file"
     elif wanted is not None:
         lacks = "gone"
-        figures = {"set_aside_at": wanted.set_aside_at, "kept_until": wanted.kept_until}
+        until = wanted.kept_until
+        is_over = until is not None and until <= rfc3339(now.wall_s)
+        figures = {"set_aside_at": wanted.set_aside_at, "kept_until": until if is_over else None}
     else:
         lacks = "attempt" if attempt > job.attempt else "result"
     return {

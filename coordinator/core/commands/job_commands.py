@@ -167,7 +167,7 @@ def _requeue(world: World, client: str, job: Job, now: Now) -> Data:
     if job.state is JobState.FAILED and kept in world.stored:
         after = take_kept(world, job, after, now, who)
     told: Data = {}
-    if job.state is JobState.COMPLETED:
+    if job.state is JobState.COMPLETED and world.stored.get(kept or ""):  # 0: its file was emptied
         keep_s = world.settings.keep_results_s
         told = {"artifact_id": kept, "attempt": job.attempt, "keep_results_s": keep_s}
     return {**_known(after), "others": others(world, job), "set_aside": {**lost}, **told}

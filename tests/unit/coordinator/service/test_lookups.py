@@ -130,6 +130,17 @@ def test_a_result_is_kept_from_the_requeue_on_and_not_longer(scene: Scene) -> No
     assert told == [(False, len(FIRST)), (True, len(SECOND))]
 
 
+def test_a_result_that_is_gone_already_is_not_promised(scene: Scene) -> None:
+    """As after a damaged disk, or a repair by `fleet fsck`: no time was over."""
+    scene.brings(FIRST)
+    path_in(scene.coordinator.store, hex_of(FIRST)).unlink()
+    scene.coordinator.ledger.close()
+    scene.coordinator = Coordinator(scene.folder)
+    assert "keep_results_s" not in scene.requeues()
+    gone = scene.fetches(1)
+    assert (gone["lacks"], gone["kept_until"]) == ("gone", None)
+
+
 def test_what_the_job_has_again_is_kept_with_it(scene: Scene) -> None:
     """The same bytes came a second time: they are no longer set aside, whoever brought them."""
     scene.brings(FIRST)
