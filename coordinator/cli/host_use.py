@@ -30,7 +30,7 @@ from coordinator.ui.options import (
     is_confirmed,
     option,
 )
-from coordinator.ui.words import answer, say
+from coordinator.ui.words import answer, is_json, say
 
 now_option = flag("--now", "What runs is given back at once, rather than finished.")
 yes_option = flag("--yes -y", "With --now: do not ask.")
@@ -97,6 +97,7 @@ def snooze_command(
     if where_ == () or len(times) > 1 or (off and (now or times)) or not (times or off or here):
         raise click.UsageError(_HOW_TO_SNOOZE)
     if here:
+        _check_words()
         flags = {"end": off or None, "now": now or None, "yes": yes or None}
         return _of_owner(at, {"time": next(iter(times), None), "state": state} | flags)
     if state is not None:
@@ -154,6 +155,7 @@ def resume_command(at: Where, host: str | None, here: bool, state: Path | None) 
             "`fleet pause --off`"
         )
     if here:
+        _check_words()
         return _of_owner(at, {"end": True, "state": state})
     if state is not None:
         raise click.UsageError("--state: only with --here")
@@ -182,6 +184,11 @@ def pause_command(client: OperatorClient, off: bool) -> None:
     if data["was_so"]:
         paused, given = paused.format(" already"), "the fleet is not paused: jobs are given out"
     answer(data, paused.format("") if data["paused"] else given)
+
+
+def _check_words() -> None:
+    if is_json():
+        raise click.UsageError("--json: not with --here, which answers in words")
 
 
 def _of_owner(at: Where, options: dict[str, Any]) -> int:

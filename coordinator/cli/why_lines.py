@@ -11,7 +11,7 @@ from broker.protocol.messages import AskWhy
 from broker.system.machine import new_id
 from coordinator.client.predictions import predicted
 from coordinator.jobs.reason_words import HOW, alike, before, beyond, clause, wished
-from coordinator.jobs.waiting_words import no_room
+from coordinator.jobs.waiting_words import held_up, no_room
 from coordinator.ui import outlook, terminal
 from coordinator.ui.facts import in_text
 from coordinator.ui.fitted_table import Column, Table
@@ -63,6 +63,8 @@ def in_lines(seen: Seen) -> Iterator[Any]:
         yield terminal.paragraph(f"Its result {no_room(lack)}.")
         words = "Make room there; its host tries again every two minutes or sooner."
         yield terminal.paragraph(words, 2)
+    if fault := (data.get("held") or {}).get("fault"):
+        yield terminal.paragraph(f"It {held_up(data['host'], fault)}.")
     if data.get("data"):
         yield terminal.paragraph(f"It reads {in_text(reads(data))}.")
     for one in namesakes(data):

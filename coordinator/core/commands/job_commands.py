@@ -81,27 +81,22 @@ def _row(
 
 
 def _going(world: World, job: Job, now: Now) -> Data:
-    """Return what its host says of a job: the trainer's progress, and what is being done."""
+    """Return what its host and trainer say of a job, and what the result of it waits for."""
     host = world.hosts.get(job.host or "") if job.is_held else None
     progress = host.progress.get(job.job_id) if host else None
     listed = host.heartbeat.jobs if host and host.heartbeat else ()
     mine = (one for one in listed if (one.job_id, one.attempt) == (job.job_id, job.attempt))
     held = next(mine, None)
     share, left_s = job_progress.share(progress, held), run_times.left_s(world, job, now)
+    lack = world.no_room.get(job.job_id)  # what the disk lacks for its result, if that waits for it
     return {
         "progress": None if progress is None else progress.model_dump(mode="json"),
         "held": None if held is None else held.model_dump(mode="json", include={"phase", "fault"}),
         "share": share,
         "away": away(world, job, now),
-        **_no_room(world, job),
+        **({} if lack is None else {"no_room": lack.model_dump(exclude={"jobs"})}),
         **({} if left_s is None else {"left_s": round(left_s, 1)}),
     }
-
-
-def _no_room(world: World, job: Job) -> Data:
-    """Return what the disk lacks for the result of a job, if that waits for room."""
-    lack = world.no_room.get(job.job_id)
-    return {} if lack is None else {"no_room": lack.model_dump(exclude={"jobs"})}
 
 
 def on_why(world: World, _client: str, ask: m.AskWhy, now: Now) -> Data:
@@ -115,12 +110,11 @@ def on_why(world: World, _client: str, ask: m.AskWhy, now: Now) -> Data:
         "others": others(world, job),
         "host": job.host,
         "presence": None if host is None or host.online else host.presence(now),
-        "away": away(world, job, now),
         "error": job.error,
         "error_kind": job.error_kind,
         "artifact_id": job.artifact_id,
         **catalogue.told_data(world, job.spec),
-        **_no_room(world, job),
+        **_going(world, job, now),
         **prospects.why(world, job, now),
     }
 

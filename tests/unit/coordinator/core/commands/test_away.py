@@ -8,6 +8,7 @@ import pytest
 
 from broker.protocol import messages as m
 from coordinator.cli import status as verb
+from coordinator.cli import why_lines
 from coordinator.cli.lists import _draw_jobs as draw_jobs
 from coordinator.client.rows import listed
 from coordinator.jobs import reason_words, waiting_words
@@ -74,6 +75,7 @@ def test_a_result_that_its_host_cannot_bundle_is_told_wherever_one_looks() -> No
     assert rows[0]["held"] == {"phase": "bundling", "fault": fault.told()}
     assert f"job: it {words}" in drawn(draw_jobs(rows), 200)
     assert listed(rows[0], 0.0)["waits"] == words
+    assert f"It {words}." in drawn(why_lines.in_lines((fleet.why(), None)), 200)
     pi.beats((job.job_id, job.attempt, "bundling"))
     assert fleet.status()["held_up"] == []
 
