@@ -168,19 +168,20 @@ def _tell_ports(kind: str, ports: Ports, home: Path, settings: BrokerSettings) -
     is_kept = (home / "ca" / REGISTRY_FILE).exists()
     if is_kept:
         write_ports(home, ports.hosts, people)
-    if people == ports.hosts:
-        return
-    how = "the identities here, and those that `fleet enroll` makes, say so from now on; elsewhere "
-    say(
-        f"hosts and the coordinator connect to port {ports.hosts}, people's programs to {people}, "
-        "since at the other one two programs of one person end each other's connection: "
-        f"{how * is_kept}write it into `broker.url` beside a person's identity"
-    )
-    addresses = parse_addresses(settings.url)
-    if addresses[0].tls and any(one.port == ports.hosts for one in addresses):
+    if people != ports.hosts:
+        how = "the identities here, and those that `fleet enroll` makes, say so from now on; "
         say(
-            f"{settings.url} is set for this machine, for people's programs too: take `url` out "
-            "of [broker] (or FLEET_BROKER away), and each identity's own address counts",
+            f"hosts and the coordinator connect to port {ports.hosts}, people's programs to "
+            f"{people}, since at the other one two programs of one person end each other's "
+            f"connection: {(how + 'elsewhere ') * is_kept}write it into `broker.url` beside a "
+            "person's identity"
+        )
+    addresses = parse_addresses(settings.url)
+    if addresses[0].tls and any(one.port != people for one in addresses):
+        say(
+            f"{settings.url} is set for this machine, for people's programs too, which connect to "
+            f"port {people}: take `url` out of [broker] (or FLEET_BROKER away), and each "
+            "identity's own address counts",
             err=True,
         )
 

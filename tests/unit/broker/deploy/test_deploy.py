@@ -197,6 +197,19 @@ def test_ports_can_be_chosen(kind: str, tmp_path: Path, capsys: pytest.CaptureFi
         assert "only mosquitto has a port of people's own" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("url", "is_told"), [(9000, True), (9883, True), (9884, False)])
+def test_a_url_of_this_machine_with_another_port_is_told(
+    url: int,
+    is_told: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLEET_BROKER", f"mqtts://pi.lan:{url}")
+    assert _config("mosquitto", tmp_path / "out", "--port=9883", "--people-port=9884") == 0
+    assert (f"mqtts://pi.lan:{url} is set for this machine" in capsys.readouterr().err) == is_told
+
+
 def test_an_unwritable_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert _config("nats", tmp_path / "file" / "out") == 1
