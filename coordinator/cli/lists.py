@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from broker.figures import span
+from broker.figures import some, span
 from broker.system.machine import system_clock
 from coordinator.client.mirror import Mirror
 from coordinator.client.rows import Row, listed, worker
@@ -25,6 +25,7 @@ from coordinator.ui.several import Choice, model_option, status_option
 from coordinator.ui.words import by_row, short
 
 NEAR_S: Final = 30 * 86_400.0
+NAMED: Final = 5  # jobs of one line
 
 
 @click.command("list")
@@ -61,7 +62,7 @@ def _draw_jobs(rows: list[dict[str, Any]]) -> Iterator[Any]:
     yield terminal.fleet_table(shown(JOBS, "list"), [listed(row, now_s) for row in rows])
     asked_for = [row["name"] for row in rows if row.get("submitted_by")]
     if asked_for:
-        yield f"by `fleet run`, not in the manifest: {', '.join(asked_for)}"
+        yield f"by `fleet run`, not in the manifest: {some(asked_for, NAMED)}"
     orphans = sum(not row["in_plan"] for row in rows)
     if orphans:
         yield f"*: {orphans} no longer in the manifest, and given to no host any more"
