@@ -66,6 +66,12 @@ def up_command(at: Where, until_idle: bool, **options: Any) -> int:
         path = options[name]
         if path is not None and not path.exists():
             raise ConfigError(f"--{name} {path}: there is no such file or folder")
+    data = options["data"]
+    if data is not None and not (data / "feature_schema_v1.json").is_file():
+        raise ConfigError(
+            f"--data {data}: holds no prepared data; `python -m agent.trainer.prepare --help` says "
+            "how it is made"
+        )
     hosts = _hosts(options)
     if source is not None:
         _use(settings, source, at.config, aside=is_json())

@@ -87,6 +87,7 @@ def test_a_value_that_looks_like_an_option_is_one_all_the_same(home: Path) -> No
         ("predict gbt-oracle", "give --raw and --out, or --stream"),
         ("predict gbt-oracle --raw new.csv", "give --raw and --out, or --stream"),
         ("predict gbt-oracle --stream --raw new.csv --out scores.csv", "give --raw and --out, or"),
+        ("up --data .", "--data .: holds no prepared data; `python -m agent.trainer.prepare"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_answered_with_the_next_step(refused: Say, typed: str, said: str) -> None:
