@@ -83,6 +83,8 @@ class RealDisk:
     def remove_tree(self, folder: Path) -> None:
         """Delete a folder with all that is in it; what cannot be deleted stays."""
         try:
+            with contextlib.suppress(OSError):
+                _patiently(lambda: shutil.rmtree(folder))
             shutil.rmtree(folder, ignore_errors=True)
         except RecursionError:  # a program may make folders in folders without end
             with contextlib.suppress(OSError):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,25 @@ def test_a_file_that_is_busy_for_a_moment_is_waited_for(
         return
     act(old, new)
     assert not (old if call == "replace" else new).exists()
+
+
+def test_a_folder_with_a_file_that_is_busy_for_a_moment_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "busy").touch()
+    (tmp_path / "tree" / "other").touch()
+    really, refusals = os.unlink, iter([PermissionError(13, "Sharing violation")] * 2)
+
+    def busy(path: Path, **options: Any) -> None:
+        if "busy" in str(path) and (refusal := next(refusals, None)) is not None:
+            raise refusal
+        really(path, **options)
+
+    monkeypatch.setattr(files, "_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(os, "unlink", busy)
+    RealDisk().remove_tree(tmp_path / "tree")
+    assert not (tmp_path / "tree").exists()
 
 
 @pytest.mark.skipif(os.name != "nt", reason="elsewhere an open file hinders nobody")
