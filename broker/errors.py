@@ -13,6 +13,8 @@ FleetError
 
 from __future__ import annotations
 
+import errno
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,6 +32,14 @@ def why(error: OSError) -> str:
     """Return the system's message, with the remedy where permission is missing."""
     said = error.strerror or str(error)
     return f"{said}; be its owner, or use sudo" if isinstance(error, PermissionError) else said
+
+
+def is_closed_pipe(error: OSError, *, windows: bool = sys.platform == "win32") -> bool:
+    """Whether nobody reads any more, as after `| head`; the C library of Windows says EINVAL."""
+    if isinstance(error, BrokenPipeError):
+        return True
+    is_of_library = error.filename is None and getattr(error, "winerror", None) is None
+    return windows and is_of_library and error.errno == errno.EINVAL
 
 
 class FleetError(Exception):

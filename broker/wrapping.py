@@ -1,8 +1,12 @@
-"""Wraps lines on a terminal: between words, never in a command or between figure and unit."""
+"""Wraps lines on a terminal: between words, never in a command or between figure and unit.
+
+And quotes the words of commands that people copy.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Final, TextIO
@@ -16,6 +20,8 @@ _COMMAND: Final = re.compile(r"`[^`\n]+`")
 _CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 _CONTROLS: Final = re.compile(_CONTROL)
 _SEQUENCES: Final = re.compile(rf"(?:\x1b\[|\x9b)[0-9;?]*[ -/]*[@-~]|{_CONTROL}")
+# What neither cmd.exe nor PowerShell takes for anything else.
+_BARE: Final = re.compile(r"[\w+=:./\\-][\w+=:./\\@-]*")
 _AMOUNT: Final = re.compile(r"\b\d[\d.,]* (?=(?:ms|s|min|h|d|B|[KMGT]i?B|W|GHz|%)(?![\w%]))")
 
 
@@ -55,6 +61,14 @@ def json_text(data: object, indent: int | None = None) -> str:
 
     text = json.dumps(data, indent=indent, ensure_ascii=False)
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def quoted(word: object, *, windows: bool = sys.platform == "win32") -> str:
+    """Return a word of a command, as one types it in a shell of this system."""
+    text = str(word)
+    if not windows:
+        return shlex.quote(text)
+    return text if _BARE.fullmatch(text) else f'"{text}"'
 
 
 def complain(text: str) -> None:

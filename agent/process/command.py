@@ -162,4 +162,5 @@ def trainer_environment(
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
+        "PYTHONUTF8": "1",  # on Windows, too; its output is read so
     }

@@ -144,8 +144,8 @@ class Programs:
             return Launch(sandbox.sandboxed(command, view), environment, work)
         own = work / _WORK  # what it writes there does not reach the next job's
         shutil.copytree(folder, own, dirs_exist_ok=True)
-        devices = "" if gpu is None else str(gpu)
-        environment |= {"CUDA_VISIBLE_DEVICES": devices, "HOME": str(work)}
+        environment["CUDA_VISIBLE_DEVICES"] = "" if gpu is None else str(gpu)
+        environment |= dict.fromkeys(("HOME", "USERPROFILE"), str(work))  # the latter on Windows
         return Launch(command, environment, own)
 
     def _packages(self, folder: Path, program: Program) -> Path | None:
@@ -268,4 +268,5 @@ def _environment(
         "OMP_NUM_THREADS": str(threads),
         "PYTHONHASHSEED": "0",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONUTF8": "1",  # on Windows, too
     }

@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 from agent.trainer.common.arguments import at_least, default_threads
 from agent.trainer.common.errors import BadInputError
+from agent.trainer.common.files import move
 from agent.trainer.common.progress import Progress, as_json, own_output, run_reported
 from agent.trainer.inference.scoring import predict
 from agent.trainer.inference.stored_model import StoredModel, load_model
@@ -61,15 +62,18 @@ def write(tables: Iterator[pa.Table], out: Path) -> int:
     """Write the tables to a .parquet or .csv file, whole or not at all; return the rows."""
     making, rows, writer = out.with_name(f".{out.name}.part"), 0, None
     try:
-        for table in tables:
-            if writer is None:
-                kind = pa_csv.CSVWriter if out.suffix == ".csv" else pq.ParquetWriter
-                writer = kind(making, table.schema)
-            writer.write_table(table)
-            rows += len(table)
+        # Ours to close: pyarrow's writer of CSV leaves a file that it has opened open.
+        with making.open("wb") as file:
+            for table in tables:
+                if writer is None:
+                    kind = pa_csv.CSVWriter if out.suffix == ".csv" else pq.ParquetWriter
+                    writer = kind(file, table.schema)
+                writer.write_table(table)
+                rows += len(table)
+            if writer is not None:
+                writer.close()
         if writer is not None:
-            writer.close()
-            making.replace(out)
+            move(making, out)
     finally:
         making.unlink(missing_ok=True)
     return rows

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, TextIO
 
 from broker.client.options import add_options
+from broker.errors import is_closed_pipe
 from broker.figures import counted
 from broker.system.process import nobody_reads
 from broker.system.settings import Settings
@@ -165,7 +166,9 @@ def run(
     try:
         found = complete(role, findings(arguments))
         return tell(role, found, sys.stdout, as_json=arguments.json)
-    except BrokenPipeError:
+    except OSError as error:
+        if not is_closed_pipe(error):
+            raise
         nobody_reads()
         return EXIT_FINE
     except KeyboardInterrupt:

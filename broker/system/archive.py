@@ -114,7 +114,7 @@ def unpack(
         making.chmod(0o755)
         if durable:
             _sync(making, names)
-        making.rename(into)
+        RealDisk().replace(making, into)
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         shutil.rmtree(making, ignore_errors=True)
         raise BadStream(f"{bundle.name}: not a whole bundle: {error}") from None

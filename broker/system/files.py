@@ -10,12 +10,16 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
 from broker.errors import ConfigError
 
+# In Windows a virus scanner or an indexer may have a file open for a moment, which then can be
+# neither renamed nor replaced nor deleted. 1.3 s in all: it is a fault that is told, after that.
+_WAITS_S: Final = (0.01, 0.03, 0.1, 0.3, 0.9) if os.name == "nt" else ()
 MANY: Final = 50  # for fewer, all that others have written may take longer
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 # Not so on Windows, where it could not be deleted any more.
@@ -66,11 +70,11 @@ class RealDisk:
 
     def replace(self, old: Path, new: Path) -> None:
         """Rename a file, atomically, over whatever has the new name."""
-        old.replace(new)
+        _patiently(lambda: old.replace(new))
 
     def unlink(self, path: Path) -> None:
         """Delete a file if it is there."""
-        path.unlink(missing_ok=True)
+        _patiently(lambda: path.unlink(missing_ok=True))
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder and its parents, if they are missing."""
@@ -79,6 +83,8 @@ class RealDisk:
     def remove_tree(self, folder: Path) -> None:
         """Delete a folder with all that is in it; what cannot be deleted stays."""
         try:
+            with contextlib.suppress(OSError):
+                _patiently(lambda: shutil.rmtree(folder))
             shutil.rmtree(folder, ignore_errors=True)
         except RecursionError:  # a program may make folders in folders without end
             with contextlib.suppress(OSError):
@@ -121,6 +127,16 @@ class RealDisk:
     def free_bytes(self, folder: Path) -> int:
         """Return how much room there is."""
         return shutil.disk_usage(folder).free
+
+
+def _patiently(act: Callable[[], object]) -> None:
+    """Do what another program may hinder for a moment, see `_WAITS_S`."""
+    for wait_s in _WAITS_S:
+        with contextlib.suppress(PermissionError):
+            act()
+            return
+        time.sleep(wait_s)
+    act()
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from broker.figures import counted
 from broker.pki import keyfiles
 from broker.pki.ca import KEY_FILE, Authority
 from broker.system.trainer_settings import OwnTrainer
+from broker.wrapping import quoted
 from coordinator.manifest.builtin import builtin_trainers
 from coordinator.manifest.manifest_file import load_manifest
 from coordinator.manifest.problems import ManifestError
@@ -89,7 +89,7 @@ def check_manifest(path: Path | None, own: Mapping[str, OwnTrainer]) -> Finding:
         remedy = "set `manifest` in [coordinator] to have jobs"
         return warn("manifest", "none is named: only what is in the ledger is served", remedy)
     ours = {name: trainer.info() for name, trainer in own.items()}
-    all_of_it = f"`fleet check {shlex.quote(str(path))}`"
+    all_of_it = f"`fleet check {quoted(path)}`"
     try:
         plan = load_manifest(path, {**builtin_trainers(), **ours})
     except ManifestError as error:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import os
 import sys
 from typing import Any, Final
 
 import click
 
-from broker.errors import ConfigError, FleetError, plain
+from broker.errors import ConfigError, FleetError, is_closed_pipe, plain
 from broker.protocol.hyperschema import meant
 from broker.wrapping import HANG, laid_out, printable
 from coordinator import __version__
@@ -132,7 +133,9 @@ class _Verbs(click.Group):
         """Run the verb; that whoever reads its output has gone is no failure, as after `| head`."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # not left to click, whose exit code would be 1
+        except OSError as error:  # not left to click, whose exit code would be 1
+            if not is_closed_pipe(error):
+                raise
             return 0
 
     def resolve_command(
@@ -225,7 +228,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a character that a terminal lacks is no error
+            # A character that a terminal lacks is no error; a pipe or a file of Windows lacks none.
+            stream.reconfigure(encoding="utf-8" if os.name == "nt" else None, errors="replace")
     try:
         result = fleet.main(argv, prog_name="fleet", standalone_mode=False)
     except click.exceptions.Abort:

@@ -25,6 +25,8 @@ def run() -> NoReturn:
     """Run the command line and exit at once: the interpreter's own clean-up is slow."""
     gc.set_threshold(_NEW_OBJECTS)
     _open_what_is_closed()
+    if os.name == "nt":
+        os.environ["PYTHONUTF8"] = "1"  # of programs that we start
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # whoever read it has gone

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shlex
 import socket
 import sys
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from broker.protocol.acl import Principal
 from broker.protocol.topic_table import Role
 from broker.system.address import parse_addresses, text_of
 from broker.system.machine import system_clock
+from broker.wrapping import quoted
 from coordinator.cli.ca_folder import Office, ca_options
 from coordinator.client.contact import NotDone
 from coordinator.ui.options import PATH, flag, json_option, option
@@ -93,7 +93,7 @@ def _to_file(authority: Authority, name: str, url: str, out: Path, old: Issued |
     except BaseException:
         out.unlink(missing_ok=True)
         raise
-    command = f"fleet join {shlex.quote(out.name)}{option}"
+    command = f"fleet join {quoted(out.name)}{option}"
     if is_json():
         print_json_line({"ok": True, "name": name, "file": str(out), "run": command})
     else:

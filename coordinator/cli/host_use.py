@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from broker.errors import ConfigError
 from broker.protocol.messages import AskDrain, AskForget, AskPause, AskResume, AskSnooze
 from broker.system.machine import new_id
-from broker.wrapping import printable
+from broker.wrapping import printable, quoted
 from coordinator.cli.serve import become_module
 from coordinator.client.contact import NotDone
 from coordinator.jobs import reason_words
@@ -111,7 +110,7 @@ def snooze_command(
             data = client.ask(AskSnooze(id=new_id(), host=host, for_s=for_s, now=now))
         except NotDone:
             if host == "here" and times:
-                hint = f"for this machine: `fleet snooze --here {shlex.quote(times[0])}`"
+                hint = f"for this machine: `fleet snooze --here {quoted(times[0])}`"
                 say(f"{hint}, with dashes", err=True)
             raise
     name = data["host"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shlex
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,6 +19,7 @@ from broker.pki import identity as ids
 from broker.system.address import Address, parse_address, parse_addresses, text_of
 from broker.system.machine import system_clock
 from broker.system.settings import BrokerSettings, expanded, usual_config
+from broker.wrapping import quoted
 from coordinator.cli.ca_folder import (
     BROKER_CERTIFICATE,
     BROKER_KEY,
@@ -262,9 +262,9 @@ def _first_steps(home: Path, person: str) -> list[Step]:
     identities = home / "identities"
     own = persons = homes = ""
     if not is_usual(home):
-        own = f" --identity {_typed(identities / 'coordinator')}"
-        persons = f" --identity {_typed(identities / ids.folder_name(person))}"
-        homes = f" --home {_typed(home)}"
+        own = f" --identity {quoted(identities / 'coordinator')}"
+        persons = f" --identity {quoted(identities / ids.folder_name(person))}"
+        homes = f" --home {quoted(home)}"
     port = parse_address(broker_url(home, "coordinator")).port
     here = (
         "next, here (docs/reference/brokers.md has mosquitto and others as well: `fleet broker "
@@ -272,8 +272,8 @@ def _first_steps(home: Path, person: str) -> list[Step]:
         f"{broker_url(home, person)})"
     )
     programs = [
-        f"fleet broker --listen 0.0.0.0:{port} --identity {_typed(home / 'broker')}",
-        f"fleet coordinator{own} --manifest PLAN.toml --ca {_typed(home / 'ca')}",
+        f"fleet broker --listen 0.0.0.0:{port} --identity {quoted(home / 'broker')}",
+        f"fleet coordinator{own} --manifest PLAN.toml --ca {quoted(home / 'ca')}",
     ]
     hosts = "for each host, and do on it what this prints"
     return [
@@ -296,13 +296,9 @@ def _steps_of_person(folder: Path, person: str) -> list[Step]:
     )
     return [
         Step("there", bring, ["fleet status"]),
-        Step("here", beside, [f"fleet status --identity {_typed(folder)}"]),
+        Step("here", beside, [f"fleet status --identity {quoted(folder)}"]),
         Step("rights", rights),
     ]
-
-
-def _typed(path: Path) -> str:
-    return shlex.quote(str(path))
 
 
 @click.command("operator-key")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ from broker.protocol.acl import Principal
 from broker.protocol.topic_table import Role
 from broker.system.machine import system_clock
 from broker.system.settings import config_home, expanded
+from broker.wrapping import quoted
 from coordinator.ui.options import PATH, flag, json_option, option
 from coordinator.ui.words import is_json, print_json, say
 
@@ -146,7 +146,7 @@ def _running(bundle: Bundle, folder: Path) -> str:
 
 
 def _next(bundle: Bundle, folder: Path) -> str:
-    own = "" if folder == _folder(bundle.name) else f" --identity {shlex.quote(str(folder))}"
+    own = "" if folder == _folder(bundle.name) else f" --identity {quoted(folder)}"
     role = Principal.parse(bundle.name).role
     if role is Role.AGENT:
         return f"fleet agent{own} --data DIR"

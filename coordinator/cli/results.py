@@ -20,7 +20,7 @@ from broker.errors import BadMessage, ConfigError, LocalError
 from broker.figures import size, span
 from broker.file_names import is_plain
 from broker.protocol import messages as m
-from broker.system.files import FolderLock, holder, make_wanted, naming
+from broker.system.files import FolderLock, RealDisk, holder, make_wanted, naming
 from broker.system.machine import new_id
 from coordinator.cli.serve import arguments_of, become_module
 from coordinator.client.receiving import STALL_S, Coming, receive, verify
@@ -146,7 +146,7 @@ def fetch(
             with waiting(f"{offer.name}: checking its sha256"):
                 verify(file, offer.artifact_id)
         if raw:
-            part.replace(target)
+            RealDisk().replace(part, target)
             files = [target]
         else:
             from broker.system.archive import unpack
@@ -154,7 +154,7 @@ def fetch(
             with waiting(f"{offer.name}: unpacking"), naming(target):
                 unpacked = folder / target.name
                 files = [target / path.relative_to(unpacked) for path in unpack(part, unpacked)]
-                unpacked.rename(target)
+                RealDisk().replace(unpacked, target)
     got = Got(offer, target, files, time.monotonic() - begun_s)
     if draws:
         _add_page(got)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from broker.errors import LocalError
 from broker.protocol.messages import AskRun, AskTrainers
 from broker.protocol.topic_table import Kind
 from broker.system.machine import new_id
+from broker.wrapping import quoted
 from coordinator.client.contact import NotDone
 from coordinator.jobs.causes import in_words
 from coordinator.jobs.titles import is_path, meant
@@ -89,7 +89,7 @@ def _no_model(ctx: click.Context) -> click.UsageError:
 
         there, whose = sorted(builtin_trainers()), "no host could be asked; built in are"
     text = f"Missing option '--model': {whose} {', '.join(there)}"
-    example = f"fleet run --model {shlex.quote(there[0])} --mode oracle"
+    example = f"fleet run --model {quoted(there[0])} --mode oracle"
     return click.UsageError(f"{text}\nfor example: `{example}`", ctx)
 
 

@@ -8,12 +8,12 @@ or is an old copy. A copy by `fleet backup` is known by its header, and is taken
 from __future__ import annotations
 
 import contextlib
-import shlex
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from broker.errors import StorageError
+from broker.wrapping import quoted
 from coordinator.ledger.database import RESTORE, header, is_live
 from coordinator.ledger.ledger import FILE_NAME, Ledger
 from coordinator.service.state_files import RECEIPT_KEY
@@ -77,7 +77,7 @@ def _refusal(path: Path, what: str, traces: list[str]) -> StorageError:
     beside = f", though a fleet was here ({', '.join(traces)})" if traces else ""
     return StorageError(
         f"ledger {path}: {what}{beside}: {RESTORE}; to go on without what is lost, start once with "
-        f"`fleet coordinator --accept-ledger --state {shlex.quote(str(path.parent))}`"
+        f"`fleet coordinator --accept-ledger --state {quoted(path.parent)}`"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
+from broker.wrapping import quoted
 from coordinator.ui import terminal
 from coordinator.ui.words import is_json, print_json_line, say
 
@@ -63,7 +63,7 @@ class OnTerminal(OnePerChange):
         super().__init__()
         self._console = terminal.console()
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
-        self._title = shlex.join(["fleet", *sys.argv[1:]])
+        self._title = " ".join(map(quoted, ["fleet", *sys.argv[1:]]))
         self._parts: list[Any] = []
         self._as_of = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +55,8 @@ def until_stopped(
     click.echo(f"logs         {state / 'logs'}")
     for lack in lacks:
         terminal.say(lack, indent=FACT)
-    click.echo(f"\nLook at it:  export FLEET_BROKER={address}")
+    name_it = "set" if os.name == "nt" else "export"
+    click.echo(f"\nLook at it:  {name_it} FLEET_BROKER={address}")
     click.echo("             fleet status | fleet list | fleet workers | fleet why JOB")
     terminal.say("Ctrl-C stops everything.")
     while True:

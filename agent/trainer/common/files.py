@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
 from agent.trainer.common.errors import BadInputError
 
+_WAITS_S: Final = (0.01, 0.03, 0.1, 0.3, 0.9) if os.name == "nt" else ()
 # The disk may have room, or work, another time.
 _MAY_PASS: Final = frozenset({errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENFILE})
 
@@ -22,13 +25,26 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    part.replace(path)
+    move(part, path)
     if os.name == "posix":  # Windows cannot open a folder
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def move(part: Path, path: Path) -> None:
+    """Put a file at `path`, over what is there.
+
+    In Windows a virus scanner, or whoever copies it, may have either open for a moment.
+    """
+    for wait_s in _WAITS_S:
+        with contextlib.suppress(PermissionError):
+            part.replace(path)
+            return
+        time.sleep(wait_s)
+    part.replace(path)
 
 
 def check_folders(*folders: Path | None) -> None:

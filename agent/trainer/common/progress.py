@@ -110,7 +110,7 @@ class Progress:
         try:
             self._stream.write(self._form(event))
             self._stream.flush()
-        except BrokenPipeError:
+        except OSError:  # a closed pipe is EINVAL on Windows
             # The reader is gone; the work is still worth finishing. A stream on the null device
             # keeps the interpreter from failing at its own last flush.
             self._stream = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - lives as long as the process

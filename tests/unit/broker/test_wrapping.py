@@ -14,7 +14,7 @@ from agent.service import __main__ as agent_service
 from agent.service import snooze
 from broker.doctor.findings import fail, tell
 from broker.embedded import __main__ as server
-from broker.wrapping import laid_out
+from broker.wrapping import laid_out, quoted
 from coordinator import cli
 from coordinator.service import __main__ as coordinator_service
 
@@ -124,3 +124,19 @@ def test_a_finding_goes_on_below_its_own_words(monkeypatch: pytest.MonkeyPatch) 
         "                   another with --data",
         "1 problem: data.",
     ]
+
+
+@pytest.mark.parametrize(("word", "posix", "windows"), [
+    ("3h", "3h", "3h"),
+    (Path("plan.toml"), "plan.toml", "plan.toml"),
+    ("C:\\fleet\\operator@bob", "'C:\\fleet\\operator@bob'", "C:\\fleet\\operator@bob"),
+    ("C:\\Program Files\\fleet", "'C:\\Program Files\\fleet'", '"C:\\Program Files\\fleet"'),
+    ("R&D(1)", "'R&D(1)'", '"R&D(1)"'),
+    ("@here", "@here", '"@here"'),
+    ("", "''", '""'),
+])  # fmt: skip
+def test_a_word_of_a_command_is_quoted_for_the_systems_shell(
+    word: object, posix: str, windows: str
+) -> None:
+    """For cmd.exe the quotes of a POSIX shell are part of the word."""
+    assert (quoted(word, windows=False), quoted(word, windows=True)) == (posix, windows)

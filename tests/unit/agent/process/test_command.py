@@ -49,6 +49,7 @@ def test_a_trainer_sees_its_own_gpu_and_nothing_of_the_fleet() -> None:
     assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "3 is another GPU"
     assert trainer_environment(inherited, None, 2, caches)["CUDA_VISIBLE_DEVICES"] == ""
     assert environment["OMP_NUM_THREADS"] == "2"
+    assert environment["PYTHONUTF8"] == "1", "its output is read so, on Windows, too"
     assert environment["MPLCONFIGDIR"] == str(caches / "matplotlib")
     mine = trainer_environment(inherited | {"MPLCONFIGDIR": "/mine"}, None, 2, caches)
     assert mine["MPLCONFIGDIR"] == "/mine"

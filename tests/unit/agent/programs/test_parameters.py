@@ -93,9 +93,10 @@ def test_the_agents_secrets_are_in_no_variable(host: Host) -> None:
     }  # fmt: skip
     environment = host.launch(host.assign(), inherited).environment
     assert environment == {
-        "PATH": "/usr/bin", "LANG": "C.UTF-8", "HOME": str(host.work), "CUDA_VISIBLE_DEVICES": "",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1",
+        "PATH": "/usr/bin", "LANG": "C.UTF-8",
+        "HOME": str(host.work), "USERPROFILE": str(host.work),
+        "CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1",
     }  # fmt: skip
 
 

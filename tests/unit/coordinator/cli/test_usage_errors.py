@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -134,6 +135,25 @@ def test_a_stream_that_is_closed_changes_no_exit_code(home: Path, stream: str) -
     shell = ("/bin/sh", "-c", closing, "sh")
     ran = process("check", "--offline", "--json", str(plan), prefix=shell)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.system
+def test_a_pipe_that_nobody_reads_is_no_fault(home: Path) -> None:
+    plan, ends = home / "plan.toml", os.pipe()
+    plan.write_text("schema_version = 1\n")
+    os.close(ends[0])
+    try:
+        streams = {"capture_output": False, "stdout": ends[1], "stderr": subprocess.PIPE}
+        ran = process("check", "--offline", "--json", str(plan), **streams)
+    finally:
+        os.close(ends[1])
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.system
+def test_what_a_pipe_gets_is_utf_8_on_each_system(home: Path) -> None:
+    ran = process("check", "--offline", "\N{CJK UNIFIED IDEOGRAPH-65E5}.toml", encoding="utf-8")
+    assert ran.stderr.startswith("\N{CJK UNIFIED IDEOGRAPH-65E5}.toml: ")
 
 
 def test_who_cannot_score_is_told_what_is_missing(
