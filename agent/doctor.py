@@ -6,6 +6,7 @@ A line a check, each with its remedy. Nothing is changed, and nothing waits for 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -39,6 +40,7 @@ from broker.system.trainer_settings import OwnTrainer
 START_S: Final = 90.0
 OWN_START_S: Final = 20.0
 _CANNOT_START: Final = frozenset({126, 127})  # a shell's: not executable, not found
+_FILES: Final = r"SYSTEM\CurrentControlSet\Control\FileSystem"
 _NEEDS: Final = {"gbt": "xgboost"}
 _INSTALL: Final = "pip install 'training-fleet[trainers]'"
 
@@ -61,6 +63,7 @@ def findings(arguments: argparse.Namespace) -> Iterator[Finding]:
             settings = _named(arguments, settings, broker)
         yield ok("host", settings.host)
         yield from check_state(settings.state)
+        yield from check_long_paths()
         lock, running = check_lock(settings.state, "agent")
         yield lock
         beside = None if arguments.data is not None else find(settings.state, settings.host)
@@ -86,6 +89,24 @@ def _named(
         return settings
     host = certified_host(broker)  # what is wrong with it the check of the broker tells
     return settings if host is None else AgentSettings.by_options(arguments, host=host)
+
+
+def check_long_paths() -> Iterator[Finding]:
+    """Warn where Windows takes no long path: packages and datasets lie deep in the state folder."""
+    if not _takes_long_paths():
+        text = "Windows takes none of more than 260 characters, as packages and data may have here"
+        set_it = f"reg add HKLM\\{_FILES} /v LongPathsEnabled /t REG_DWORD /d 1 /f"
+        yield warn("paths", text, f"as administrator: `{set_it}`")
+
+
+def _takes_long_paths() -> bool:
+    if sys.platform == "win32":
+        import winreg
+
+        with contextlib.suppress(OSError), winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, _FILES) as key:
+            return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
+        return False
+    return True
 
 
 def check_folder(

@@ -126,7 +126,7 @@ function Install-Package {
 
 function Protect-Folder {
     # Inherited rights go; the system, administrators and the agent's account stay.
-    if (-not (Test-Path $Home_)) {
+    if (-not (Test-Path $State)) {
         Invoke-Step "make $Home_" { New-Item -ItemType Directory -Path $Home_, $State -Force | Out-Null }
     }
     if ($Root) { return }
@@ -165,7 +165,15 @@ function Install-Config {
 
 function Stop-Agent {
     if ($Root -or -not (Get-ScheduledTask -TaskName $TaskName -ErrorAction SilentlyContinue)) { return }
-    Invoke-Step 'stop the agent' { Stop-ScheduledTask -TaskName $TaskName }
+    Invoke-Step 'stop the agent' {
+        Stop-ScheduledTask -TaskName $TaskName
+        # Until its programs have ended, no file of theirs can be replaced or deleted.
+        $last = (Get-Date).AddMinutes(2)
+        while ((Get-Date) -lt $last -and
+            (Get-CimInstance Win32_Process | Where-Object { "$($_.CommandLine)".Contains($Venv) })) {
+            Start-Sleep -Seconds 1
+        }
+    }
 }
 
 function Invoke-Fleet {

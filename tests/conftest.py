@@ -40,7 +40,7 @@ _started: list[str] = []
 
 
 def _note_start(event: str, _: object) -> None:
-    if event in _STARTS:
+    if event in _STARTS and os.name == "posix":  # elsewhere nothing is forked
         _started.append(event)
 
 
@@ -51,6 +51,8 @@ sys.addaudithook(_note_start)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of `SYSTEM`; `make test` leaves them out but for those marked `smoke`."""
     for item in items:
+        if os.name != "posix" and item.get_closest_marker("posix"):
+            item.add_marker(pytest.mark.skip(reason="needs POSIX"))
         if item.path.relative_to(TESTS).parts[0] in SYSTEM:
             item.add_marker("system")
 

@@ -217,7 +217,7 @@ def _kill(process: children.Process) -> None:
 def _words(log: Path, parcel: Path) -> str:
     """Return what uv says of its failure, in one line, without the parcel's place on this host."""
     with log.open("rb") as file:
-        text = file.read(_LOG_BYTES).decode("utf-8", "replace").replace(f"{parcel}/", "")
+        text = file.read(_LOG_BYTES).decode("utf-8", "replace").replace(f"{parcel}{os.sep}", "")
     lines = [line.strip() for line in text.splitlines()]
     at = next((n for n, line in enumerate(lines) if line.startswith(_FAULT)), 0)
     words = " ".join(" ".join(filter(None, lines[at:])).split())

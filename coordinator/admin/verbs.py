@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Final
@@ -127,7 +128,7 @@ def _as_json(report: Report, *, clean: bool, repaired: bool) -> dict[str, object
 
 
 def _line(state: Path, finding: Finding, *, repaired: bool) -> str:
-    where = finding.where.removeprefix(f"{state}/")
+    where = finding.where.removeprefix(f"{state}{os.sep}")
     said = [f"{finding.kind}: {where}: {finding.what}"]
     if done := finding.repair():
         said.append(f"{'repaired:' if repaired else '--repair'} {done}")

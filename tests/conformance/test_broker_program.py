@@ -98,7 +98,7 @@ def test_the_program_tells_a_taken_port(embedded_broker: Any) -> None:
     assert not rest
 
 
-@pytest.mark.skipif(os.name != "posix", reason="a pseudo-terminal is asked for")
+@pytest.mark.posix  # a pseudo-terminal is asked for
 def test_a_person_at_a_terminal_is_told_in_words() -> None:
     import pty
 

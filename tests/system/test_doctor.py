@@ -171,7 +171,7 @@ def test_whatever_is_wrong_each_check_has_its_line(role: str, tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="there it is another signal")
+@pytest.mark.posix  # there it is another signal
 @pytest.mark.parametrize("role", ["agent", "coordinator"])
 def test_ctrl_c_ends_it_without_a_traceback(role: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -12,7 +12,7 @@ from tests.harness.verbs import Done, process
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(os.name != "posix", reason="each user has a home there"),
+    pytest.mark.posix,  # each user has a home there
 ]
 
 # A user whom /etc/passwd does not know; whoever is no administrator cannot become one.

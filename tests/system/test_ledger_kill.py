@@ -36,7 +36,7 @@ NEXT = (*database.scripts(), "ALTER TABLE hosts ADD COLUMN note TEXT")
 NAMES = ("one", "two", "three")
 BATCHES = 6
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs fork and SIGKILL")
+pytestmark = pytest.mark.posix  # needs fork and SIGKILL
 
 
 def batches() -> Iterator[list[Change | HostRecord]]:

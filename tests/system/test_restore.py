@@ -34,7 +34,7 @@ def refuses(coordinator: Any, *words: str) -> None:
     assert [word for word in words if word not in said] == [], said
 
 
-@pytest.mark.skipif(os.name != "posix", reason="the page's commands are for a POSIX shell")
+@pytest.mark.posix  # the page's commands are for a POSIX shell
 def test_a_damaged_ledger_is_restored_as_documented(fleet: Any, short: str) -> None:
     state, copy = fleet.tmp / "coordinator", fleet.tmp / "copy.db"
     fleet.plan(short, 'model = "gru"\nmode = "oracle"\nrequire_cuda = true')

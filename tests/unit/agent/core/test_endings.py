@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agent.core import effects as fx
+from broker.figures import how_ended
 from broker.protocol import messages as m
 from broker.protocol.link_events import Connected, Disconnected
 from tests.harness.agent import HEX, JOB, Agent
@@ -43,7 +44,7 @@ def test_a_failure_is_told_in_the_trainers_words(code: int, lines: list[str], wo
 @pytest.mark.parametrize(
     ("code", "lines", "said"),
     [
-        (-9, [], "was ended by SIGKILL, perhaps for want of memory, and reported no error"),
+        (-9, [], f"{how_ended(-9)}, perhaps for want of memory, and reported no error"),
         (-15, [""], "was ended by SIGTERM and reported no error"),
         (1, ["a", "ValueError: b", ""],
          "ended with exit code 1 and reported no error; its last line: ValueError: b"),
@@ -112,7 +113,7 @@ def test_what_fails_is_given_back_or_is_stopped_says_how_long_it_ran() -> None:
     ("event", "error", "transient"),
     [
         (fx.TrainerExited(JOB, 1, 1), "exit code 1", True),
-        (fx.TrainerExited(JOB, 1, -9), "SIGKILL", True),
+        (fx.TrainerExited(JOB, 1, -9), how_ended(-9), True),
         (fx.TrainerExited(JOB, 1, 2), "exit code 2", False),  # bad hyperparameters or data
         (fx.TrainerExited(JOB, 1, None, "no such file", transient=True), "no such file", True),
         (fx.TrainerExited(JOB, 1, None, "does not fit", transient=False), "does not fit", False),

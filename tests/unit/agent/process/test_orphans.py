@@ -20,7 +20,6 @@ pytestmark = pytest.mark.system
 ROOT = Path(__file__).resolve().parents[4]
 SOON_S = 5.0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a parent-death signal is Linux's")
-posix = pytest.mark.skipif(os.name != "posix", reason="process groups are a POSIX matter")
 
 AGENT = """
 import os, pathlib, sys, time

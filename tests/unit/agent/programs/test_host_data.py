@@ -105,6 +105,7 @@ def test_a_dataset_is_fetched_and_used(host: Host) -> None:
     assert host.data.held() == (MADE.dataset.digest,)
 
 
+@pytest.mark.posix  # modes are
 def test_nobody_writes_what_lies_there(host: Host) -> None:
     host.gets(MADE)
     folder = host.data.folder(MADE.dataset.digest)

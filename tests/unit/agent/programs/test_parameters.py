@@ -128,7 +128,7 @@ def test_a_job_without_packages_does_not_keep_unused_ones(tmp_path: Path) -> Non
     assert not unused.exists()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="it has neither such links nor such pipes")
+@pytest.mark.posix  # it has neither such links nor such pipes
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 def test_metrics_that_are_no_file_of_the_program_are_not_read(tmp_path: Path, kind: str) -> None:
     """The agent would tell what a sandboxed program cannot read, or wait at a pipe for ever."""
@@ -176,6 +176,7 @@ def test_a_program_needs_no_metrics(tmp_path: Path) -> None:
     assert metrics_line(tmp_path) is None
 
 
+@pytest.mark.posix  # the sandbox is
 def test_the_agents_path_alone_chooses_what_runs_outside_the_sandbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from tests.harness.agent import HEX
 from tests.harness.secure import FAKE_S, House
 from tests.unit.agent.programs.conftest import Host
 
+pytestmark = pytest.mark.posix  # signers need a sandbox
+
 
 class Site:
     """A host of a fleet. Its owner trusts `alice`, unless `allowed` says something else."""

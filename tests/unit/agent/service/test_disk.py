@@ -156,7 +156,7 @@ def test_a_trainer_that_writes_nothing_fails_and_nothing_is_kept_of_it(tmp_path:
     assert not (tmp_path / "refused").exists()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="its system cannot store them")
+@pytest.mark.posix  # its system cannot store them
 def test_what_no_bundle_may_hold_is_kept_where_the_reason_says(tmp_path: Path) -> None:
     kept = Path(unbundled(tmp_path, "model", "a\nb").rpartition("for 7 days: ")[2])
     assert (kept / "out" / "model").read_text() == "model"

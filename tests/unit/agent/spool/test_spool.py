@@ -49,7 +49,7 @@ for work in (
 
 
 @pytest.mark.system
-@pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
+@pytest.mark.posix  # there are no such limits
 def test_a_file_that_the_disk_does_not_take_whole_is_what_it_was(tmp_path: Path) -> None:
     before = dict.fromkeys(("acl", "index.json"), "before")
     for name, text in before.items():

@@ -234,7 +234,7 @@ def test_a_probe_that_cannot_be_measured_says_why(raw: Any, tmp_path: Path, run_
 
 
 @pytest.mark.system
-@pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
+@pytest.mark.posix  # SIGTERM cannot be caught elsewhere
 @pytest.mark.parametrize(
     ("name", "code"), [("SIGTERM", config.EXIT_INTERRUPTED), ("SIGINT", config.EXIT_CTRL_C)]
 )

@@ -104,6 +104,7 @@ def test_what_a_broker_cannot_do_is_refused(
             assert f"{arguments[1].split('/')[-1]}: {name} has no topics with a dot" in said
 
 
+@pytest.mark.posix  # the broker's machine has such paths
 def test_certificates_with_a_list_of_the_revoked_are_used_with_it(tmp_path: Path) -> None:
     """It reads crl.pem where there is one, and does not start where it is missing."""
     for there in (False, True):
@@ -259,6 +260,7 @@ def test_mosquitto_is_set_for_the_size_of_the_fleet(
     assert found == values
 
 
+@pytest.mark.posix  # likewise
 @BROKERS
 def test_how_the_certificates_get_to_the_broker_is_told_step_by_step(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -9,10 +9,17 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
-from agent.doctor import check_folder, check_owner, check_programs, check_trainers
+from agent.doctor import (
+    check_folder,
+    check_long_paths,
+    check_owner,
+    check_programs,
+    check_trainers,
+)
 from agent.host.data_check import check_data
 from agent.host.gpu import check_gpu
 from agent.programs.settings import ProgramSettings
@@ -46,7 +53,7 @@ def test_a_disk_that_hangs_is_reported_in_time() -> None:
         (finding,) = check_state(_Hanging("/somewhere"), timeout_s=0.05)
     finally:
         _Hanging.over.set()
-    assert finding.text == "/somewhere: the disk has not answered in 0.05 s"
+    assert finding.text == f"{Path('/somewhere')}: the disk has not answered in 0.05 s"
 
 
 def _schema(folder: Path, digest: str) -> None:
@@ -94,6 +101,19 @@ def test_a_signature_that_nothing_can_check_is_warned_of(*, certified: bool) -> 
     assert levels == [Level.OK] if certified else [Level.OK, Level.WARN]
 
 
+@pytest.mark.parametrize(("value", "levels"), [(1, []), (0, [Level.WARN]), (None, [Level.WARN])])
+def test_a_windows_without_long_paths_is_warned_of(
+    value: int | None, levels: list[Level], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The packages of a program lie 136 characters below the state folder."""
+    winreg = Mock(OpenKey=MagicMock(), QueryValueEx=Mock(return_value=(value, 4)))
+    if value is None:
+        winreg.OpenKey.side_effect = FileNotFoundError
+    monkeypatch.setitem(sys.modules, "winreg", winreg)
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert [one.level for one in check_long_paths()] == levels
+
+
 def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:
     Authority.create(tmp_path / "ca", time.time())
     assert check_ca(tmp_path / "ca").line().startswith("ok    ca ")
@@ -101,7 +121,7 @@ def test_a_coordinator_has_its_ca_checked(tmp_path: Path) -> None:
     assert missing.startswith("fail  ca ")
     assert "`fleet init`" in missing
     (tmp_path / "ca" / "ca.key").chmod(0o644)
-    assert "chmod 600" in check_ca(tmp_path / "ca").line()
+    assert ("chmod 600" in check_ca(tmp_path / "ca").line()) == (os.name == "posix")
     assert "no certificate is renewed" in check_ca(None).line()
 
 
@@ -134,7 +154,7 @@ def _smi(folder: Path, script: str) -> Path:
 
 
 @pytest.mark.system
-@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands in for nvidia-smi")
+@pytest.mark.posix  # a shell script stands in for nvidia-smi
 @pytest.mark.parametrize(
     ("script", "torch", "level", "said"),
     [

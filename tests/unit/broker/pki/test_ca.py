@@ -192,7 +192,7 @@ def test_what_ended_long_ago_is_forgotten(authority: Authority) -> None:
     assert _revoked(authority) == set()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+@pytest.mark.posix  # modes are of POSIX
 def test_secrets_are_nobodys_business(authority: Authority) -> None:
     modes = {
         path.name: stat.S_IMODE(path.stat().st_mode)
@@ -203,7 +203,7 @@ def test_secrets_are_nobodys_business(authority: Authority) -> None:
     assert not [name for name in modes if "making" in name]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+@pytest.mark.posix  # modes are of POSIX
 def test_a_key_is_never_readable_by_others_not_even_for_a_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +226,7 @@ def test_a_key_is_never_readable_by_others_not_even_for_a_moment(
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o700
 
 
+@pytest.mark.posix  # modes are
 def test_a_ca_that_is_not_whole_is_told(authority: Authority, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no CA here; make one with `fleet init`"):
         Authority(tmp_path / "nowhere")

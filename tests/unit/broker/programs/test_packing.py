@@ -21,7 +21,7 @@ BARE = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull}
 def fill(folder: Path, *more: str) -> Path:
     """A program's files, and more empty ones."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "program.toml").write_text('name = "a"\n')
+    (folder / "program.toml").write_bytes(b'name = "a"\n')
     (folder / "train.py").write_text("print(1)\n")
     for name in more:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -56,6 +56,7 @@ def test_the_same_files_are_the_same_parcel(tmp_path: Path) -> None:
     assert pack(two, tmp_path / "3").artifact_id != info.artifact_id
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("target", ["train.py", "lib", "gone"])
 def test_a_link_is_refused(tmp_path: Path, target: str) -> None:
     folder = fill(tmp_path / "p", "lib/net.py")
@@ -80,6 +81,7 @@ def test_a_program_that_is_too_large_is_told_its_largest_files(tmp_path: Path) -
     assert largest[:2] == ["w/c.bin (64.0 MiB)", "program.toml (11 B)"]
 
 
+@pytest.mark.posix  # nor a system
 def test_a_name_that_no_bundle_may_hold_is_refused(tmp_path: Path) -> None:
     folder = fill(tmp_path / "p", "a\nb")
     wrong = rf"{folder}: 'a\\nb' is no plain relative name of text; rename it, or leave it out"

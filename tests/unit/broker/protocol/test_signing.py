@@ -17,7 +17,6 @@ from broker.system.settings import BrokerSettings
 from coordinator.cli import main
 
 SECRET = "correct-horse-battery-staple-1234567"  # noqa: S105 - the tests' own
-posix = pytest.mark.skipif(os.name != "posix", reason="a file's mode says nothing here")
 
 
 @pytest.fixture
@@ -84,7 +83,7 @@ def test_the_environment_goes_before_the_file(key_file: Path) -> None:
     assert loaded.operator_key_file == key_file
 
 
-@posix
+@pytest.mark.posix
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o666, 0o610])
 def test_a_key_that_others_may_read_is_refused(key_file: Path, mode: int) -> None:
     key_file.chmod(mode)
@@ -111,7 +110,7 @@ def test_what_is_no_key_is_refused(tmp_path: Path, text: str) -> None:
     assert "too short a key" not in str(refusal.value)
 
 
-@posix
+@pytest.mark.posix
 @pytest.mark.parametrize("make", ["nothing", "folder", "pipe"])
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: str) -> None:
     """A named pipe would be waited on for ever."""

@@ -65,6 +65,7 @@ AWKWARD = [
 ]  # fmt: skip
 
 
+@pytest.mark.posix  # Windows cannot make what is bundled
 @pytest.mark.parametrize("windows", [False, True])
 def test_what_a_system_cannot_store_is_escaped_there(tmp_path: Path, *, windows: bool) -> None:
     for name in AWKWARD:
@@ -99,6 +100,7 @@ def test_names_that_a_disk_takes_for_one_are_both_stored(
     assert unquote(second.name) == "model.bin" != second.name
 
 
+@pytest.mark.posix  # likewise
 @pytest.mark.parametrize(
     ("names", "words"),
     [

@@ -35,6 +35,7 @@ def test_the_same_files_give_the_same_bundle(tmp_path: Path) -> None:
     assert make_bundle(two, tmp_path / "3.tar.zst") != first
 
 
+@pytest.mark.posix  # links are
 def test_what_is_no_file_is_not_bundled(tmp_path: Path) -> None:
     """A link could lead anywhere; an empty folder is no result."""
     folder = fill(tmp_path / "f")
@@ -61,7 +62,7 @@ except OSError as error:
 
 
 @pytest.mark.system
-@pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
+@pytest.mark.posix  # there are no such limits
 @pytest.mark.parametrize(
     ("size_bytes", "limit_bytes"),
     [(3_000_000, 1_000_000), (3_000_000, 2_990_000), (100_000, 60_000), (100_000, 0)],

@@ -98,6 +98,7 @@ def test_what_is_said_empty_is_not_said(config: Any) -> None:
     assert find_config(None, {"FLEET_CONFIG": ""}) is None
 
 
+@pytest.mark.posix  # ./fleet.toml is named on Windows
 def test_the_configuration_file_is_looked_for_in_order(home: Path, tmp_path: Path) -> None:
     given, named = tmp_path / "given.toml", {"FLEET_CONFIG": str(tmp_path / "named.toml")}
     user = home / ".config" / "fleet" / "fleet.toml"

@@ -12,7 +12,7 @@ import pytest
 
 from broker.system.systemd import Notifier
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="systemd is Linux's")
+pytestmark = pytest.mark.posix  # systemd is Linux's
 
 
 @pytest.fixture

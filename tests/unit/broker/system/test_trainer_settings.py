@@ -91,7 +91,7 @@ def test_all_schemas_fit_into_one_message(tmp_path: Path) -> None:
     """A coordinator drops a larger one unread: nobody would know what the host is."""
     large = {"type": "object", "properties": {"a": {"enum": ["x" * 15_000]}}}
     (tmp_path / "large.json").write_text(json.dumps(large), "utf-8")
-    table = '[trainers.t{}]\ncommand = ["sh"]\nschema = "large.json"\n'
+    table = f"[trainers.t{{}}]\ncommand = ['{sys.executable}']\nschema = 'large.json'\n"
     made = load(tmp_path, "".join(table.format(number) for number in range(12)))
     trainers = {name: TrainerInfo(hyper_schema=one.hyper_schema) for name, one in made.items()}
     known = Capability(

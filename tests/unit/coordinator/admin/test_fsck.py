@@ -147,7 +147,7 @@ def test_an_artifact_of_which_the_ledger_does_not_tell_is_named_and_kept(state: 
     assert state.findings("--repair") == [("unreferenced", None)]
     code, text = state.fsck("--repair")
     assert (code, Store(state.root).has(extra)) == (1, True)
-    assert re.search(r"unreferenced: models/gbt_oracle/\w{64}/bundle.tar.zst: no job", text)
+    assert re.search(r"unreferenced: models.gbt_oracle.\w{64}.bundle.tar.zst: no job", text)
     assert "--repair" not in text
 
 
@@ -160,7 +160,7 @@ def test_a_log_of_an_unknown_job_is_told(state: State) -> None:
         (logs / name).write_text("epoch 1\n", "utf-8")
     code, text = state.fsck()
     assert code == 1
-    assert f"log: logs/{'9e' * 32}.1.log: the ledger does not know its job" in text
+    assert f"log: {Path('logs', '9e' * 32)}.1.log: the ledger does not know its job" in text
     assert ": 1 finding\n" in text
 
 
@@ -202,7 +202,7 @@ def test_an_artifact_that_cannot_be_read_is_left_alone(state: State) -> None:
     bundle.mkdir()
     code, text = state.fsck("--repair")
     assert code == 1
-    assert "cannot be read: Is a directory; look after the disk" in text
+    assert re.search("cannot be read: .+; look after the disk", text)
     assert bundle.is_dir()
 
 

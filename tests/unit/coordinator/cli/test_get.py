@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import re
 import subprocess
@@ -120,7 +119,7 @@ def test_what_is_not_what_it_should_be_is_not_kept(
 
 
 @pytest.mark.system
-@pytest.mark.skipif(os.name != "posix", reason="there are no such limits")
+@pytest.mark.posix  # there are no such limits
 def test_a_full_disk_is_told_with_the_file(
     sells: Sells, fetch: Fetch, at: list[str], tmp_path: Path
 ) -> None:
@@ -137,7 +136,7 @@ def test_a_full_disk_is_told_with_the_file(
 
 
 @pytest.mark.system
-@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+@pytest.mark.posix  # needs SIGKILL
 def test_what_a_killed_one_has_left_is_cleared_away(
     sells: Sells, fetch: Fetch, at: list[str], tmp_path: Path
 ) -> None:

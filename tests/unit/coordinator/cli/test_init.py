@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import shlex
 import socket
 import subprocess
@@ -33,7 +32,7 @@ def test_a_broker_at_another_port_is_handed_out_with_it(
 
 
 @pytest.mark.system
-@pytest.mark.skipif(os.name != "posix", reason="ulimit is a shell's")
+@pytest.mark.posix  # ulimit is a shell's
 @pytest.mark.parametrize("program", ["coordinator", "agent"])
 def test_a_disk_that_takes_nothing_is_named(home: Path, program: str) -> None:
     """Whoever starts a program learns which folder it is about."""

@@ -80,7 +80,7 @@ def test_results_that_were_set_aside_are_listed_with_what_fetches_them() -> None
         [_aside(1, is_there=False), _aside(2, metrics={}, size_bytes=None), _aside(3)],
     )
     lines = [str(line._text) for line in told]
-    assert [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d \w+", "DAY", line) for line in lines] == [
+    assert [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d [^:,]+", "DAY", line) for line in lines] == [
         "  attempt 3, of DAY: AUROC 0.945, 1.9 MiB, kept until DAY: `fleet get gbt --attempt 3`",
         "  attempt 2, of DAY: kept until DAY: `fleet get gbt --attempt 2`",
         "  attempt 1, of DAY: AUROC 0.945, 1.9 MiB, deleted",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -82,9 +80,10 @@ def test_a_value_that_looks_like_an_option_is_one_all_the_same(home: Path) -> No
         ("join pi:99999 x", "there is no such file, and it is no address such as"),
         ("join 127.0.0.1:1 abc", "the token is not whole"),
         ("join no-such-file.json", "there is no such file"),
-        ("operator-key -o ~nobody-of-this-name/key", "~nobody-of-this-name"),
-        ("init --broker pi.lan --home ~nobody-of-this-name/fleet", "~nobody-of-this-name"),
-        ("status --identity ~nobody-of-this-name/alice", "~nobody-of-this-name"),
+        *(
+            pytest.param(f"{verb} ~nobody-of-this-name/x", "~nobody", marks=pytest.mark.posix)
+            for verb in ("operator-key -o", "init --broker pi.lan --home", "status --identity")
+        ),
         ("predict gbt-oracle", "give --raw and --out, or --stream"),
         ("predict gbt-oracle --raw new.csv", "give --raw and --out, or --stream"),
         ("predict gbt-oracle --stream --raw new.csv --out scores.csv", "give --raw and --out, or"),
@@ -127,26 +126,13 @@ def test_a_folder_without_an_identity_is_told_with_where_one_comes_from(
 
 @pytest.mark.system
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-@pytest.mark.skipif(os.name != "posix", reason="a shell closes it")
+@pytest.mark.posix  # a shell closes it
 def test_a_stream_that_is_closed_changes_no_exit_code(home: Path, stream: str) -> None:
     plan = home / "plan.toml"
     plan.write_text("schema_version = 1\n")
     closing = f'exec "$@" {1 if stream == "stdout" else 2}>&-'
     shell = ("/bin/sh", "-c", closing, "sh")
     ran = process("check", "--offline", "--json", str(plan), prefix=shell)
-    assert (ran.returncode, ran.stderr) == (0, "")
-
-
-@pytest.mark.system
-def test_a_pipe_that_nobody_reads_is_no_fault(home: Path) -> None:
-    plan, ends = home / "plan.toml", os.pipe()
-    plan.write_text("schema_version = 1\n")
-    os.close(ends[0])
-    try:
-        streams = {"capture_output": False, "stdout": ends[1], "stderr": subprocess.PIPE}
-        ran = process("check", "--offline", "--json", str(plan), **streams)
-    finally:
-        os.close(ends[1])
     assert (ran.returncode, ran.stderr) == (0, "")
 
 

@@ -160,6 +160,9 @@ def test_whoever_reads_only_the_first_line_is_told_of_no_failure(
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+LATE = ("--since", "6000-01-01")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -169,8 +172,10 @@ def test_whoever_reads_only_the_first_line_is_told_of_no_failure(
         ((*RUN, "--min-ram-gib", "inf"), "job.min_ram_gib: must be a finite number, not inf"),
         ((*RUN, "-H", "day=[2026-01-02]"), "job.hyper.day.0: input was not a valid JSON value"),
         ((*RUN, "--name", "\udcff"), "no text in UTF-8"),
-        (("events", "--since", "6000-01-01"), "since: must be at most 100000000000"),
-        (("stats", "--since", "6000-01-01", "--json"), "since: must be at most 100000000000"),
+        *(
+            pytest.param(verb, "since: must be at most 100000000000", marks=pytest.mark.posix)
+            for verb in (("events", *LATE), ("stats", *LATE, "--json"))
+        ),
     ],
 )
 def test_what_no_request_can_hold_is_an_error_of_who_typed_it(

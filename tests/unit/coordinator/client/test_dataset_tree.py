@@ -144,22 +144,23 @@ def test_a_file_that_shrinks_or_goes_while_it_is_sent_is_named(tmp_path: Path) -
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "z").unlink()
     with PackReader(files) as reader:
-        with pytest.raises(BadStream, match=r"/a: has changed while it was sent; push again"):
+        with pytest.raises(BadStream, match=r"\ba: has changed while it was sent; push again"):
             reader.read(0, 60)
-        with pytest.raises(BadStream, match=r"/z: cannot be read: .*; push again"):
+        with pytest.raises(BadStream, match=r"\bz: cannot be read: .*; push again"):
             reader.read(180, 60)
 
 
 def test_a_file_that_changes_while_it_is_hashed_is_named(tmp_path: Path) -> None:
     files = files_of(made(tmp_path, SMALL))
     (tmp_path / "a").write_bytes(b"1")
-    with pytest.raises(ConfigError, match=r"/a: changes while it is read"):
+    with pytest.raises(ConfigError, match=r"\ba: changes while it is read"):
         plan(files, None, lambda _: None)
     (tmp_path / "a").unlink()
-    with pytest.raises(ConfigError, match=r"/a: cannot be read: .*; see its rights"):
+    with pytest.raises(ConfigError, match=r"\ba: cannot be read: .*; see its rights"):
         plan(files, None, lambda _: None)
 
 
+@pytest.mark.posix
 def test_what_is_no_plain_file_is_refused_by_its_name(tmp_path: Path) -> None:
     made(tmp_path, SMALL)
     for name, make in {
@@ -177,6 +178,7 @@ def test_what_is_no_plain_file_is_refused_by_its_name(tmp_path: Path) -> None:
             files_of(tmp_path)
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("other", ["A", "B/C", "a:b", "con", "x" * 100 + 5 * ("/" + "x" * 100)])
 def test_a_path_that_some_system_cannot_store_is_refused_before_it_is_read(
     tmp_path: Path, other: str
@@ -186,6 +188,7 @@ def test_a_path_that_some_system_cannot_store_is_refused_before_it_is_read(
         files_of(tmp_path)
 
 
+@pytest.mark.posix
 def test_all_names_that_some_system_cannot_store_are_told_with_the_cause(tmp_path: Path) -> None:
     wrong = {
         "a\n\x1b\ab": "/a\\n\\x1b\\x07b'",
@@ -211,7 +214,7 @@ def test_an_empty_folder_is_refused_at_the_top_and_below(tmp_path: Path) -> None
         files_of(tmp_path)
     made(tmp_path, SMALL)
     (tmp_path / "b" / "hollow").mkdir()
-    with pytest.raises(ConfigError, match="b/hollow: is empty"):
+    with pytest.raises(ConfigError, match="hollow: is empty"):
         files_of(tmp_path)
     with pytest.raises(ConfigError, match="is no folder"):
         files_of(tmp_path / "a")

@@ -42,6 +42,7 @@ def test_a_damaged_id_is_replaced(state: Path, damaged: bytes) -> None:
     assert first != second == installation_id(state, "a machine", new_id)
 
 
+@pytest.mark.posix  # modes are
 def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     """Whoever has it could speak for any host."""
     key = load_key(tmp_path)

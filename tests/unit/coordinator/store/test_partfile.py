@@ -17,6 +17,7 @@ from coordinator.store.store import Store
 from tests.harness.stored import CHUNK, CONTENT, IDENTITY, write_all
 
 
+@pytest.mark.posix  # a file that is open is not renamed on Windows
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_part_goes_on_where_it_surely_stands(tmp_path: Path) -> None:
     """What was made durable is there after a crash; what was not is asked for again."""

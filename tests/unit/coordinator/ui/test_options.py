@@ -14,7 +14,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(os.name != "posix", reason="a terminal of one's own is a pty"),
+    pytest.mark.posix,  # a terminal of one's own is a pty
 ]
 
 QUESTION = b"Cancel 2 jobs? [y/N]:"

@@ -24,6 +24,7 @@ def test_beyond_this_machine_it_wants_tls_or_word_that_the_network_is_to_be_trus
     WebSettings("192.168.1.2:0", plain=True).check()
 
 
+@pytest.mark.posix  # modes are
 def test_a_certificate_goes_with_its_key(tmp_path: Path) -> None:
     house = House.make(tmp_path)
     certificate, key = house.broker / "broker.crt", house.broker / "broker.key"
@@ -40,6 +41,7 @@ def test_a_certificate_goes_with_its_key(tmp_path: Path) -> None:
         WebSettings(certificate=certificate, key=key).check()
 
 
+@pytest.mark.posix  # likewise
 def test_the_password_is_in_a_file_of_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "password"
     path.write_text("correct horse battery\nnot this\n", "utf-8")

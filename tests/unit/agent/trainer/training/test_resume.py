@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from agent.trainer.common.progress import Progress
 from tests.harness import forked
 from tests.harness.trainers import files_of
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGTERM cannot be caught elsewhere")
+pytestmark = pytest.mark.posix  # SIGTERM cannot be caught elsewhere
 
 SIX = tuple(name for name in config.TRAINERS if name != "gbt")
 SMALL = {

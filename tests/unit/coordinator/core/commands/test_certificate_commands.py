@@ -170,6 +170,7 @@ def _done(id_: str, action: Any) -> m.AskIdentity:
     return m.AskIdentity(id=id_, action=action, name="pi", who="operator:a", made_at=1.8e9)
 
 
+@pytest.mark.posix  # modes are
 def test_the_journal_is_kept_beside_the_ca(tmp_path: Path) -> None:
     """For its owner alone, bounded, with what was told; a damaged one is named."""
     authority = Authority.create(tmp_path / "ca", 1.8e9)
