@@ -110,8 +110,7 @@ def test_nobody_writes_what_lies_there(host: Host) -> None:
     host.gets(MADE)
     folder = host.data.folder(MADE.dataset.digest)
     assert folder is not None
-    modes = {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
-    assert modes == {0o444}
+    assert {one.stat().st_mode & 0o777 for one in folder.rglob("*") if one.is_file()} == {0o444}
 
 
 def test_a_second_version_costs_its_changes_only(host: Host) -> None:
