@@ -34,10 +34,10 @@ MODULES: Final = (
 TEXTS: Final = frozenset({
     "str", "list[str]", "Iterator[str]", "tuple[str, str]", "tuple[str, list[str]]",
 })  # fmt: skip
-# Ids, and texts of others as they are.
+# Ids, commands, and texts of others as they are.
 NO_WORDS: Final = frozenset({
-    "by", "first_line", "held", "in_toml", "json_text", "key", "laid_out", "printable", "short",
-    "told",
+    "by", "first_line", "held", "in_toml", "json_text", "key", "laid_out", "printable", "quoted",
+    "short", "told",
 })  # fmt: skip
 
 

@@ -126,7 +126,6 @@ def test_a_finding_goes_on_below_its_own_words(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
-@pytest.mark.words
 @pytest.mark.parametrize(("word", "posix", "windows"), [
     ("3h", "3h", "3h"),
     (Path("plan.toml"), "plan.toml", "plan.toml"),

@@ -163,7 +163,6 @@ def test_a_broker_that_is_not_there_is_told_once_with_what_to_do(
     assert ("fleet join" in advice[0]) == (program == "agent")
 
 
-@pytest.mark.words
 def test_what_comes_next_in_a_fleet_that_is_there(
     home: Path, done: Say, refused: Say
 ) -> None:  # fmt: skip
